@@ -1,0 +1,119 @@
+# Build, test and run zfstune. `make help` lists the targets.
+
+CC ?= gcc
+CLANG ?= clang
+LLVM_STRIP ?= llvm-strip
+PYTHON ?= .venv/bin/python
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+BPF_DIR := tracers/bpf
+LIB_DIR := tracers/libzfstrace
+BPF_OBJ := $(BPF_DIR)/fsync.bpf.o
+LIB := $(LIB_DIR)/libzfstrace.so
+LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
+LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
+C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/*.c)
+PY_DIRS := tracers/zfstrace tuner/zfstune platform/linux/zfs_linux scripts/zfslab scripts/lab tests
+SH_FILES := scripts/bootstrap scripts/demo .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh)
+
+# _GNU_SOURCE stays unset on purpose: with it glibc 2.38 and later renames
+# strtol and friends, and a library built there would not load on Debian 12.
+CFLAGS ?= -O2 -g
+ALL_CFLAGS := -std=gnu11 -D_DEFAULT_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden $(CFLAGS)
+
+# What the compiler calls the machine, and what libbpf's headers call it.
+MACHINE = $(shell $(CC) -dumpmachine)
+BPF_ARCH_x86_64 := x86
+BPF_ARCH_aarch64 := arm64
+BPF_ARCH = $(BPF_ARCH_$(firstword $(subst -, ,$(MACHINE))))
+BPF_CFLAGS = -O2 -g -mcpu=v3 -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
+	-I/usr/include/$(shell $(CC) -print-multiarch) -Wall -Wextra -Wno-unused-parameter -Werror
+
+FLAVOURS ?= trixie bookworm
+
+.PHONY: all help bootstrap demo test test-unit test-c test-lab test-matrix bench lint format \
+	install clean
+.DEFAULT_GOAL := all
+
+## all: build the BPF programs and libzfstrace.so
+all: $(LIB)
+
+$(BPF_DIR)/%.bpf.o: $(BPF_DIR)/%.bpf.c $(wildcard $(BPF_DIR)/*.h)
+	$(CLANG) $(BPF_CFLAGS) -c $< -o $@.tmp
+	$(LLVM_STRIP) -g $@.tmp
+	mv $@.tmp $@
+
+$(LIB): $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
+	$(CC) $(ALL_CFLAGS) -DFSYNC_OBJECT='"$(BPF_OBJ)"' -shared -Wl,-soname,libzfstrace.so \
+		-o $@.tmp $(LIB_SRC) -lbpf
+	mv $@.tmp $@
+
+## demo: watch fsyncs on a real pool in a virtual machine; leaves its output in demo/
+demo:
+	scripts/bootstrap
+	$(MAKE) --no-print-directory all
+	scripts/demo
+
+## test: build, lint, unit tests, lab tests on Debian 13 and 12
+test:
+	scripts/bootstrap
+	$(MAKE) --no-print-directory all
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory test-unit
+	$(MAKE) --no-print-directory test-lab
+
+## test-unit: tests that need no kernel, the C parts under ASan and UBSan
+test-unit: all test-c
+	$(PYTHON) -m pytest tests/unit
+
+TEST_C := build/test_c
+test-c: $(TEST_C)
+	$(TEST_C)
+
+$(TEST_C): tests/unit/test_c.c $(LIB_SRC) $(LIB_HDR)
+	@mkdir -p build
+	$(CC) $(ALL_CFLAGS) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
+		-Itracers/libzfstrace -o $@ tests/unit/test_c.c \
+		$(addprefix $(LIB_DIR)/,hist.c symbols.c btf_names.c kretprobe.c) -lbpf
+
+## test-lab: tests on real OpenZFS in virtual machines (FLAVOURS="trixie bookworm")
+test-lab: all
+	$(PYTHON) -m pytest tests/lab $(addprefix --flavour ,$(FLAVOURS))
+
+## test-matrix: test, and the lab tests on trixie-backports as well
+test-matrix: test
+	$(MAKE) --no-print-directory test-lab FLAVOURS=trixie-backports
+
+## bench: what tracing costs, against its peers; writes docs/performance.md
+bench: all
+	$(PYTHON) scripts/bench
+
+## lint: ruff, mypy, clang-format, shellcheck, mandoc
+lint:
+	.venv/bin/ruff check $(PY_DIRS)
+	.venv/bin/ruff format --check $(PY_DIRS)
+	.venv/bin/mypy
+	.venv/bin/clang-format --dry-run -Werror $(C_FILES)
+	shellcheck $(SH_FILES)
+	mandoc -T lint -W warning docs/man/*.1
+
+## format: put Python and C into the house's format
+format:
+	.venv/bin/ruff check --fix-only $(PY_DIRS)
+	.venv/bin/ruff format $(PY_DIRS)
+	.venv/bin/clang-format -i $(C_FILES)
+
+## install: the command, its library and its manual pages below PREFIX
+install: all
+	python3 scripts/install.py --prefix '$(PREFIX)' --destdir '$(DESTDIR)'
+
+## clean: remove what was built (not .venv, not the lab's images)
+clean:
+	rm -rf build demo $(BPF_DIR)/*.o $(BPF_DIR)/*.tmp $(LIB_DIR)/*.so $(LIB_DIR)/*.tmp
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+## help: this list
+help:
+	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(MAKEFILE_LIST) | sort | \
+		awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'

@@ -1,0 +1,813 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Times every synchronous operation of OpenZFS, stage by stage.
+ *
+ * A thread inside an operation is always in exactly one stage. Probes on its
+ * way switch the stage; the time since the last switch goes to the stage that
+ * ends, so the stages sum to the total by construction. While the thread
+ * waits for its log block (lwb), other threads move that block along: issued,
+ * written, flushed. Their time stamps split the wait when it ends.
+ *
+ * Every probe exists twice, as fentry/fexit and as kprobe/kretprobe, around
+ * one function on_*(); libzfstrace loads the one this kernel can attach.
+ */
+#include <stdbool.h>
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "fsync.h"
+#include "fsync_config.h"
+#include "zfs_views.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+#define LCB_F_MUTEX (1U << 5) /* include/trace/events/lock.h */
+#define LLONG_MAX 0x7fffffffffffffffLL
+
+/* Not a stage: waiting for the log block, split among stages when it ends. */
+#define CUR_WAIT STAGE_COUNT
+#define NO_SLOT 0xffffffffU
+
+/* Locks at most this far into a zilog_t are its own (zl_issuer_lock is at
+ * 200-250 in every build seen; the structure has over 1 KiB). */
+#define ZILOG_SPAN 1024
+/* A cv is a commit waiter's when its mutex follows it this closely:
+ * zil_commit_waiter_t begins zcw_cv, zcw_lock; other structures put the lock
+ * first. kcondvar_t has 72 bytes without lock debugging. */
+#define ZCW_LOCK_MAX 160
+
+const volatile struct fsync_config config SEC(".rodata.config") = {};
+
+/* Set by user space once every probe is attached: an operation that passed
+ * only some of them would be told wrongly. */
+int enabled SEC(".data.enabled") = 0;
+
+/* What a search has found; 0 = not yet. See search_*(). */
+unsigned int off_zl_spa;
+unsigned int off_zcw_lwb;
+unsigned int off_io_private;
+unsigned int next_slot = 1; /* slot 0 is the rest */
+
+struct op {
+	__u64 start;
+	__u64 since; /* when the current stage began */
+	__u64 stage_ns[STAGE_COUNT];
+	__u64 object;
+	__u64 zilog;
+	__u64 commit_start;
+	__u64 lwb; /* waited for; 0: the waiter was on no log block */
+	__u32 slot;
+	__u32 dev;
+	__u64 sb;
+	__u32 commits;
+	__u8 active;
+	__u8 in_fsync;
+	__u8 in_commit;
+	__u8 reached_impl;
+	__u8 kind;
+	__u8 cur;    /* enum fsync_stage or CUR_WAIT */
+	__u8 outer;  /* the stage around the commit */
+	__u8 before; /* the stage around a lock or throttle wait */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct op);
+} ops SEC(".maps");
+
+/* A log block's way, by the address of its lwb_t. Addresses are used again:
+ * `issued` tells one life from the next. */
+struct lwb_times {
+	__u64 issued;
+	__u64 written;
+	__u64 flushed;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct lwb_times);
+} lwbs SEC(".maps");
+
+/* A dataset is met as its zilog_t, or, when it never commits, as the
+ * superblock of the file. */
+struct slot_key {
+	__u64 ptr;
+	__u64 dev;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct slot_key);
+	__type(value, __u32);
+} slot_index SEC(".maps");
+
+/* max_entries of the three are set by libzfstrace. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot_counters);
+} slot_counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, HISTS_PER_SLOT);
+	__type(key, __u32);
+	__type(value, struct hist);
+} hists SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} slow_events SEC(".maps");
+
+#define COUNT(field)                                                                               \
+	do {                                                                                       \
+		__u32 zero = 0;                                                                    \
+		struct counters *c = bpf_map_lookup_elem(&counters, &zero);                        \
+		if (c)                                                                             \
+			c->field++;                                                                \
+	} while (0)
+
+static __always_inline __u64 read_u64(__u64 addr)
+{
+	__u64 v = 0;
+
+	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr);
+	return v;
+}
+
+/* ---- layouts ------------------------------------------------------------ */
+
+/*
+ * zl_spa without BTF: zilog_t has zl_dmu_pool, zl_spa side by side after its
+ * first lock; a dsl_pool_t begins with the pointer to its spa, and a spa_t
+ * with the pool's name (all of 2.1 to 2.4). zl_os stands two words on.
+ */
+static __always_inline __u32 search_zl_spa(__u64 zilog)
+{
+	for (int off = 32; off <= 160; off += 8) {
+		__u64 dp = read_u64(zilog + off);
+		__u64 spa = read_u64(zilog + off + 8);
+		char c = 0;
+
+		if (!dp || !spa || read_u64(dp) != spa)
+			continue;
+		bpf_probe_read_kernel(&c, 1, (void *)spa);
+		if (c > ' ' && c < 0x7f)
+			return off + 8;
+	}
+	return 0;
+}
+
+static __always_inline __u64 zilog_spa(__u64 zilog)
+{
+	struct zilog *z = (struct zilog *)zilog;
+
+	if (bpf_core_field_exists(z->zl_spa))
+		return (__u64)BPF_CORE_READ(z, zl_spa);
+	if (!off_zl_spa)
+		off_zl_spa = search_zl_spa(zilog);
+	return off_zl_spa ? read_u64(zilog + off_zl_spa) : 0;
+}
+
+/* 0 where only BTF could tell; then the first log block does (on_add_block). */
+static __always_inline __u64 zilog_objset(__u64 zilog)
+{
+	struct zilog *z = (struct zilog *)zilog;
+	struct dsl_dataset *ds = 0;
+
+	if (bpf_core_field_exists(z->zl_os) && bpf_core_field_exists(ds->ds_object))
+		return BPF_CORE_READ(z, zl_os, os_dsl_dataset, ds_object);
+	return 0;
+}
+
+/* The log block of a commit waiter; lwb_t begins with lwb_zilog, which tells
+ * the right word from any other. */
+static __always_inline __u64 zcw_lwb(__u64 zcw, __u64 lock, __u64 zilog)
+{
+	struct zil_commit_waiter *w = (struct zil_commit_waiter *)zcw;
+
+	if (bpf_core_field_exists(w->zcw_lwb))
+		return (__u64)BPF_CORE_READ(w, zcw_lwb);
+	if (!off_zcw_lwb) {
+		for (int off = 32; off <= 96; off += 8) {
+			__u64 p = read_u64(lock + off);
+
+			if (p && read_u64(p) == zilog) {
+				off_zcw_lwb = lock + off - zcw;
+				break;
+			}
+		}
+	}
+	return off_zcw_lwb ? read_u64(zcw + off_zcw_lwb) : 0;
+}
+
+/* io_private of a zio that belongs to a log block: without BTF the one word
+ * that is the address of a block issued before. */
+static __always_inline __u64 zio_lwb(__u64 zio)
+{
+	struct zio *z = (struct zio *)zio;
+
+	if (bpf_core_field_exists(z->io_private))
+		return (__u64)BPF_CORE_READ(z, io_private);
+	if (!off_io_private) {
+		for (int off = 200; off <= 600; off += 8) {
+			__u64 p = read_u64(zio + off);
+
+			if (p && bpf_map_lookup_elem(&lwbs, &p)) {
+				off_io_private = off;
+				break;
+			}
+		}
+	}
+	return off_io_private ? read_u64(zio + off_io_private) : 0;
+}
+
+/* ---- datasets ----------------------------------------------------------- */
+
+static __always_inline __u32 slot_get(__u64 ptr, __u64 dev, __u64 zilog)
+{
+	struct slot_key key = { .ptr = ptr, .dev = dev };
+	__u32 *found = bpf_map_lookup_elem(&slot_index, &key);
+	struct slot *s;
+	__u32 n = 0;
+
+	if (found)
+		return *found;
+	if (next_slot < config.slots)
+		n = __sync_fetch_and_add(&next_slot, 1);
+	s = n < config.slots ? bpf_map_lookup_elem(&slots, &n) : 0;
+	if (!s)
+		n = 0;
+	if (n && s) {
+		s->dev = dev;
+		if (zilog) {
+			__u64 spa = zilog_spa(zilog);
+
+			s->objset = zilog_objset(zilog);
+			if (spa)
+				bpf_probe_read_kernel_str(s->pool, sizeof(s->pool), (void *)spa);
+		}
+		s->used = 1;
+	}
+	bpf_map_update_elem(&slot_index, &key, &n, BPF_ANY);
+	return n;
+}
+
+/* Unknown things pass: user space filters by name as well. */
+static __always_inline bool slot_wanted(const struct slot *s)
+{
+	if (config.pool[0] && s->pool[0]) {
+		for (int i = 0; i < POOL_NAME_LEN; i++) {
+			if (s->pool[i] != config.pool[i])
+				return false;
+			if (!s->pool[i])
+				break;
+		}
+	}
+	if (config.objset && s->objset)
+		return s->objset == config.objset;
+	if (config.objset && s->dev)
+		return s->dev == config.objset_dev;
+	return true;
+}
+
+/* ---- the clockwork ------------------------------------------------------ */
+
+static __always_inline struct op *op_get(void)
+{
+	return bpf_task_storage_get(&ops, bpf_get_current_task_btf(), 0, 0);
+}
+
+/* The state of a thread that is inside an operation, or NULL. */
+static __always_inline struct op *op_active(void)
+{
+	struct op *op = op_get();
+
+	return op && op->active ? op : 0;
+}
+
+static __always_inline struct op *op_in_commit(void)
+{
+	struct op *op = op_get();
+
+	return op && op->active && op->in_commit ? op : 0;
+}
+
+static __always_inline struct op *op_begin(__u64 now)
+{
+	struct op *op;
+
+	if (!enabled)
+		return 0;
+	if (config.pid && config.pid != bpf_get_current_pid_tgid() >> 32)
+		return 0;
+	op = bpf_task_storage_get(&ops, bpf_get_current_task_btf(), 0,
+				  BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!op) {
+		COUNT(lost_start);
+		return 0;
+	}
+	if (op->active)
+		COUNT(lost_return);
+	__builtin_memset(op, 0, sizeof(*op));
+	op->active = 1;
+	op->start = op->since = now;
+	op->cur = STAGE_OTHER;
+	op->slot = NO_SLOT;
+	COUNT(started);
+	return op;
+}
+
+static __always_inline __u64 clamp(__u64 v, __u64 lo, __u64 hi)
+{
+	return v < lo ? lo : v > hi ? hi : v;
+}
+
+/* Splits the wait that began at op->since by what happened to the log block. */
+static __always_inline void end_wait(struct op *op, __u64 now, bool final)
+{
+	__u64 from = op->since, lwb = op->lwb, issued, written, flushed;
+	struct lwb_times *t;
+
+	if (!lwb) { /* on no block: zil_clean() ends the wait after a txg sync */
+		op->stage_ns[STAGE_TXG_FALLBACK] += now - from;
+		return;
+	}
+	t = bpf_map_lookup_elem(&lwbs, &lwb);
+	if (!t || t->issued < op->commit_start) {
+		if (final) {
+			op->stage_ns[STAGE_OTHER] += now - from;
+			COUNT(lost_lwb);
+		} else {
+			op->stage_ns[STAGE_BATCH_WAIT] += now - from;
+		}
+		return;
+	}
+	issued = clamp(t->issued, from, now);
+	written = t->written ? clamp(t->written, issued, now) : now;
+	flushed = t->flushed ? clamp(t->flushed, written, now) : now;
+	op->stage_ns[STAGE_BATCH_WAIT] += issued - from;
+	op->stage_ns[STAGE_LOG_WRITE] += written - issued;
+	op->stage_ns[STAGE_FLUSH] += flushed - written;
+	op->stage_ns[STAGE_WAKEUP] += now - flushed;
+}
+
+static __always_inline void advance(struct op *op, __u64 now, bool final)
+{
+	__u32 cur = op->cur;
+
+	barrier_var(cur);
+	if (cur == CUR_WAIT)
+		end_wait(op, now, final);
+	else if (cur < STAGE_COUNT)
+		op->stage_ns[cur] += now - op->since;
+	op->since = now;
+}
+
+static __always_inline void enter(struct op *op, __u8 stage)
+{
+	advance(op, bpf_ktime_get_ns(), false);
+	op->cur = stage;
+}
+
+static __always_inline __u32 hist_bucket(__u64 v)
+{
+	__u32 msb = 0;
+	__u64 t = v;
+
+	if (v < 2 * HIST_SUB)
+		return v;
+	if (v >> HIST_MAX_BITS)
+		return HIST_BUCKETS - 1;
+	if (t >> 32) {
+		msb += 32;
+		t >>= 32;
+	}
+	if (t >> 16) {
+		msb += 16;
+		t >>= 16;
+	}
+	if (t >> 8) {
+		msb += 8;
+		t >>= 8;
+	}
+	if (t >> 4) {
+		msb += 4;
+		t >>= 4;
+	}
+	if (t >> 2) {
+		msb += 2;
+		t >>= 2;
+	}
+	msb += t >> 1;
+	msb -= HIST_SUB_BITS;
+	return (msb << HIST_SUB_BITS) + (v >> msb);
+}
+
+static __always_inline void hist_add(__u32 slot, __u32 stage, __u64 v)
+{
+	__u32 key = slot * HISTS_PER_SLOT + stage;
+	struct hist *h = bpf_map_lookup_elem(&hists, &key);
+	__u32 b;
+
+	if (!h)
+		return;
+	h->count++;
+	h->sum += v;
+	if (v > h->max)
+		h->max = v;
+	b = hist_bucket(v);
+	barrier_var(b);
+	if (b < HIST_BUCKETS)
+		h->bucket[b]++;
+}
+
+static __always_inline __u8 kind_of(const struct op *op)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	char comm[COMM_LEN] = {};
+
+	if (op->in_fsync)
+		return op->kind;
+	if (BPF_CORE_READ(task, flags) & PF_KTHREAD) {
+		bpf_get_current_comm(comm, sizeof(comm));
+		if (comm[0] == 'z' && comm[1] == 'v' && comm[2] == 'o' && comm[3] == 'l')
+			return KIND_ZVOL;
+		return KIND_OTHER;
+	}
+	return op->object ? KIND_O_SYNC : KIND_OTHER;
+}
+
+static __always_inline void report_slow(const struct op *op, __u64 total, __u8 kind)
+{
+	struct slow_event *e = bpf_ringbuf_reserve(&slow_events, sizeof(*e), 0);
+	__u64 id = bpf_get_current_pid_tgid();
+
+	if (!e) {
+		COUNT(lost_event);
+		return;
+	}
+	e->start_ns = op->start;
+	e->total_ns = total;
+	__builtin_memcpy(e->stage_ns, op->stage_ns, sizeof(e->stage_ns));
+	e->object = op->object;
+	e->slot = op->slot;
+	e->pid = id >> 32;
+	e->tid = (__u32)id;
+	e->kind = kind;
+	bpf_get_current_comm(e->comm, sizeof(e->comm));
+	bpf_ringbuf_submit(e, 0);
+}
+
+static __always_inline void op_end(struct op *op, __u64 now, bool error)
+{
+	struct slot_counters *sc;
+	struct slot *s;
+	__u64 total;
+	__u32 slot, kind;
+
+	advance(op, now, true);
+	op->active = 0;
+	COUNT(finished);
+	if (op->slot == NO_SLOT)
+		op->slot = slot_get(op->sb, op->dev, 0);
+	slot = op->slot;
+	s = bpf_map_lookup_elem(&slots, &slot);
+	sc = bpf_map_lookup_elem(&slot_counters, &slot);
+	if (!s || !sc)
+		return;
+	if (!slot)
+		COUNT(slots_overflow);
+	else if (!s->dev && op->dev)
+		s->dev = op->dev;
+	if (!slot_wanted(s)) {
+		COUNT(filtered);
+		return;
+	}
+	kind = kind_of(op);
+	total = now - op->start;
+	sc->commits += op->commits;
+	sc->errors += error;
+	sc->no_zil += !op->commits;
+	barrier_var(kind); /* keeps check and use in one register for the verifier */
+	if (kind < KIND_COUNT)
+		sc->kind[kind]++;
+	hist_add(slot, STAGE_TOTAL, total);
+	for (int i = 0; i < STAGE_COUNT; i++)
+		if (op->stage_ns[i])
+			hist_add(slot, i, op->stage_ns[i]);
+	if (config.slow_ns && total >= config.slow_ns)
+		report_slow(op, total, kind);
+}
+
+/* ---- probes ------------------------------------------------------------- */
+
+#define EXPAND(...) __VA_ARGS__
+/* fentry_ID and kprobe_ID for on_ID; proto and args are parenthesised lists. */
+#define AT_ENTRY(id, proto, args)                                                                  \
+	SEC("fentry")                                                                              \
+	int BPF_PROG(fentry_##id, EXPAND proto)                                                    \
+	{                                                                                          \
+		on_##id args;                                                                      \
+		return 0;                                                                          \
+	}                                                                                          \
+	SEC("kprobe")                                                                              \
+	int BPF_KPROBE(kprobe_##id, EXPAND proto)                                                  \
+	{                                                                                          \
+		on_##id args;                                                                      \
+		return 0;                                                                          \
+	}
+
+/* Return probes that do not look at the value. */
+#define AT_RETURN(id)                                                                              \
+	SEC("fexit")                                                                               \
+	int BPF_PROG(fentry_##id)                                                                  \
+	{                                                                                          \
+		on_##id();                                                                         \
+		return 0;                                                                          \
+	}                                                                                          \
+	SEC("kretprobe")                                                                           \
+	int BPF_KRETPROBE(kprobe_##id)                                                             \
+	{                                                                                          \
+		on_##id();                                                                         \
+		return 0;                                                                          \
+	}
+
+static __always_inline void on_zpl_fsync(struct file *file, __s64 start, __s64 end, int datasync)
+{
+	struct op *op = op_begin(bpf_ktime_get_ns());
+	struct inode *inode;
+
+	if (!op)
+		return;
+	op->in_fsync = 1;
+	op->cur = STAGE_WRITEBACK;
+	if (!datasync)
+		op->kind = KIND_FSYNC;
+	else if (start == 0 && end == LLONG_MAX)
+		op->kind = KIND_FDATASYNC;
+	else
+		op->kind = KIND_MSYNC;
+	inode = BPF_CORE_READ(file, f_inode);
+	op->object = BPF_CORE_READ(inode, i_ino);
+	op->sb = (__u64)BPF_CORE_READ(inode, i_sb);
+	op->dev = BPF_CORE_READ(inode, i_sb, s_dev);
+}
+AT_ENTRY(zpl_fsync, (struct file * file, __s64 start, __s64 end, int datasync),
+	 (file, start, end, datasync))
+
+static __always_inline void on_zpl_fsync_return(int error)
+{
+	struct op *op = op_active();
+
+	if (op && op->in_fsync)
+		op_end(op, bpf_ktime_get_ns(), error < 0);
+}
+
+SEC("fexit")
+int BPF_PROG(fentry_zpl_fsync_return, struct file *file, __s64 start, __s64 end, int datasync,
+	     int ret)
+{
+	on_zpl_fsync_return(ret);
+	return 0;
+}
+
+SEC("kretprobe")
+int BPF_KRETPROBE(kprobe_zpl_fsync_return, int ret)
+{
+	on_zpl_fsync_return(ret);
+	return 0;
+}
+
+static __always_inline void on_zfs_fsync(void)
+{
+	struct op *op = op_active();
+
+	if (op && op->in_fsync && !op->in_commit)
+		enter(op, STAGE_OTHER);
+}
+AT_ENTRY(zfs_fsync, (void *zp), ())
+
+static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
+{
+	struct op *op = op_active();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (op && op->in_commit) {
+		/* zil_commit does not nest: its return was missed */
+		COUNT(lost_return);
+		op->in_commit = 0;
+		if (!op->in_fsync)
+			op = 0;
+	}
+	if (!op) {
+		op = op_begin(now);
+		if (!op)
+			return;
+		op->object = foid;
+	}
+	advance(op, now, false);
+	op->outer = op->cur;
+	op->cur = STAGE_ASYNC_TO_SYNC;
+	op->in_commit = 1;
+	op->reached_impl = 0;
+	op->zilog = zilog;
+	op->commit_start = now;
+	op->slot = slot_get(zilog, 0, zilog);
+}
+AT_ENTRY(zil_commit, (__u64 zilog, __u64 foid), (zilog, foid))
+
+static __always_inline void on_zil_commit_return(void)
+{
+	struct op *op = op_in_commit();
+	__u64 now;
+
+	if (!op)
+		return;
+	now = bpf_ktime_get_ns();
+	/* left before zil_commit_impl (sync=disabled): that was no stage */
+	if (!op->reached_impl && op->cur == STAGE_ASYNC_TO_SYNC)
+		op->cur = STAGE_OTHER;
+	op->in_commit = 0;
+	if (!op->in_fsync) {
+		op_end(op, now, false);
+		return;
+	}
+	advance(op, now, true);
+	op->cur = op->outer;
+}
+AT_RETURN(zil_commit_return)
+
+static __always_inline void on_async_to_sync_return(void)
+{
+	struct op *op = op_in_commit();
+
+	if (!op || op->reached_impl)
+		return;
+	enter(op, STAGE_ISSUE);
+	op->reached_impl = 1;
+	op->commits++;
+}
+AT_RETURN(async_to_sync_return)
+
+/* dmu_tx_wait is reached only when a transaction cannot be assigned at once. */
+static __always_inline void on_tx_wait(void)
+{
+	struct op *op = op_in_commit();
+
+	if (!op || op->cur == STAGE_TX_ASSIGN)
+		return;
+	op->before = op->cur;
+	enter(op, STAGE_TX_ASSIGN);
+}
+AT_ENTRY(tx_wait, (void *tx), ())
+
+static __always_inline void on_tx_waited(void)
+{
+	struct op *op = op_in_commit();
+
+	if (op && op->cur == STAGE_TX_ASSIGN)
+		enter(op, op->before);
+}
+AT_ENTRY(tx_waited, (void *spa), ())
+
+static __always_inline void on_write_issue(void)
+{
+	struct op *op = op_in_commit();
+
+	if (op && op->cur == CUR_WAIT)
+		enter(op, STAGE_ISSUE);
+}
+AT_ENTRY(write_issue, (void *zilog), ())
+
+/* Called for every block a log block refers to; the one inside the lwb_t
+ * (after lwb_zilog) is the log block's own, added as it is issued. */
+static __always_inline void on_add_block(__u64 lwb, __u64 bp)
+{
+	struct lwb_times t = {};
+	struct slot_key key = {};
+	struct slot *s;
+	__u32 *slot;
+
+	if (bp != lwb + 8)
+		return;
+	t.issued = bpf_ktime_get_ns();
+	bpf_map_update_elem(&lwbs, &lwb, &t, BPF_ANY);
+	key.ptr = read_u64(lwb);
+	slot = bpf_map_lookup_elem(&slot_index, &key);
+	if (!slot || !*slot)
+		return;
+	s = bpf_map_lookup_elem(&slots, slot);
+	if (s && !s->objset) /* third checksum word: ZIL_ZC_OBJSET, on-disk format */
+		s->objset = read_u64(lwb + 120);
+}
+AT_ENTRY(add_block, (__u64 lwb, __u64 bp), (lwb, bp))
+
+static __always_inline void on_write_done(__u64 zio)
+{
+	__u64 lwb = zio_lwb(zio);
+	struct lwb_times *t = bpf_map_lookup_elem(&lwbs, &lwb);
+
+	if (t)
+		t->written = bpf_ktime_get_ns();
+}
+AT_ENTRY(write_done, (__u64 zio), (zio))
+
+static __always_inline void on_flush_done(__u64 zio)
+{
+	__u64 lwb = zio_lwb(zio);
+	struct lwb_times *t = bpf_map_lookup_elem(&lwbs, &lwb);
+
+	if (t)
+		t->flushed = bpf_ktime_get_ns();
+}
+AT_ENTRY(flush_done, (__u64 zio), (zio))
+
+static __always_inline void on_cv_wait(__u64 cv, __u64 lock)
+{
+	struct op *op = op_in_commit();
+
+	if (!op || op->cur == STAGE_TX_ASSIGN || lock <= cv || lock - cv > ZCW_LOCK_MAX)
+		return;
+	advance(op, bpf_ktime_get_ns(), false);
+	op->lwb = zcw_lwb(cv, lock, op->zilog);
+	op->cur = CUR_WAIT;
+}
+AT_ENTRY(cv_wait, (__u64 cv, __u64 lock), (cv, lock))
+
+static __always_inline void on_cv_timedwait(__u64 cv, __u64 lock)
+{
+	on_cv_wait(cv, lock);
+}
+AT_ENTRY(cv_timedwait, (__u64 cv, __u64 lock), (cv, lock))
+
+static __always_inline void on_txg_wait(void)
+{
+	struct op *op = op_in_commit();
+
+	if (!op || op->cur == STAGE_TX_ASSIGN)
+		return;
+	if (!op->reached_impl && op->cur == STAGE_ASYNC_TO_SYNC)
+		op->cur = STAGE_OTHER;
+	enter(op, STAGE_TXG_FALLBACK);
+}
+AT_ENTRY(txg_wait, (void *dp), ())
+
+static __always_inline void on_zil_free(__u64 zilog)
+{
+	struct slot_key key = { .ptr = zilog };
+
+	bpf_map_delete_elem(&slot_index, &key);
+}
+AT_ENTRY(zil_free, (__u64 zilog), (zilog))
+
+/* A mutex of the ZIL itself, met while filling, issuing or waiting. */
+SEC("tp_btf/contention_begin")
+int BPF_PROG(tp_contention_begin, void *lock, unsigned int flags)
+{
+	struct op *op;
+
+	if (!(flags & LCB_F_MUTEX))
+		return 0;
+	op = op_in_commit();
+	if (!op || (op->cur != STAGE_ISSUE && op->cur != CUR_WAIT) ||
+	    (__u64)lock - op->zilog >= ZILOG_SPAN)
+		return 0;
+	enter(op, STAGE_ISSUER_LOCK);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(tp_contention_end, void *lock)
+{
+	struct op *op = op_in_commit();
+
+	if (op && op->cur == STAGE_ISSUER_LOCK && (__u64)lock - op->zilog < ZILOG_SPAN)
+		enter(op, STAGE_ISSUE);
+	return 0;
+}

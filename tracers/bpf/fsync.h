@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What the fsync tracer's kernel side and user side share: stages, histogram
+ * shape, and the layout of the maps. Included by fsync.bpf.c and by
+ * libzfstrace; plain C types only, so that both compilers agree.
+ */
+#ifndef ZFSTRACE_BPF_FSYNC_H
+#define ZFSTRACE_BPF_FSYNC_H
+
+/*
+ * Log-linear histogram: 32 sub-buckets per power of two, so a bucket is at
+ * most 1/32 of its value wide. Values below 64 have a bucket each; values of
+ * 2^42 ns (73 minutes) and above share the last bucket.
+ */
+#define HIST_SUB_BITS 5
+#define HIST_SUB (1 << HIST_SUB_BITS)
+#define HIST_MAX_BITS 42
+#define HIST_BUCKETS ((HIST_MAX_BITS - HIST_SUB_BITS + 1) * HIST_SUB)
+
+/* The stages of an fsync in the order in which they happen. */
+enum fsync_stage {
+	STAGE_WRITEBACK,
+	STAGE_ASYNC_TO_SYNC,
+	STAGE_TX_ASSIGN,
+	STAGE_ISSUER_LOCK,
+	STAGE_ISSUE,
+	STAGE_BATCH_WAIT,
+	STAGE_LOG_WRITE,
+	STAGE_FLUSH,
+	STAGE_WAKEUP,
+	STAGE_TXG_FALLBACK,
+	STAGE_OTHER,
+	STAGE_COUNT,
+	/* the whole operation has a histogram of its own beside the stages' */
+	STAGE_TOTAL = STAGE_COUNT,
+	HISTS_PER_SLOT,
+};
+
+enum fsync_kind {
+	KIND_FSYNC,
+	KIND_FDATASYNC,
+	KIND_O_SYNC,
+	KIND_MSYNC,
+	KIND_ZVOL,
+	KIND_OTHER,
+	KIND_COUNT,
+};
+
+#define POOL_NAME_LEN 256 /* ZFS_MAX_DATASET_NAME_LEN */
+#define COMM_LEN 16
+
+/* One per stage and dataset, per CPU. A bucket wraps after 2^32 values. */
+struct hist {
+	unsigned long long count;
+	unsigned long long sum;
+	unsigned long long max;
+	unsigned int bucket[HIST_BUCKETS];
+};
+
+/*
+ * A dataset as the kernel side knows it. Slot 0 collects what found no free
+ * slot. objset is 0 until it is known; dev is the superblock's device number
+ * (kernel encoding) where the operation came through a file, else 0.
+ */
+struct slot {
+	unsigned long long objset;
+	unsigned int dev;
+	unsigned int used;
+	char pool[POOL_NAME_LEN];
+};
+
+/* Per slot and CPU. */
+struct slot_counters {
+	unsigned long long commits; /* calls that reached zil_commit_impl */
+	unsigned long long errors;  /* fsyncs that returned an error */
+	unsigned long long no_zil;  /* operations without any commit */
+	unsigned long long kind[KIND_COUNT];
+};
+
+/* Global, per CPU. */
+struct counters {
+	unsigned long long started;
+	unsigned long long finished;
+	unsigned long long filtered;	   /* ended, but not of the wanted dataset */
+	unsigned long long lost_start;	   /* no room for the thread's state */
+	unsigned long long lost_return;	   /* a return probe did not fire */
+	unsigned long long lost_event;	   /* ring buffer full */
+	unsigned long long lost_lwb;	   /* a wait whose log block is unknown */
+	unsigned long long slots_overflow; /* operations counted in slot 0 */
+};
+
+/* A slow operation, through the ring buffer. */
+struct slow_event {
+	unsigned long long start_ns; /* CLOCK_MONOTONIC */
+	unsigned long long total_ns;
+	unsigned long long stage_ns[STAGE_COUNT];
+	unsigned long long object;
+	unsigned int slot;
+	unsigned int pid;
+	unsigned int tid;
+	unsigned int kind; /* enum fsync_kind */
+	char comm[COMM_LEN];
+};
+
+#endif

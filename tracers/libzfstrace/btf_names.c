@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Which of some names a kernel's BTF has as types of a kind. libbpf would
+ * parse all of vmlinux once more for this, which takes longer than attaching;
+ * walking the type section once does not. Format: the kernel's
+ * Documentation/bpf/btf.rst.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* Bytes that follow a struct btf_type, or -1 for a kind we do not know. */
+static long trailing_bytes(uint32_t kind, uint32_t vlen)
+{
+	switch (kind) {
+	case BTF_KIND_INT:
+	case BTF_KIND_VAR:
+	case BTF_KIND_DECL_TAG:
+		return 4;
+	case BTF_KIND_ARRAY:
+		return 12;
+	case BTF_KIND_STRUCT:
+	case BTF_KIND_UNION:
+	case BTF_KIND_DATASEC:
+	case BTF_KIND_ENUM64:
+		return 12L * vlen;
+	case BTF_KIND_ENUM:
+	case BTF_KIND_FUNC_PROTO:
+		return 8L * vlen;
+	case BTF_KIND_PTR:
+	case BTF_KIND_FWD:
+	case BTF_KIND_TYPEDEF:
+	case BTF_KIND_VOLATILE:
+	case BTF_KIND_CONST:
+	case BTF_KIND_RESTRICT:
+	case BTF_KIND_FUNC:
+	case BTF_KIND_FLOAT:
+	case BTF_KIND_TYPE_TAG:
+		return 0;
+	default:
+		return -1;
+	}
+}
+
+/*
+ * base_strings: length of the string section of the BTF this one is split
+ * from, 0 if it stands alone; names are numbered on from there. Returns how
+ * many of the n names were found, or -EINVAL.
+ */
+int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_t kind,
+		   const char *const *names, bool *found, unsigned int n)
+{
+	const struct btf_header *h = data;
+	const char *strings, *types, *end;
+	int hits = 0;
+
+	if (size < sizeof(*h) || h->magic != BTF_MAGIC || h->hdr_len < sizeof(*h) ||
+	    (uint64_t)h->hdr_len + h->type_off + h->type_len > size ||
+	    (uint64_t)h->hdr_len + h->str_off + h->str_len > size || h->str_len == 0)
+		return -EINVAL;
+	types = (const char *)data + h->hdr_len + h->type_off;
+	end = types + h->type_len;
+	strings = (const char *)data + h->hdr_len + h->str_off;
+	if (strings[h->str_len - 1] != '\0')
+		return -EINVAL;
+	while (end - types >= (long)sizeof(struct btf_type)) {
+		struct btf_type t;
+		long more;
+
+		memcpy(&t, types, sizeof(t));
+		more = trailing_bytes(BTF_INFO_KIND(t.info), BTF_INFO_VLEN(t.info));
+		if (more < 0)
+			return -EINVAL;
+		types += sizeof(t);
+		if (more > end - types)
+			return -EINVAL;
+		types += more;
+		if (BTF_INFO_KIND(t.info) != kind || t.name_off < base_strings ||
+		    t.name_off - base_strings >= h->str_len)
+			continue;
+		for (unsigned int i = 0; i < n; i++) {
+			if (names[i] && !found[i] &&
+			    strcmp(strings + (t.name_off - base_strings), names[i]) == 0) {
+				found[i] = true;
+				hits++;
+			}
+		}
+	}
+	return hits;
+}
+
+/* Reads a file of /sys/kernel/btf whole; NULL with errno. */
+static void *read_btf(const char *name, size_t *size)
+{
+	size_t room = 1 << 16, used = 0, got;
+	char path[128], *data, *more;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/kernel/btf/%s", name);
+	f = fopen(path, "re");
+	if (!f)
+		return NULL;
+	data = malloc(room);
+	while (data && (got = fread(data + used, 1, room - used, f)) > 0) {
+		used += got;
+		if (used < room)
+			continue;
+		room *= 2;
+		more = realloc(data, room);
+		if (!more)
+			free(data);
+		data = more;
+	}
+	fclose(f);
+	*size = used;
+	return data;
+}
+
+static uint32_t vmlinux_strings(void)
+{
+	struct btf_header h = {};
+	FILE *f = fopen("/sys/kernel/btf/vmlinux", "re");
+	size_t got;
+
+	if (!f)
+		return 0;
+	got = fread(&h, sizeof(h), 1, f);
+	fclose(f);
+	return got == 1 && h.magic == BTF_MAGIC ? h.str_len : 0;
+}
+
+/* The same for "vmlinux" or a module by name; -ENOENT when it has no BTF. */
+int btf_file_names(const char *name, uint32_t kind, const char *const *names, bool *found,
+		   unsigned int n)
+{
+	uint32_t base = strcmp(name, "vmlinux") ? vmlinux_strings() : 0;
+	size_t size = 0;
+	void *data = read_btf(name, &size);
+	int err;
+
+	if (!data)
+		return -ENOENT;
+	err = btf_find_names(data, size, base, kind, names, found, n);
+	free(data);
+	return err;
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Return probes through tracefs. The perf interface gives a kretprobe room
+ * for max(10, 2 * CPUs) threads at once and loses the rest silently; an event
+ * made in kprobe_events says how many it needs, and its misses can be read.
+ * An event outlives a killed process (idle, at no cost); the next session
+ * removes it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/perf_event.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+/* The process is in the event's name as well: kprobe_profile shows no group. */
+#define GROUP "zfstune_"
+#define EVENT "zt"
+
+static const char *tracefs(void)
+{
+	static const char *const dirs[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
+	char path[64];
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(dirs); i++) {
+		snprintf(path, sizeof(path), "%s/kprobe_events", dirs[i]);
+		if (access(path, F_OK) == 0)
+			return dirs[i];
+	}
+	return NULL;
+}
+
+static int write_event(const char *line)
+{
+	const char *dir = tracefs();
+	char path[64];
+	int fd, err = 0;
+
+	if (!dir)
+		return -ENOENT;
+	snprintf(path, sizeof(path), "%s/kprobe_events", dir);
+	fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (write(fd, line, strlen(line)) < 0)
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+static int event_config(const char *id, unsigned long long *config)
+{
+	char path[160];
+	FILE *f;
+	int n;
+
+	snprintf(path, sizeof(path), "%s/events/" GROUP "%d/" EVENT "%d_%s/id", tracefs(),
+		 (int)getpid(), (int)getpid(), id);
+	f = fopen(path, "re");
+	if (!f)
+		return -errno;
+	n = fscanf(f, "%llu", config);
+	fclose(f);
+	return n == 1 ? 0 : -EINVAL;
+}
+
+/* Returns a perf event to attach a program to, or a negative errno. */
+int kretprobe_open(const char *id, const char *symbol)
+{
+	struct perf_event_attr attr = { .type = PERF_TYPE_TRACEPOINT, .size = sizeof(attr) };
+	unsigned long long config;
+	char line[160];
+	int fd, err;
+
+	snprintf(line, sizeof(line), "r%d:" GROUP "%d/" EVENT "%d_%s %s\n", KRETPROBE_MAXACTIVE,
+		 (int)getpid(), (int)getpid(), id, symbol);
+	err = write_event(line);
+	if (err)
+		return err;
+	err = event_config(id, &config);
+	if (err == 0) {
+		attr.config = config;
+		fd = (int)syscall(SYS_perf_event_open, &attr, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
+		if (fd >= 0)
+			return fd;
+		err = -errno;
+	}
+	kretprobe_remove(id);
+	return err;
+}
+
+void kretprobe_remove(const char *id)
+{
+	char line[96];
+
+	snprintf(line, sizeof(line), "-:" GROUP "%d/" EVENT "%d_%s\n", (int)getpid(), (int)getpid(),
+		 id);
+	(void)write_event(line);
+}
+
+/* The process and name of an event of ours in a line of kprobe_events,
+ * "r4096:zfstune_123/zt123_zil_commit_return zil_commit". */
+bool kretprobe_line_pid(const char *line, long *pid, char *event, size_t len)
+{
+	const char *p = strchr(line, ':');
+	char *end;
+	size_t n;
+
+	if (!p || strncmp(p + 1, GROUP, strlen(GROUP)) != 0)
+		return false;
+	p += 1 + strlen(GROUP);
+	*pid = strtol(p, &end, 10);
+	if (end == p || *end != '/' || *pid <= 0)
+		return false;
+	n = strcspn(end + 1, " \t\n");
+	if (n == 0 || n >= len)
+		return false;
+	memcpy(event, end + 1, n);
+	event[n] = '\0';
+	return true;
+}
+
+void kretprobe_remove_stale(void)
+{
+	const char *dir = tracefs();
+	char path[64], line[512], event[64], stale[32][96];
+	unsigned int n = 0;
+	long pid;
+	FILE *f;
+
+	if (!dir)
+		return;
+	snprintf(path, sizeof(path), "%s/kprobe_events", dir);
+	f = fopen(path, "re");
+	if (!f)
+		return;
+	while (n < ARRAY_SIZE(stale) && fgets(line, sizeof(line), f))
+		if (kretprobe_line_pid(line, &pid, event, sizeof(event)) &&
+		    kill((pid_t)pid, 0) < 0 && errno == ESRCH)
+			snprintf(stale[n++], sizeof(stale[0]), "-:" GROUP "%ld/%s\n", pid, event);
+	fclose(f);
+	while (n > 0)
+		(void)write_event(stale[--n]);
+}
+
+/* The misses of an event of process pid in a line of kprobe_profile,
+ * "  event   hits   misses". */
+bool kretprobe_profile_missed(const char *line, long pid, uint64_t *missed)
+{
+	unsigned long long hits, misses;
+	char name[128], want[32];
+
+	if (sscanf(line, "%127s %llu %llu", name, &hits, &misses) != 3)
+		return false;
+	snprintf(want, sizeof(want), EVENT "%ld_", pid);
+	if (strncmp(name, want, strlen(want)) != 0)
+		return false;
+	*missed = misses;
+	return true;
+}
+
+uint64_t kretprobe_missed(void)
+{
+	const char *dir = tracefs();
+	uint64_t sum = 0, missed;
+	char path[64], line[256];
+	FILE *f;
+
+	if (!dir)
+		return 0;
+	snprintf(path, sizeof(path), "%s/kprobe_profile", dir);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f))
+		if (kretprobe_profile_missed(line, getpid(), &missed))
+			sum += missed;
+	fclose(f);
+	return sum;
+}
