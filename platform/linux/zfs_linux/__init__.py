@@ -1,0 +1,1 @@
+"""ZFS on Linux: kstats in /proc, parameters in /sys, libzfstrace for events."""

@@ -1,0 +1,218 @@
+"""A Linux host: names, checks, and libzfstrace as the source of events."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from zfs_linux import kstat, mounts, privilege
+from zfstrace.errors import LibraryMissing, NoZfs, UnknownName
+from zfstrace.host import FsyncSession
+from zfstrace.types import Check, FsyncOptions, Survey
+
+# How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must
+# not read a hundred rows for each.
+_TXGS_NS = 100_000_000
+
+
+class LinuxHost:
+    """Implements zfstrace.host.Host. root is where /proc and /sys are looked for;
+    tests put recorded ones there."""
+
+    def __init__(self, root: str | Path = "/") -> None:
+        self._proc = Path(root) / "proc"
+        self._sys = Path(root) / "sys"
+        self._kstat = self._proc / "spl/kstat/zfs"
+        self._by_objset: dict[tuple[str, int], str] = {}
+        self._by_dev: dict[mounts.Dev, str] = {}
+        self._mountinfo = ""
+        self._txgs: dict[str, tuple[int, list[dict[str, kstat.Value]]]] = {}
+
+    def pools(self) -> list[str]:
+        return kstat.pools(self._kstat)
+
+    def dataset_names(self) -> list[str]:
+        self.learn_names()
+        mounted = set(mounts.parse_mountinfo(self._read_mounts()).values())
+        in_use = {
+            self._by_objset[pool, objset]
+            for pool in self.pools()
+            for objset in kstat.objsets(self._kstat, pool)
+            if (pool, objset) in self._by_objset
+        }
+        return sorted(in_use | {name for name in mounted if "@" not in name})
+
+    def learn_names(self) -> None:
+        # Reads only the kstats of ids not seen yet: with thousands of datasets a call
+        # costs one directory listing per pool.
+        for pool in self.pools():
+            for objset, path in kstat.objsets(self._kstat, pool).items():
+                if (pool, objset) not in self._by_objset:
+                    name = kstat.dataset_name(kstat.read(path))
+                    if name:
+                        self._by_objset[pool, objset] = name
+        text = self._read_mounts()
+        if text != self._mountinfo:
+            self._mountinfo = text
+            # a device number is used again after an unmount: the present one wins
+            self._by_dev.update(mounts.parse_mountinfo(text))
+
+    def _read_mounts(self) -> str:
+        return kstat.read(self._proc / "self/mountinfo")
+
+    def dataset_name(self, pool: str, objset: int, dev: mounts.Dev) -> str | None:
+        if pool and objset:
+            path = self._kstat / pool / f"objset-0x{objset:x}"
+            # read each time: a rename shows, and a pool made anew under the same name
+            name = kstat.dataset_name(kstat.read(path))
+            if name:
+                self._by_objset[pool, objset] = name
+            name = self._by_objset.get((pool, objset))
+            if name:
+                return name
+        if dev == (0, 0):
+            return None
+        if dev not in self._by_dev:
+            self.learn_names()
+        return self._by_dev.get(dev)
+
+    def process_error(self, pid: int) -> str | None:
+        status = kstat.read(self._proc / str(pid) / "status")
+        if not status:
+            return f"there is no process {pid}"
+        for line in status.split("\n"):
+            name, _, value = line.partition(":")
+            if name == "Tgid" and value.strip() != str(pid):
+                return f"{pid} is a thread of process {value.strip()}"
+        return None
+
+    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> str | None:
+        now = time.monotonic_ns()
+        read_ns, rows = self._txgs.get(pool, (0, []))
+        if not rows or now - read_ns > _TXGS_NS:
+            rows = kstat.parse_history(kstat.read(self._kstat / pool / "txgs"))
+            self._txgs[pool] = now, rows
+        # the kstat's times are CLOCK_MONOTONIC_RAW; the two drift apart only slowly
+        drift = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - now
+        return kstat.txg_state(rows, start_ns + drift, end_ns + drift)
+
+    def checks(self) -> list[Check]:
+        return [
+            self._check_zfs(),
+            Check("kernel", "kernel", os.uname().release),
+            *self._check_btf(),
+            self._check_tracefs(),
+            privilege.check(kstat.read(self._proc / "self/status")),
+            _check_library(),
+            *self._check_kstats(),
+        ]
+
+    def _check_zfs(self) -> Check:
+        module = self._sys / "module/zfs"
+        if not module.is_dir():
+            return Check(
+                "ZFS", "zfs", "not loaded", "blocking", "nothing to trace", "run `modprobe zfs`"
+            )
+        version = kstat.read(module / "version").strip()
+        return Check("ZFS", "zfs", version or "loaded, version unknown")
+
+    def _check_btf(self) -> list[Check]:
+        btf = self._sys / "kernel/btf"
+        checks = [Check("kernel BTF", "kernel", "present")]
+        if not (btf / "vmlinux").exists():
+            checks = [
+                Check(
+                    "kernel BTF",
+                    "kernel",
+                    "absent",
+                    "blocking",
+                    "BPF programs cannot be fitted to this kernel",
+                    "use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
+                )
+            ]
+        # Not a lack: kprobes and the search for layouts measure the same stages.
+        module = (btf / "zfs").exists()
+        value = "present" if module else "absent, kprobes and a search for layouts do instead"
+        return [*checks, Check("module BTF", "kernel", value)]
+
+    def _check_tracefs(self) -> Check:
+        for path in ("kernel/tracing", "kernel/debug/tracing"):
+            try:
+                if any((self._sys / path).iterdir()):
+                    return Check("tracefs", "kernel", "mounted")
+            except PermissionError:
+                return Check("tracefs", "kernel", "not readable without privilege")
+            except OSError:
+                continue
+        return Check(
+            "tracefs",
+            "kernel",
+            "not mounted",
+            "missing",
+            "return probes without fentry get few instances: more operations are lost",
+            "run `mount -t tracefs tracefs /sys/kernel/tracing`",
+        )
+
+    def _check_kstats(self) -> list[Check]:
+        if not (self._sys / "module/zfs").is_dir():
+            return []
+        wanted = [("zil", "counts of ZIL commits cannot be compared")]
+        wanted += [(f"{pool}/txgs", "txg_state of slow fsyncs is null") for pool in self.pools()]
+        checks = []
+        for name, cost in wanted:
+            there = (self._kstat / name).exists()
+            checks.append(
+                Check(f"kstat {name}", "kstat", "present")
+                if there
+                else Check(f"kstat {name}", "kstat", "absent", "missing", cost, "")
+            )
+        return checks
+
+    def survey(self) -> Survey:
+        from zfstrace import lib  # ctypes is slow to load
+
+        return lib.survey()
+
+    def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
+        from zfstrace import lib
+
+        if not (self._sys / "module/zfs").is_dir():
+            raise NoZfs("ZFS is not loaded, so there is nothing to trace, run `modprobe zfs`")
+        objset, dev = 0, (0, 0)
+        if options.dataset is not None:
+            objset, dev = self._locate(options.dataset)
+        return lib.FsyncTrace(
+            pool=options.pool,
+            objset=objset,
+            dev=dev,
+            pid=options.pid or 0,
+            slow_ns=options.slow_ns,
+            max_datasets=options.max_datasets,
+            no_fentry=options.no_fentry,
+        )
+
+    def _locate(self, dataset: str) -> tuple[int, mounts.Dev]:
+        """Object set id (0 when unknown) and device number ((0, 0): not mounted)."""
+        pool = dataset.split("/", 1)[0]
+        objset = 0
+        for number, path in kstat.objsets(self._kstat, pool).items():
+            if kstat.dataset_name(kstat.read(path)) == dataset:
+                objset = number
+        for dev, name in mounts.parse_mountinfo(self._read_mounts()).items():
+            if name == dataset:
+                return objset, dev
+        if not objset:
+            raise UnknownName(f"dataset {dataset} is not in use here, mount it first")
+        return objset, (0, 0)
+
+
+def _check_library() -> Check:
+    from zfstrace import lib
+
+    try:
+        path = lib.find_library()
+        lib.load(path)
+    except LibraryMissing as error:
+        return Check("libzfstrace", "library", "absent", "blocking", str(error))
+    return Check("libzfstrace", "library", path)

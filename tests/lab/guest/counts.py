@@ -1,0 +1,144 @@
+"""Scenario: known numbers of synchronous operations of every kind, counted by the tracer,
+by fio, by ZFS's own kstat and by bpftrace."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from labkit import Json, commits, finish, fio, make_pool, programs, progress, sh, traced
+
+ONE_LINER = """
+kprobe:%(f)s { @start[tid] = nsecs; }
+kretprobe:%(f)s /@start[tid]/ {
+    @n = count(); @sum = sum(nsecs - @start[tid]); delete(@start[tid]);
+}
+BEGIN { printf("ready\\n"); }
+END { clear(@start); }
+"""
+
+
+def fio_facts(result: Json) -> Json:
+    """Number of syncs and their latency percentiles over all jobs of one group."""
+    job = result["jobs"][0]
+    return {"syncs": job["sync"]["lat_ns"]["N"], "lat": job["sync"]["lat_ns"]}
+
+
+def fsyncs(results: Json) -> None:
+    """fio's last write of a file has no fsync after it, hence one more write."""
+    jobs = {
+        "fsync": ("--fsync=1", "--number_ios=1010"),
+        "fdatasync": ("--fdatasync=1", "--number_ios=998"),
+        "threads": ("--fsync=1", "--number_ios=252", "--numjobs=8", "--group_reporting"),
+    }
+    for key, options in jobs.items():
+        progress(key)
+        with traced(results, key, "fsync", "tank"):
+            results[f"{key}_fio"] = fio_facts(fio("/tank/db", *options, name=key))
+        sh(f"rm -f /tank/db/{key}*")
+
+
+def o_dsync(results: Json) -> None:
+    """Each write is one commit; bpftrace times the same function."""
+    progress("o_dsync with bpftrace beside")
+    symbol = "zil_commit_flags" if "zil_commit_flags" in sh("cat /proc/kallsyms") else "zil_commit"
+    with Path("/tmp/bpftrace.out").open("w") as out:
+        peer = subprocess.Popen(["bpftrace", "-e", ONE_LINER % {"f": symbol}], stdout=out)
+    while "ready" not in Path("/tmp/bpftrace.out").read_text():
+        time.sleep(0.2)
+    time.sleep(2)  # BEGIN may run before the probes are attached
+    with traced(results, "o_dsync", "fsync", "tank"):
+        fd = os.open("/tank/db/odsync", os.O_WRONLY | os.O_CREAT | os.O_DSYNC, 0o600)
+        for i in range(499):
+            os.pwrite(fd, b"x" * 8192, i * 8192)
+        os.close(fd)
+    peer.terminate()
+    peer.wait()
+    text = Path("/tmp/bpftrace.out").read_text()
+    results["bpftrace"] = {
+        name: int(re.search(rf"@{name}: (\d+)", text)[1])  # type: ignore[index]
+        for name in ("n", "sum")
+    }
+
+
+def other_kinds(results: Json) -> None:
+    progress("msync")
+    with Path("/tank/db/mapped").open("wb") as f:
+        f.write(bytes(1 << 20))
+    with traced(results, "msync", "fsync", "tank"), Path("/tank/db/mapped").open("r+b") as f:
+        with mmap.mmap(f.fileno(), 0) as m:
+            for i in range(53):
+                m[i * 4096] = i
+                m.flush(i * 4096, 4096)
+    progress("sync=always")
+    with traced(results, "always", "fsync", "--dataset", "tank/always"):
+        fd = os.open("/tank/always/file", os.O_WRONLY | os.O_CREAT, 0o600)
+        for i in range(101):
+            os.pwrite(fd, b"x" * 4096, i * 4096)
+        os.close(fd)
+    progress("zvol")
+    for _ in range(100):
+        if Path("/dev/zvol/tank/vol").exists():
+            break
+        time.sleep(0.1)
+    with traced(results, "zvol", "fsync", "tank"):
+        fd = os.open("/dev/zvol/tank/vol", os.O_WRONLY)
+        for i in range(97):
+            os.pwrite(fd, b"x" * 4096, i * 4096)
+            os.fsync(fd)  # a flush request to the volume
+        os.close(fd)
+    progress("sync=disabled")
+    with traced(results, "disabled", "fsync", "--dataset", "tank/off"):
+        fd = os.open("/tank/off/file", os.O_WRONLY | os.O_CREAT, 0o600)
+        for i in range(211):
+            os.pwrite(fd, b"x" * 4096, i * 4096)
+            os.fsync(fd)
+        os.close(fd)
+
+
+def filters(results: Json) -> None:
+    """Two writers on two datasets; each filter sees only its own."""
+    progress("filters")
+    script = (
+        "import os,sys\nfd=os.open(sys.argv[1],os.O_WRONLY|os.O_CREAT)\ninput()\n"
+        "for i in range(int(sys.argv[2])):\n os.pwrite(fd,b'x'*4096,0)\n os.fsync(fd)\n"
+    )
+
+    def writer(path: str, n: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["python3", "-c", script, path, str(n)], stdin=subprocess.PIPE)
+
+    def go(*writers: subprocess.Popen[bytes]) -> None:
+        for w in writers:
+            w.communicate(b"\n")
+
+    a, b = writer("/tank/db/a", 31), writer("/tank/other/b", 37)
+    with traced(results, "by_dataset", "fsync", "--dataset", "tank/other"):
+        go(a, b)
+    a, b = writer("/tank/db/a", 31), writer("/tank/db/b", 37)
+    with traced(results, "by_pid", "fsync", "--pid", str(b.pid)):
+        go(a, b)
+    a, b = writer("/tank/db/a", 31), writer("/tank/db/b", 37)
+    with traced(results, "kprobes", "fsync", "tank", "--no-fentry"):
+        go(a, b)
+
+
+def main() -> None:
+    results: Json = {}
+    make_pool()
+    sh("zfs create tank/db; zfs create tank/other; zfs create -o sync=always tank/always")
+    sh("zfs create -o sync=disabled tank/off; zfs create -V 64M tank/vol")
+    fio("/tank/db", "--fsync=1", "--number_ios=3", name="warm")  # creates the log
+    results["before"] = commits()
+    fsyncs(results)
+    o_dsync(results)
+    other_kinds(results)
+    filters(results)
+    results["programs_left"] = programs()
+    finish(results)
+
+
+main()

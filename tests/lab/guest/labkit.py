@@ -1,0 +1,145 @@
+"""What the scenarios in the guest share: pools, loads, and the tracer as a user runs it.
+
+Runs inside the virtual machine with the system's Python, so standard library only.
+A scenario collects facts in a dict and leaves it in /out/results.json; the tests on
+the host judge it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+OUT = Path("/out")
+KSTAT = Path("/proc/spl/kstat/zfs")
+Json = dict[str, Any]
+
+
+def sh(command: str, check: bool = True) -> str:
+    """The output of a shell command; stderr too when it fails."""
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    if check and done.returncode:
+        raise RuntimeError(f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def make_pool(name: str = "tank", disk: str = "/dev/vdb", extra: str = "") -> None:
+    sh(f"zpool create -f -o ashift=12 -O compression=off -O atime=off {extra} {name} {disk}")
+
+
+def kstat(name: str) -> dict[str, int]:
+    """The numbers of a named kstat, e.g. "zil" or "tank/iostats"."""
+    values = {}
+    for line in (KSTAT / name).read_text().splitlines()[2:]:
+        fields = line.split()
+        if len(fields) == 3 and fields[2].isdigit():
+            values[fields[0]] = int(fields[2])
+    return values
+
+
+def commits() -> int:
+    """Calls of zil_commit_impl since the module was loaded, as ZFS counts them."""
+    return kstat("zil")["zil_commit_count"]
+
+
+def fio(directory: str, *options: str, name: str = "job", size: str = "64M") -> Json:
+    """Runs fio, returns its JSON."""
+    out = Path(f"/tmp/fio-{name}-{time.monotonic_ns()}.json")
+    sh(
+        f"fio --name={name} --directory={directory} --rw=write --bs=8k --size={size} "
+        f"--fallocate=none --output-format=json --output={out} {' '.join(options)}"
+    )
+    text = out.read_text()
+    result: Json = json.loads(text[text.index("{") :])
+    return result
+
+
+class Tracer:
+    """`zfstune trace ...`, started and attached when the constructor returns."""
+
+    def __init__(self, *args: str, json_lines: bool = True) -> None:
+        self.json_lines = json_lines
+        command = ["zfstune", "trace", *args, *(["--json"] if json_lines else [])]
+        self.stdout = Path(f"/tmp/tracer-{time.monotonic_ns()}.out")
+        self.stderr = self.stdout.with_suffix(".err")
+        self.started = time.monotonic()
+        with self.stdout.open("w") as out, self.stderr.open("w") as err:
+            self.process = subprocess.Popen(command, stdout=out, stderr=err)
+        while "tracing" not in self.stderr.read_text():
+            if self.process.poll() is not None or time.monotonic() > self.started + 120:
+                raise RuntimeError(f"{command} did not attach: {self.stderr.read_text()}")
+            time.sleep(0.05)
+        self.attach_seconds = time.monotonic() - self.started
+
+    def stop(self, signum: int = signal.SIGINT) -> str:
+        """Ends it and returns what it printed."""
+        self.process.send_signal(signum)
+        self.process.wait(120)
+        return self.stdout.read_text()
+
+    def rows(self, signum: int = signal.SIGINT) -> list[Json]:
+        """Ends it and returns its JSON lines."""
+        return [json.loads(line) for line in self.stop(signum).splitlines()]
+
+
+@contextmanager
+def traced(results: Json, key: str, *args: str) -> Iterator[Tracer]:
+    """Traces the body with JSON output into results[key]: rows, status, stderr and the
+    change of zil_commit_count meanwhile."""
+    tracer = Tracer(*args)
+    before = commits()
+    try:
+        yield tracer
+    finally:
+        kstat_commits = commits() - before
+        rows = tracer.rows()
+        results[key] = {
+            "rows": rows,
+            "status": tracer.process.returncode,
+            "stderr": tracer.stderr.read_text(),
+            "kstat_commits": kstat_commits,
+        }
+
+
+def programs() -> list[str]:
+    """Names of the BPF programs in the kernel that are ours. Freed ones linger for a
+    moment (RCU), so it looks for up to ten seconds until there are none."""
+    names: list[str] = []
+    for _ in range(100):
+        progs = json.loads(sh("bpftool -j prog show") or "[]")
+        names = [
+            p.get("name", "")
+            for p in progs
+            if p.get("name", "").startswith(("fentry_", "kprobe_", "tp_contention"))
+        ]
+        if not names:
+            break
+        time.sleep(0.1)
+    return names
+
+
+def run(command: Sequence[str], timeout: float = 120, **kwargs: Any) -> Json:
+    """Status and output of a command, for the tests to judge."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=timeout, **kwargs
+    )
+    return {"status": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+
+
+def finish(results: Json) -> None:
+    """Leaves the results for the host."""
+    results["uname"] = os.uname().release
+    results["zfs"] = Path("/sys/module/zfs/version").read_text().strip()
+    (OUT / "results.json").write_text(json.dumps(results))
+
+
+def progress(text: str) -> None:
+    print(f"[{time.monotonic():7.1f}] {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,174 @@
+"""Scenario: bad input, every way out, datasets that come and go, and fifty rounds of
+attaching and detaching under load."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from labkit import (
+    Json,
+    Tracer,
+    commits,
+    finish,
+    fio,
+    make_pool,
+    progress,
+    programs,
+    run,
+    sh,
+    traced,
+)
+from zfstrace.lib import FsyncTrace
+from zfstrace.types import FsyncOptions
+
+ROUNDS = 50
+EVENTS = Path("/sys/kernel/tracing/kprobe_events")
+
+
+def fsyncs(path: str, n: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    for i in range(n):
+        os.pwrite(fd, b"x" * 4096, i * 4096)
+        os.fsync(fd)
+    os.close(fd)
+
+
+def load() -> subprocess.Popen[bytes]:
+    """Three writers that fsync until they are killed."""
+    return subprocess.Popen(
+        "exec fio --name=load --directory=/tank/db --rw=write --bs=8k --size=16M --fsync=1 "
+        "--numjobs=3 --thread --time_based --runtime=3600 --output=/dev/null",
+        shell=True,
+    )
+
+
+def bad_input(results: Json) -> None:
+    progress("bad input")
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+    cases = {
+        "no command": ["zfstune"],
+        "unknown command": ["zfstune", "tarce"],
+        "unknown pool": ["zfstune", "trace", "fsync", "tnak", "--duration", "1s"],
+        "unknown dataset": ["zfstune", "trace", "fsync", "--dataset", "tank/bd"],
+        "duration without unit": ["zfstune", "trace", "fsync", "--duration", "10"],
+        "duration in words": ["zfstune", "trace", "fsync", "--duration", "soon"],
+        "interval zero": ["zfstune", "trace", "fsync", "--interval", "0s"],
+        "negative": ["zfstune", "trace", "fsync", "--duration=-5s"],
+        "over missing": ["zfstune", "trace", "slow"],
+        "over not a time": ["zfstune", "trace", "slow", "--over", "much"],
+        "pid that is not": ["zfstune", "trace", "fsync", "--pid", "4194300"],
+        "pid not a number": ["zfstune", "trace", "fsync", "--pid", "postgres"],
+        "not root": [*nobody, "zfstune", "trace", "fsync", "--duration", "1s"],
+    }
+    results["bad"] = {name: run(command) for name, command in cases.items()}
+    results["doctor"] = run(["zfstune", "doctor"])
+    results["doctor_json"] = run(["zfstune", "doctor", "--json"])
+    results["doctor_nobody"] = run([*nobody, "zfstune", "doctor"])
+
+
+def ways_out(results: Json) -> None:
+    progress("ways out")
+    results["idle"] = run(["zfstune", "trace", "fsync", "tank", "--duration", "2s"])
+    out: Json = {}
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        tracer = Tracer("fsync", "tank", json_lines=False)
+        fsyncs("/tank/db/signal", 11)
+        text = tracer.stop(signal.Signals[name])
+        out[name] = {
+            "stdout": text,
+            "stderr": tracer.stderr.read_text(),
+            "status": tracer.process.returncode,
+            "programs": programs(),
+        }
+    results["signals"] = out
+    writers = load()
+    results["head"] = run(
+        ["sh", "-c", "zfstune trace fsync tank --interval 300ms --duration 60s | head -1"]
+    )
+    results["head"]["programs"] = programs()
+    results["slow_count"] = run(
+        ["zfstune", "trace", "slow", "--over", "1us", "tank", "--count", "5", "--duration", "60s"]
+    )
+    writers.kill()
+    writers.wait()
+
+
+def kill_nine(results: Json) -> None:
+    """A killed kprobe trace leaves an idle event, which the next start removes."""
+    progress("kill -9")
+    results["killed"] = {}
+    for option in ("--no-fentry", None):
+        tracer = Tracer("fsync", "tank", *([option] if option else []))
+        tracer.stop(signal.SIGKILL)
+        results["killed"][option or "default"] = programs()
+    with traced(results, "after_kill", "fsync", "tank", "--no-fentry"):
+        fsyncs("/tank/db/kill", 13)
+    results["events_left"] = EVENTS.read_text()
+
+
+def comings_and_goings(results: Json) -> None:
+    """One trace over unmounting, exporting and a pool that was not there before."""
+    progress("unmount, export, import")
+    sh("zpool create -f side /dev/vdc; zfs create side/late; zpool export side")
+    with traced(results, "moving", "fsync"):
+        fsyncs("/tank/db/moving", 11)
+        sh("zfs unmount tank/db; zfs mount tank/db")
+        fsyncs("/tank/db/moving", 13)
+        sh("zpool export tank; zpool import tank")
+        fsyncs("/tank/db/moving", 17)
+        sh("zpool import side")
+        fsyncs("/side/late/file", 19)
+        time.sleep(1.5)  # names are read once a second
+        sh("zpool export side")
+    sh("zpool import side; zpool destroy side")
+
+
+def rounds(results: Json) -> None:
+    """By fentry and kprobes in turn, where there is fentry."""
+    progress(f"{ROUNDS} rounds")
+    sh("dmesg -C")
+    writers = load()
+    counted, lost = 0, 0
+    for i in range(ROUNDS):
+        with FsyncTrace(FsyncOptions(pool="tank", no_fentry=bool(i % 2))) as trace:
+            time.sleep(0.3)
+            trace.refresh()
+            counted += sum(d.total.count for d in trace.datasets())
+            lost += trace.losses().lost
+        if i % 10 == 9:
+            progress(f"{i + 1} rounds, {counted} fsyncs")
+    alive = writers.poll() is None
+    writers.kill()
+    writers.wait()
+    results["rounds"] = {
+        "rounds": ROUNDS,
+        "counted": counted,
+        "lost": lost,
+        "writers_alive": alive,
+        "dmesg": sh("dmesg"),
+        "programs": programs(),
+    }
+    before = commits()
+    syncs = fio("/tank/db", "--fsync=1", "--number_ios=102", name="after")
+    results["rounds"]["after"] = syncs["jobs"][0]["sync"]["lat_ns"]["N"]
+    results["rounds"]["after_commits"] = commits() - before
+
+
+def main() -> None:
+    results: Json = {}
+    make_pool()
+    sh("zfs create tank/db")
+    fsyncs("/tank/db/warm", 3)
+    bad_input(results)
+    ways_out(results)
+    kill_nine(results)
+    comings_and_goings(results)
+    rounds(results)
+    finish(results)
+
+
+main()

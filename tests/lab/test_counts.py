@@ -1,0 +1,110 @@
+"""Every synchronous operation is counted, once, and timed as others time it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab.conftest import dataset_row, pool_row, share
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def counts(scenario: Callable[[str, str], Json], flavour: str) -> Json:
+    return scenario("counts", flavour)
+
+
+@pytest.mark.parametrize(
+    ("key", "dataset", "kind", "expected"),
+    [
+        ("fsync", "tank/db", "fsync", 1009),
+        ("fdatasync", "tank/db", "fdatasync", 997),
+        ("threads", "tank/db", "fsync", 8 * 251),
+        ("o_dsync", "tank/db", "o_sync", 499),
+        ("msync", "tank/db", "msync", 53),
+        ("zvol", "tank/vol", "zvol", 97),
+        ("disabled", "tank/off", "fsync", 211),
+    ],
+)
+def test_count_is_exact(counts: Json, key: str, dataset: str, kind: str, expected: int) -> None:
+    row = dataset_row(counts[key]["rows"], dataset)
+    assert row["kinds"][kind] == expected
+    assert row["count"] == sum(row["kinds"].values())
+    if key != "zvol":  # closing a volume flushes it once more
+        assert row["count"] == expected
+    assert row["lost"] == 0
+    assert row["errors"] == 0
+    assert row["unfinished"] == 0
+    assert counts[key]["status"] == 0
+
+
+@pytest.mark.parametrize("key", ["fsync", "fdatasync", "threads"])
+def test_count_is_fios(counts: Json, key: str) -> None:
+    assert dataset_row(counts[key]["rows"], "tank/db")["count"] == counts[f"{key}_fio"]["syncs"]
+
+
+@pytest.mark.parametrize("key", ["fsync", "fdatasync", "threads", "o_dsync", "msync", "zvol"])
+def test_commits_are_the_kstats(counts: Json, key: str) -> None:
+    assert pool_row(counts[key]["rows"])["commits"] == counts[key]["kstat_commits"]
+
+
+@pytest.mark.parametrize("key", ["fsync", "fdatasync", "threads"])
+@pytest.mark.parametrize("percentile", ["50.000000", "99.000000"])
+def test_percentiles_are_fios(counts: Json, key: str, percentile: str) -> None:
+    """fio's time includes the system call itself, ours the probes."""
+    row = dataset_row(counts[key]["rows"], "tank/db")
+    ours = row["latency"][{"50.000000": "p50", "99.000000": "p99"}[percentile]]
+    theirs = counts[f"{key}_fio"]["lat"]["percentile"][percentile]
+    assert ours == pytest.approx(theirs, rel=0.10)
+
+
+def test_zil_commit_is_bpftraces(counts: Json) -> None:
+    row = dataset_row(counts["o_dsync"]["rows"], "tank/db")
+    assert counts["bpftrace"]["n"] == row["count"]
+    ours = sum(s["total_ns"] for s in row["stages"])
+    assert ours == pytest.approx(counts["bpftrace"]["sum"], rel=0.10)
+
+
+def test_sync_always_counts_every_write(counts: Json) -> None:
+    row = dataset_row(counts["always"]["rows"], "tank/always")
+    assert row["count"] >= 101  # and one for creating the file
+    assert row["kinds"]["o_sync"] + row["kinds"]["other"] == row["count"]
+    assert row["lost"] == 0
+
+
+def test_sync_disabled_has_no_zil(counts: Json) -> None:
+    row = dataset_row(counts["disabled"]["rows"], "tank/off")
+    assert row["zil"] is False
+    assert row["commits"] == 0
+    assert row["no_zil"] == 211
+    assert share(row, "writeback", "other") == 1.0
+
+
+def test_filters(counts: Json) -> None:
+    rows = counts["by_dataset"]["rows"]
+    assert [(r["dataset"], r["count"]) for r in rows] == [("tank/other", 37)]
+    assert dataset_row(counts["by_pid"]["rows"], "tank/db")["count"] == 37
+    assert dataset_row(counts["kprobes"]["rows"], "tank/db")["count"] == 31 + 37
+
+
+def test_fentry_where_the_module_has_btf(counts: Json, flavour: str) -> None:
+    how = set(counts["fsync"]["rows"][0]["probes"]["how"].values())
+    assert how == ({"kprobe", "tracepoint"} if flavour == "bookworm" else {"fentry", "tracepoint"})
+    assert set(counts["kprobes"]["rows"][0]["probes"]["how"].values()) == {"kprobe", "tracepoint"}
+    assert counts["fsync"]["rows"][0]["probes"]["missing"] == []
+
+
+def test_stages_sum_to_the_total(counts: Json) -> None:
+    for key in ("fsync", "fdatasync", "threads", "o_dsync", "msync", "zvol", "always"):
+        for row in counts[key]["rows"]:
+            if row["count"]:
+                total = sum(s["total_ns"] for s in row["stages"])
+                assert total // row["count"] == row["latency"]["mean"]
+                assert sum(n for _, _, n in row["histogram"]) == row["count"]
+
+
+def test_no_program_is_left(counts: Json) -> None:
+    assert counts["programs_left"] == []

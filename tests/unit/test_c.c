@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Unit tests of libzfstrace's pure parts, built with ASan and UBSan: the
+ * histogram, and the parsers of kernel text and BTF, which are fed recorded
+ * samples (tests/data) and damaged copies of them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+static unsigned int failures;
+
+#define CHECK(cond)                                                                                \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			printf("%s:%d: %s\n", __FILE__, __LINE__, #cond);                          \
+			failures++;                                                                \
+		}                                                                                  \
+	} while (0)
+
+/* xorshift64: the same numbers on every machine. */
+static uint64_t next_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+static void test_hist_index(void)
+{
+	uint64_t state = 20261121;
+
+	for (unsigned int i = 0; i < HIST_BUCKETS; i++) {
+		CHECK(zfstrace_hist_index(zfstrace_hist_low(i)) == i);
+		CHECK(zfstrace_hist_index(zfstrace_hist_low(i + 1) - 1) == i);
+	}
+	CHECK(zfstrace_hist_index(UINT64_MAX) == HIST_BUCKETS - 1);
+	for (int i = 0; i < 1000000; i++) {
+		uint64_t v = next_random(&state) >> (22 + next_random(&state) % 42);
+		unsigned int b = zfstrace_hist_index(v);
+		uint64_t low = zfstrace_hist_low(b);
+
+		CHECK(low <= v && v < zfstrace_hist_low(b + 1));
+		/* the promise: a bucket is at most 1/32 of its value wide */
+		CHECK(v < 64 || (zfstrace_hist_low(b + 1) - low) * 32 <= low);
+	}
+}
+
+static void test_hist_quantile(void)
+{
+	struct zfstrace_hist h = {};
+
+	CHECK(zfstrace_hist_quantile(&h, 500) == 0);
+	for (uint64_t v = 1; v <= 1000; v++) {
+		h.bucket[zfstrace_hist_index(v * 1000)]++;
+		h.count++;
+		h.sum_ns += v * 1000;
+		h.max_ns = v * 1000;
+	}
+	for (unsigned int permille = 0; permille <= 1000; permille++) {
+		uint64_t exact = permille ? permille * 1000 : 1000;
+		uint64_t q = zfstrace_hist_quantile(&h, permille);
+
+		CHECK(q <= h.max_ns);
+		CHECK(q + exact / 30 + 1 >= exact && q <= exact + exact / 30 + 1);
+	}
+	CHECK(zfstrace_hist_quantile(&h, 1000) == 1000000);
+}
+
+static FILE *text(const char *s)
+{
+	return fmemopen((void *)(uintptr_t)s, strlen(s), "r");
+}
+
+static void test_symbols(void)
+{
+	static const char *const names[] = { "zil_commit", NULL, "zil_free", "zpl_fsync", "vfs" };
+	bool found[ARRAY_SIZE(names)] = {};
+	FILE *f = text("ffffffffc0a01230 T zil_commit\t[zfs]\n"
+		       "0000000000000000 t zpl_fsync\t[zfs]\n"
+		       "ffffffff81000000 T zil_free\n"	 /* not a module's */
+		       "ffffffffc0a01230 d vfs\t[zfs]\n" /* not a function */
+		       "\n\t[zfs]\nzil_free\t[zfs]\n x\t[spl]");
+
+	CHECK(f && symbols_find(f, names, found, ARRAY_SIZE(names)) == 2);
+	CHECK(found[0] && !found[1] && !found[2] && found[3] && !found[4]);
+	fclose(f);
+}
+
+static void test_kallsyms_sample(const char *path, bool flags_expected)
+{
+	static const char *const names[] = { "zil_commit", "zil_commit_flags",
+					     "zil_commit_writer" };
+	bool found[ARRAY_SIZE(names)] = {};
+	FILE *f = fopen(path, "r");
+
+	CHECK(f);
+	if (!f)
+		return;
+	(void)symbols_find(f, names, found, ARRAY_SIZE(names));
+	CHECK(found[0]);
+	CHECK(found[1] == flags_expected);
+	CHECK(!found[2]); /* inlined in every build */
+	fclose(f);
+}
+
+/* BTF by hand: an int, a function prototype and two functions. */
+static size_t make_btf(char *out, uint32_t base_strings)
+{
+	static const char strings[] = "\0int\0zil_commit\0zil_free";
+	struct btf_header h = { .magic = BTF_MAGIC, .version = 1, .hdr_len = sizeof(h) };
+	struct btf_type types[] = {
+		{ .name_off = 1, .info = BTF_KIND_FUNC_PROTO << 24 },
+		{ .name_off = 5, .info = BTF_KIND_FUNC << 24, { .type = 1 } },
+		{ .name_off = 16, .info = BTF_KIND_TYPEDEF << 24, { .type = 1 } },
+	};
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(types); i++)
+		types[i].name_off += base_strings;
+	h.type_len = sizeof(types);
+	h.str_off = sizeof(types);
+	h.str_len = sizeof(strings);
+	memcpy(out, &h, sizeof(h));
+	memcpy(out + sizeof(h), types, sizeof(types));
+	memcpy(out + sizeof(h) + sizeof(types), strings, sizeof(strings));
+	return sizeof(h) + sizeof(types) + sizeof(strings);
+}
+
+static void test_btf(void)
+{
+	static const char *const names[] = { "zil_commit", "zil_free", NULL };
+	uint32_t bases[] = { 0, 4711 };
+	uint64_t state = 42;
+	char btf[256];
+
+	for (unsigned int b = 0; b < ARRAY_SIZE(bases); b++) {
+		size_t size = make_btf(btf, bases[b]);
+		bool found[3] = {};
+
+		CHECK(btf_find_names(btf, size, bases[b], BTF_KIND_FUNC, names, found, 3) == 1);
+		CHECK(found[0] && !found[1]); /* zil_free is a typedef there */
+	}
+	for (int i = 0; i < 200000; i++) { /* damaged: no crash, no endless loop */
+		size_t size = make_btf(btf, 0), cut = next_random(&state) % (size + 1);
+		char *copy = malloc(cut + 1); /* exact size, for ASan */
+		bool found[3] = {};
+
+		memcpy(copy, btf, cut);
+		for (int k = 0; cut && k < 3; k++)
+			copy[next_random(&state) % cut] = (char)next_random(&state);
+		(void)btf_find_names(copy, cut, 0, BTF_KIND_FUNC, names, found, 3);
+		free(copy);
+	}
+}
+
+static void test_kretprobe_lines(void)
+{
+	char event[64];
+	uint64_t missed = 0;
+	long pid = 0;
+
+	CHECK(kretprobe_line_pid("r4096:zfstune_77/zt77_zil_commit_return zil_commit", &pid, event,
+				 sizeof(event)));
+	CHECK(pid == 77 && strcmp(event, "zt77_zil_commit_return") == 0);
+	CHECK(!kretprobe_line_pid("p:kprobes/mine vfs_read", &pid, event, sizeof(event)));
+	CHECK(!kretprobe_line_pid("r:zfstune_x/a b", &pid, event, sizeof(event)));
+	CHECK(!kretprobe_line_pid("r:zfstune_7/", &pid, event, sizeof(event)));
+	CHECK(!kretprobe_line_pid("r:zfstune_7/toolong", &pid, event, 4));
+	CHECK(!kretprobe_line_pid("", &pid, event, sizeof(event)));
+	CHECK(kretprobe_profile_missed("  zt77_zil_commit_return    1234     5\n", 77, &missed));
+	CHECK(missed == 5);
+	CHECK(!kretprobe_profile_missed("  zt77_zil_commit_return    1234     5\n", 7, &missed));
+	CHECK(!kretprobe_profile_missed("  zt77_x 12\n", 77, &missed));
+	CHECK(!kretprobe_profile_missed("", 77, &missed));
+}
+
+int main(void)
+{
+	test_hist_index();
+	test_hist_quantile();
+	test_symbols();
+	test_kallsyms_sample("tests/data/trixie/kallsyms", false);
+	test_kallsyms_sample("tests/data/bookworm/kallsyms", false);
+	test_kallsyms_sample("tests/data/trixie-backports/kallsyms", true);
+	test_btf();
+	test_kretprobe_lines();
+	if (failures) {
+		printf("C unit tests: %u checks failed\n", failures);
+		return 1;
+	}
+	printf("C unit tests: all passed\n");
+	return 0;
+}

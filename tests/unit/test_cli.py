@@ -1,0 +1,195 @@
+"""The command line: one line for each error, help for a person, a cheap start."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from unit.fake_host import FakeHost
+
+from zfstrace.types import Check
+from zfstune import cli
+from zfstune import host as host_module
+from zfstune.errors import NotPossible, UsageError
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [ROOT / path for path in ("tracers", "tuner", "platform/linux")]
+
+
+def zfstune(*words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, SOURCES)), "PYTHONUTF8": "1"}
+    return subprocess.run(
+        [sys.executable, *flags, "-m", "zfstune", *words],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("", "no command given"),
+        ("trcae", "did you mean trace?"),
+        ("xyz", "doctor, trace"),
+        ("trace", "no command given"),
+        ("trace fsnyc", "did you mean fsync?"),
+        ("trace slow", "--over is missing"),
+        ("trace slow --over ten", "'ten' is not a time, write it like 500us"),
+        ("trace slow --over 10", "write it like 10ms"),
+        ("trace slow --over 0ms", "more than 0"),
+        ("trace slow --over=-5ms", "not a time"),
+        ("trace slow --over 5ms --count 0", "1 or more"),
+        ("trace fsync --interval 0s", "--interval: '0s' is no time at all"),
+        ("trace fsync --duration 5parsecs", "--duration: '5parsecs' is not a time"),
+        ("trace fsync --duration", "--duration"),
+        ("trace fsync --pid x", "--pid: 'x' is not a number"),
+        ("trace fsync --pid -4", "--pid"),
+        ("trace fsync tank/db", "write --dataset tank/db"),
+        ("trace fsync tank --dataset rpool/db", "not in pool 'tank'"),
+        ("trace fsync --dataset tank/db@now", "is a snapshot"),
+        ("trace fsync a b", "unrecognized arguments: b"),
+        ("trace fsync --jsno", "--jsno"),
+        ("doctor --fix", "--fix"),
+    ],
+)
+def test_usage_errors_are_one_line(
+    command: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(command.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.fullmatch(r"zfstune: [^\n]+\n", captured.err)
+    assert hint in captured.err
+
+
+def test_usage_error_of_the_process() -> None:
+    done = zfstune("trace", "slow", "--over", "1\n0\x1b[31m")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("doctor",), ("trace",), ("trace", "fsync"), ("trace", "slow")]
+)
+def test_help_ends_in_examples(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*words, "-h"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "examples:\n" in text
+    assert "exit status:\n" in text
+    assert max(map(len, text.splitlines())) < 100
+
+
+def test_version_is_cheap() -> None:
+    done = zfstune("--version", flags=("-X", "importtime"))
+    assert done.returncode == 0
+    assert re.fullmatch(r"zfstune \d+\.\d+\.\d+\n", done.stdout)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    ours = {name for name in loaded if name.startswith(("zfstune", "zfstrace", "zfs_"))}
+    assert ours <= {"zfstune", "zfstune.cli", "zfstune.errors", "zfstune.units"}
+    assert not loaded & {"ctypes", "json", "dataclasses", "typing", "asyncio", "numpy"} - site()
+
+
+def site() -> set[str]:
+    """What Python itself loads here before any program (a .pth file may load a lot)."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", ""], capture_output=True, text=True, check=True
+    )
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+def test_closed_stdout_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
+    done = subprocess.run(
+        [sys.executable, "-m", "zfstune", "doctor"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env=env,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    host = FakeHost()
+    monkeypatch.setattr("zfstune.trace_fsync.open_host", lambda: host)
+    return host
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("trace fsync tnak", "did you mean tank?"),
+        ("trace fsync xyzzy", "imported pools: idle, tank"),
+        ("trace fsync --dataset tank/bd", "did you mean tank/db"),
+        ("trace fsync --dataset zzz/qqq", "no dataset 'zzz/qqq'"),
+        ("trace fsync --pid 12345", "there is no process 12345"),
+    ],
+)
+def test_names_that_are_not_there(
+    command: str, hint: str, fake: FakeHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(command.split()) == 2
+    err = capsys.readouterr().err
+    assert hint in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("check", "hint"),
+    [
+        (
+            Check("ZFS", "zfs", "not loaded", "blocking", "nothing", "run `modprobe zfs`"),
+            "modprobe",
+        ),
+        (Check("privileges", "privilege", "no", "blocking", "x", "CAP_BPF"), "CAP_BPF"),
+        (Check("kernel BTF", "kernel", "absent", "blocking", "x", "y"), "BTF absent"),
+        (Check("lib", "library", "absent", "blocking", "not built, run `make`"), "run `make`"),
+    ],
+)
+def test_what_is_not_possible_here(
+    check: Check,
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    host = FakeHost(checks=[check])
+    monkeypatch.setattr("zfstune.trace_fsync.open_host", lambda: host)
+    assert cli.main(["trace", "fsync", "tank"]) == 3
+    err = capsys.readouterr().err
+    assert hint in err
+    assert err.count("\n") == 1
+
+
+def test_order_of_checks() -> None:
+    # a wrong name is told before a lack of privilege, no ZFS before both
+    lack = Check("privileges", "privilege", "no", "blocking", "x", "y")
+    no_zfs = Check("ZFS", "zfs", "no", "blocking", "x", "y")
+    from zfstrace.types import FsyncOptions
+    from zfstune.trace_fsync import prepare
+
+    with pytest.raises(UsageError):
+        prepare(FakeHost(checks=[lack]), FsyncOptions(pool="nope"))
+    with pytest.raises(NotPossible):
+        prepare(FakeHost(checks=[no_zfs, lack]), FsyncOptions(pool="nope"))
+
+
+def test_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "plan9")
+    with pytest.raises(NotPossible, match="plan9 is not supported"):
+        host_module.open_host()

@@ -1,0 +1,58 @@
+"""`doctor` on fake hosts."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from unit.fake_host import FakeHost
+
+from zfstrace.errors import NoZfs
+from zfstrace.types import Check, Probe, Survey
+from zfstune.doctor import examine
+
+OK = Check("ZFS", "zfs", "2.3.2-1")
+LACK = Check("tracefs", "kernel", "not mounted", "missing", "less is seen", "mount it")
+BLOCK = Check("privileges", "privilege", "insufficient", "blocking", "no BPF", "run as root")
+
+
+class Complete(FakeHost):
+    def survey(self) -> Survey:
+        return Survey((Probe("zil_commit", "zil_commit_flags", "found", True, "", ""),), "btf")
+
+
+class Failing(FakeHost):
+    def survey(self) -> Survey:
+        raise NoZfs("ZFS is not loaded")
+
+
+@pytest.mark.parametrize(
+    ("host", "status", "word"),
+    [
+        (Complete(checks=[OK]), 0, "ok"),
+        (Complete(checks=[OK, LACK]), 1, "incomplete"),
+        (FakeHost(checks=[OK]), 1, "incomplete"),
+        (Complete(checks=[OK, BLOCK]), 3, "impossible"),
+        (Failing(checks=[OK]), 3, "impossible"),
+    ],
+)
+def test_status(host: FakeHost, status: int, word: str) -> None:
+    out = io.StringIO()
+    assert examine(host, out, as_json=True) == status
+    found = json.loads(out.getvalue())
+    assert (found["schema"], found["type"], found["status"]) == (1, "doctor", word)
+    assert set(found["checks"][0]) == {"name", "kind", "status", "value", "cost", "fix"}
+    assert examine(host, io.StringIO(), as_json=False) == status
+
+
+def test_text_says_what_is_missing_and_what_it_costs() -> None:
+    out = io.StringIO()
+    examine(FakeHost(checks=[OK, LACK, BLOCK]), out, as_json=False)
+    text = out.getvalue()
+    assert "1 of 2 probes found" in text
+    assert "`batch_wait` is part of `issue` (no symbol)" in text
+    assert "less is seen; mount it" in text
+    assert "MISSING" in text
+    assert "FAILS" in text
+    assert max(map(len, text.splitlines())) < 100

@@ -1,0 +1,112 @@
+"""The binding: structures laid out as in zfstrace.h, errors as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from zfstrace import errors, lib, stages
+
+ROOT = Path(__file__).parents[2]
+HEADER = ROOT / "tracers/libzfstrace/zfstrace.h"
+LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
+
+STRUCTS: dict[str, type[ctypes.Structure]] = {
+    "opts": lib._Opts,
+    "probe": lib._Probe,
+    "hist": lib.CHist,
+    "dataset": lib._Dataset,
+    "losses": lib._Losses,
+    "slow": lib._Slow,
+}
+
+
+def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    assert compiler, "a C compiler is needed, as for `make`"
+    lines = ['#include "zfstrace.h"', "#include <stdio.h>", "int main(void) {"]
+    want = []
+    for name, binding in STRUCTS.items():
+        lines.append(f'printf("%zu\\n", sizeof(struct zfstrace_{name}));')
+        want.append(ctypes.sizeof(binding))
+        for field in binding._fields_:
+            lines.append(f'printf("%zu\\n", offsetof(struct zfstrace_{name}, {field[0]}));')
+            want.append(getattr(binding, field[0]).offset)
+    source, program = tmp_path / "layout.c", tmp_path / "layout"
+    source.write_text("\n".join([*lines, "return 0; }"]))
+    subprocess.run([compiler, f"-I{HEADER.parent}", source, "-o", program], check=True)
+    done = subprocess.run([program], check=True, capture_output=True, text=True)
+    assert [int(line) for line in done.stdout.split()] == want
+
+
+def test_every_function_of_the_header_is_bound() -> None:
+    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
+    declared = set(re.findall(r"\b(zfstrace_\w+)\(", text))
+    assert declared == set(lib._PROTOTYPES)
+
+
+def test_abi_is_that_of_the_header() -> None:
+    text = HEADER.read_text(encoding="utf-8")
+    assert f"#define ZFSTRACE_ABI {lib.ABI}\n" in text
+    assert f"#define ZFSTRACE_STAGES {len(stages.NAMES)}\n" in text
+    assert f"#define ZFSTRACE_KINDS {len(stages.KINDS)}\n" in text
+
+
+def test_names_are_in_the_order_of_the_kernel_side() -> None:
+    text = (ROOT / "tracers/bpf/fsync.h").read_text(encoding="utf-8")
+    order = [name.lower() for name in re.findall(r"\bSTAGE_([A-Z_]+),", text)]
+    assert tuple(order[: len(stages.NAMES)]) == stages.NAMES
+    kinds = [name.lower() for name in re.findall(r"\bKIND_([A-Z_]+),", text)]
+    assert tuple(kinds[: len(stages.KINDS)]) == stages.KINDS
+
+
+def test_the_checkout_has_its_own_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZFSTUNE_LIB", raising=False)
+    assert LIBRARY.exists(), f"{LIBRARY.name} is not built, run `make`"
+    assert lib.find_library() == str(LIBRARY)
+
+
+def test_named_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZFSTUNE_LIB", str(tmp_path / "none.so"))
+    with pytest.raises(errors.LibraryMissing, match="does not exist"):
+        lib.load()
+    (tmp_path / "none.so").write_text("no library")
+    with pytest.raises(errors.LibraryMissing, match="does not load"):
+        lib.load()
+
+
+def test_a_library_of_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZFSTUNE_LIB", ctypes.__spec__.origin or "")
+    with pytest.raises(errors.LibraryMissing) as caught:
+        lib.load()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (-errno.EPERM, errors.NoPrivilege),
+        (-errno.EACCES, errors.NoPrivilege),
+        (-errno.ENOENT, errors.NoZfs),
+        (-errno.ENOTSUP, errors.NotSupported),
+        (-errno.EIO, errors.TraceError),
+    ],
+)
+def test_errors(code: int, kind: type[errors.TraceError]) -> None:
+    assert type(lib._error(code, "")) is kind
+    assert str(lib._error(code, "what, why")) == "what, why"
+
+
+def test_no_trace_without_zfs() -> None:
+    if Path("/sys/module/zfs").exists():
+        pytest.skip("ZFS is loaded here")
+    with pytest.raises(errors.TraceError) as caught:
+        lib.FsyncTrace(pool="tank")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value)

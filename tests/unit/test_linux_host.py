@@ -1,0 +1,139 @@
+"""LinuxHost on a made-up /proc and /sys: names, and what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zfs_linux import privilege
+from zfs_linux.host import LinuxHost
+from zfstrace.errors import TraceError
+from zfstrace.types import Check, FsyncOptions
+
+ALL = "CapEff:\t000001ffffffffff\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for directory in ("proc/spl/kstat/zfs/tank", "proc/self", "proc/12", "sys/module/zfs"):
+        (tmp_path / directory).mkdir(parents=True)
+    for directory in ("sys/kernel/btf", "sys/kernel/tracing"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "sys/module/zfs/version").write_text("2.3.2-1\n")
+    (tmp_path / "sys/kernel/btf/vmlinux").write_text("")
+    (tmp_path / "sys/kernel/tracing/events").write_text("")
+    (tmp_path / "proc/self/status").write_text(ALL)
+    (tmp_path / "proc/12/status").write_text("Name:\tx\nTgid:\t11\nPid:\t12\n")
+    (tmp_path / "proc/spl/kstat/zfs/zil").write_text("")
+    (tmp_path / "proc/spl/kstat/zfs/tank/txgs").write_text("")
+    write_objset(tmp_path, 0x36, "tank")
+    write_mounts(tmp_path, {50: "tank"})
+    return tmp_path
+
+
+def write_objset(root: Path, objset: int, name: str) -> Path:
+    path = root / f"proc/spl/kstat/zfs/tank/objset-0x{objset:x}"
+    path.write_text(f"1 1 1\nname type data\ndataset_name                    7    {name}\n")
+    return path
+
+
+def write_mounts(root: Path, mounts: dict[int, str]) -> None:
+    lines = [f"40 23 0:{minor} / /{name} rw - zfs {name} rw\n" for minor, name in mounts.items()]
+    (root / "proc/self/mountinfo").write_text("".join(lines))
+
+
+def test_names(root: Path) -> None:
+    host = LinuxHost(root)
+    assert host.pools() == ["tank"]
+    assert host.dataset_names() == ["tank"]
+    assert host.dataset_name("tank", 0x36, (0, 0)) == "tank"
+    assert host.dataset_name("", 0, (0, 50)) == "tank"
+    assert host.dataset_name("tank", 99, (0, 99)) is None
+
+
+def test_a_name_outlives_the_mount(root: Path) -> None:
+    host = LinuxHost(root)
+    path = write_objset(root, 0x44, "tank/db")
+    write_mounts(root, {51: "tank/db"})
+    host.learn_names()
+    path.unlink()
+    write_mounts(root, {})
+    host.learn_names()
+    assert host.dataset_name("tank", 0x44, (0, 0)) == "tank/db"
+    assert host.dataset_name("", 0, (0, 51)) == "tank/db"
+    assert "tank/db" not in host.dataset_names()
+
+
+def test_a_reused_number_has_the_present_name(root: Path) -> None:
+    host = LinuxHost(root)
+    host.learn_names()
+    write_objset(root, 0x36, "tank/new")
+    write_mounts(root, {50: "tank/new"})
+    host.learn_names()
+    assert host.dataset_name("tank", 0x36, (0, 0)) == "tank/new"
+    assert host.dataset_name("", 0, (0, 50)) == "tank/new"
+
+
+def test_an_exported_pool_is_gone(root: Path) -> None:
+    host = LinuxHost(root)
+    for path in (root / "proc/spl/kstat/zfs/tank").iterdir():
+        path.unlink()
+    (root / "proc/spl/kstat/zfs/tank").rmdir()
+    assert host.pools() == []
+    host.learn_names()
+    assert host.txg_state("tank", 0, 1) is None
+
+
+def test_processes(root: Path) -> None:
+    host = LinuxHost(root)
+    assert host.process_error(12) == "12 is a thread of process 11"
+    assert host.process_error(13) == "there is no process 13"
+
+
+def blocking(root: Path) -> list[str]:
+    return [check.name for check in kinds(root, "blocking")]
+
+
+def kinds(root: Path, status: str) -> list[Check]:
+    return [check for check in LinuxHost(root).checks() if check.status == status]
+
+
+def test_all_there(root: Path) -> None:
+    assert [c for c in LinuxHost(root).checks() if c.status != "ok" and c.kind != "library"] == []
+
+
+def test_what_blocks(root: Path) -> None:
+    (root / "sys/module/zfs/version").unlink()
+    (root / "sys/module/zfs").rmdir()
+    (root / "sys/kernel/btf/vmlinux").unlink()
+    (root / "proc/self/status").write_text("CapEff:\t0000000000000000\n")
+    assert {"ZFS", "kernel BTF", "privileges"} <= set(blocking(root))
+    with pytest.raises(TraceError):
+        LinuxHost(root).open_fsync_trace(FsyncOptions())
+
+
+def test_empty_root_never_raises(tmp_path: Path) -> None:
+    host = LinuxHost(tmp_path)
+    assert host.checks()
+    assert host.pools() == []
+    assert host.dataset_names() == []
+
+
+@pytest.mark.parametrize(
+    ("mask", "status"),
+    [
+        ("000001ffffffffff", "ok"),
+        (f"{1 << 21 | 1 << 1:x}", "ok"),
+        (f"{1 << 38 | 1 << 39 | 1 << 34 | 1 << 1:x}", "ok"),
+        (f"{1 << 38 | 1 << 39:x}", "missing"),
+        (f"{1 << 39:x}", "blocking"),
+        ("0", "blocking"),
+        ("rubbish", "blocking"),
+    ],
+)
+def test_privileges(mask: str, status: str) -> None:
+    check = privilege.check(f"Name:\tx\nCapEff:\t{mask}\n")
+    assert check.status == status
+    if status != "ok":
+        assert "CAP_BPF, CAP_PERFMON" in check.fix

@@ -1,0 +1,52 @@
+"""What ends a trace, with real signals and pipes."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+
+import pytest
+
+from zfstune.stop import Stop
+from zfstune.units import MS, SECOND
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_the_wait(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with Stop(io.StringIO()) as stop:
+        assert not stop.wait(0)
+        os.kill(os.getpid(), number)
+        start = stop.now()
+        assert stop.wait(10 * SECOND)
+        assert stop.now() - start < SECOND
+        assert stop.asked
+    assert signal.getsignal(number) is before
+
+
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop(io.StringIO()) as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.wait(10 * MS)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_waits_so_long() -> None:
+    with Stop(io.StringIO()) as stop:
+        start = stop.now()
+        assert not stop.wait(30 * MS)
+        assert 30 * MS <= stop.now() - start < SECOND
+
+
+def test_a_reader_that_goes_away_ends_it() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as out, Stop(out) as stop:
+        assert not stop.wait(MS)
+        os.close(reader)
+        assert stop.wait(10 * SECOND)
+        assert stop.reader_gone
+        assert not stop.asked

@@ -1,0 +1,109 @@
+"""`trace slow` without a kernel."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from typing import Any
+
+import pytest
+from unit.fake_host import FakeHost, FakeSession, FakeStop, counts
+
+from zfstrace.stages import NAMES
+from zfstrace.types import Losses, SlowEvent
+from zfstune.trace_fsync import options_of
+from zfstune.trace_slow import largest_stages, trace
+from zfstune.units import MS, SECOND
+
+
+def event(dataset: int = 0, comm: str = "postgres", **stages: int) -> SlowEvent:
+    times = tuple(stages.get(name, 0) * MS for name in NAMES)
+    return SlowEvent(10**9, sum(times), times, 17, dataset, 4711, 4712, "fdatasync", comm)
+
+
+def run(events: list[SlowEvent], out: io.StringIO | None = None, **given: Any) -> str:
+    defaults: dict[str, Any] = {
+        "pool": None,
+        "dataset": None,
+        "pid": None,
+        "duration": 2 * SECOND,
+        "json": False,
+        "no_fentry": False,
+        "over": 10 * MS,
+        "count": None,
+    }
+    args = argparse.Namespace(**(defaults | given))
+    stop = FakeStop()
+
+    def waited(ms: int) -> None:
+        stop.clock += ms * 1_000_000
+
+    states = [[counts(objset=68, total=[1]), counts("other", 1, total=[1])]]
+    session = FakeSession(states, events, Losses(event=2), on_poll=waited)
+    out = out or io.StringIO()
+    trace(args, options_of(args), FakeHost(session), out, stop)
+    assert session.closed
+    return out.getvalue()
+
+
+def test_a_line_for_each() -> None:
+    lines = run([event(flush=93, issue=4, log_write=3), event(wakeup=20)]).splitlines()
+    assert lines[0].split() == [
+        "TIME", "(UTC)", "PID", "COMM", "DATASET", "KIND", "OBJECT", "TOTAL", "STAGES",
+    ]  # fmt: skip
+    assert lines[1].split()[1:] == [
+        "4711", "postgres", "tank/db", "fdatasync", "17", "100", "ms",
+        "flush", "93%", "issue", "4%",
+    ]  # fmt: skip
+    assert lines[1].index("flush") == lines[0].index("STAGES") == lines[2].index("wakeup")
+    assert max(map(len, lines)) < 100
+    assert lines[3] == "2 fsyncs of 10.0 ms or more in 2.0 s"
+    assert lines[4].startswith("lost 2 (no room 0, no return 0, slow events 2)   unfinished 0")
+    assert lines[5].startswith("missing probe cv_timedwait: ")
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run([event(flush=93)], json=True).splitlines()
+    assert len(lines) == 1
+    line = json.loads(lines[0])
+    assert (line["type"], line["dataset"], line["tid"]) == ("slow_fsync", "tank/db", 4712)
+    assert sum(line["stages"].values()) == line["total_ns"]
+    assert line["txg_state"] == "syncing"
+    assert "lost 2" in capsys.readouterr().err
+
+
+def test_count_ends_it() -> None:
+    text = run([event(flush=20)] * 5, count=3)
+    assert text.count("4711") == 3
+    assert "3 fsyncs of" in text
+
+
+def test_other_pools_are_left_out() -> None:
+    assert "other" not in run([event(1, flush=20)], pool="tank").partition("lost")[0]
+
+
+def test_other_datasets_are_left_out() -> None:
+    text = run([event(0, flush=20), event(7, flush=20)], dataset="tank/home")
+    assert "tank/db" not in text
+    # what has no name may be the one
+    assert "<unknown>" in text
+
+
+def test_none() -> None:
+    assert run([]).startswith("no fsync of 10.0 ms or more in 2.0 s\nlost 2")
+
+
+def test_unknown_dataset() -> None:
+    assert "<unknown>" in run([event(7, flush=20)])
+
+
+def test_escape_codes_in_a_name_do_not_reach_the_terminal() -> None:
+    assert "\x1b" not in run([event(comm="\x1b[31mred", flush=20)])
+
+
+def test_largest_stages() -> None:
+    assert largest_stages({"flush": 93, "issue": 4, "other": 3}) == "flush 93% issue 4%"
+    assert largest_stages({"issuer_lock": 55, "batch_wait": 45}) == "issuer_lock 55%"
+    assert largest_stages({"flush": 1, "issue": 0}) == "flush 100%"
+    assert largest_stages({"flush": 0}) == ""

@@ -1,0 +1,325 @@
+"""What a trace yields, and the schema in which it is written as JSON lines.
+
+One object per line, ``"schema": 1``, times in ns as integers. A field that a
+platform cannot fill is null. The types come without behaviour except to_json().
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from zfstrace.hist import Hist
+
+SCHEMA = 1
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A place in the kernel that is watched.
+
+    how is ``fentry``, ``kprobe``, ``tracepoint``, ``found`` (could be attached) or
+    ``missing``; cost is what its absence costs, why the reason it is missing.
+    """
+
+    name: str
+    symbol: str
+    how: str
+    required: bool
+    cost: str
+    why: str
+
+    @property
+    def missing(self) -> bool:
+        return self.how == "missing"
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What could not be measured. Counts; see struct zfstrace_losses for each."""
+
+    start: int = 0
+    return_: int = 0
+    event: int = 0
+    log_block: int = 0
+    overflow: int = 0
+    unfinished: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Operations or events that are not in the output at all."""
+        return self.start + self.return_ + self.event
+
+    def since(self, earlier: Losses) -> Losses:
+        """What was lost since an earlier state; unfinished is of now."""
+        return Losses(
+            self.start - earlier.start,
+            self.return_ - earlier.return_,
+            self.event - earlier.event,
+            self.log_block - earlier.log_block,
+            self.overflow - earlier.overflow,
+            self.unfinished,
+        )
+
+    def to_json(self) -> Json:
+        """All but unfinished, which is no loss."""
+        return {
+            "start": self.start,
+            "return": self.return_,
+            "event": self.event,
+            "log_block": self.log_block,
+            "overflow": self.overflow,
+        }
+
+
+@dataclass(frozen=True)
+class DatasetCounts:
+    """One dataset as the kernel side counts it, since the session began.
+
+    objset 0 and dev (0, 0) mean unknown, as does an empty pool. rest sums the
+    datasets that found no room. kinds and stages are in the order of
+    stages.KINDS and stages.STAGES.
+    """
+
+    pool: str
+    objset: int
+    dev: tuple[int, int]
+    rest: bool
+    commits: int
+    errors: int
+    no_zil: int
+    kinds: tuple[int, ...]
+    total: Hist
+    stages: tuple[Hist, ...]
+
+
+@dataclass(frozen=True)
+class SlowEvent:
+    """A slow operation as it comes from the kernel. start_ns is CLOCK_MONOTONIC;
+    dataset is an index into the session's datasets."""
+
+    start_ns: int
+    total_ns: int
+    stage_ns: tuple[int, ...]
+    object: int
+    dataset: int
+    pid: int
+    tid: int
+    kind: str
+    comm: str
+
+
+@dataclass(frozen=True)
+class StageSummary:
+    """One stage of the operations in a summary, times in ns. count is of the
+    operations that spent time in it."""
+
+    name: str
+    total_ns: int
+    count: int
+    p50: int
+    p99: int
+    max: int
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Of whole operations, in ns."""
+
+    mean: int
+    p50: int
+    p90: int
+    p99: int
+    p999: int
+    max: int
+
+
+@dataclass(frozen=True)
+class FsyncSummary:
+    """The operations of a pool (dataset None) or of one dataset over duration_ns.
+
+    pool is None when unknown. latency is None when count is 0. zil is False when
+    all operations came without a ZIL commit (sync=disabled), no_zil says how many
+    did. time is the end of the interval, ISO 8601, UTC.
+    """
+
+    pool: str | None
+    dataset: str | None
+    time: str
+    duration_ns: int
+    count: int
+    errors: int
+    commits: int
+    no_zil: int
+    kinds: dict[str, int]
+    latency: Latency | None
+    stages: tuple[StageSummary, ...]
+    histogram: tuple[tuple[int, int, int], ...]
+    losses: Losses
+    probes: tuple[Probe, ...]
+    note: str | None = None
+
+    @property
+    def zil(self) -> bool:
+        return not (self.count and self.no_zil == self.count)
+
+    def to_json(self) -> Json:
+        """As a ``fsync_summary`` object of the schema."""
+        return {
+            "schema": SCHEMA,
+            "type": "fsync_summary",
+            "time": self.time,
+            "pool": self.pool,
+            "dataset": self.dataset,
+            "duration_ns": self.duration_ns,
+            "count": self.count,
+            "lost": self.losses.lost,
+            "losses": self.losses.to_json(),
+            "unfinished": self.losses.unfinished,
+            "errors": self.errors,
+            "commits": self.commits,
+            "zil": self.zil,
+            "no_zil": self.no_zil,
+            "kinds": self.kinds,
+            "latency": asdict(self.latency or _NO_LATENCY),
+            "stages": [asdict(stage) for stage in self.stages],
+            "histogram": [list(row) for row in self.histogram],
+            "probes": probes_to_json(self.probes),
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class _NoLatency:
+    """The keys of Latency when there was no operation."""
+
+    mean: None = None
+    p50: None = None
+    p90: None = None
+    p99: None = None
+    p999: None = None
+    max: None = None
+
+
+_NO_LATENCY = _NoLatency()
+
+
+def probes_to_json(probes: tuple[Probe, ...]) -> Json:
+    """attached: names; how: name -> how it is attached; missing: name, cost, why."""
+    there = [probe for probe in probes if not probe.missing]
+    return {
+        "attached": [probe.name for probe in there],
+        "missing": [
+            {"name": probe.name, "cost": probe.cost, "why": probe.why}
+            for probe in probes
+            if probe.missing
+        ],
+        "how": {probe.name: probe.how for probe in there},
+    }
+
+
+def summary_from_json(line: Json) -> FsyncSummary:
+    """The reverse of FsyncSummary.to_json(), for recorded output.
+
+    Raises KeyError or TypeError when line is not a ``fsync_summary`` of this schema.
+    A probe's symbol is not recorded and comes back empty.
+    """
+    if line["schema"] != SCHEMA or line["type"] != "fsync_summary":
+        raise KeyError("not a fsync_summary of schema 1")
+    losses = line["losses"]
+    probes = [
+        Probe(name, "", line["probes"]["how"].get(name, "found"), False, "", "")
+        for name in line["probes"]["attached"]
+    ] + [
+        Probe(lack["name"], "", "missing", False, lack["cost"], lack["why"])
+        for lack in line["probes"]["missing"]
+    ]
+    return FsyncSummary(
+        pool=line["pool"],
+        dataset=line["dataset"],
+        time=line["time"],
+        duration_ns=line["duration_ns"],
+        count=line["count"],
+        errors=line["errors"],
+        commits=line["commits"],
+        no_zil=line["no_zil"],
+        kinds=line["kinds"],
+        latency=Latency(**line["latency"]) if line["count"] else None,
+        stages=tuple(StageSummary(**stage) for stage in line["stages"]),
+        histogram=tuple((row[0], row[1], row[2]) for row in line["histogram"]),
+        losses=Losses(
+            losses["start"],
+            losses["return"],
+            losses["event"],
+            losses["log_block"],
+            losses["overflow"],
+            line["unfinished"],
+        ),
+        probes=tuple(probes),
+        note=line["note"],
+    )
+
+
+@dataclass(frozen=True)
+class SlowFsync:
+    """One slow operation. time is its beginning, ISO 8601, UTC; times in ns.
+
+    object is the inode number, 0 for the whole dataset. txg_state is what the
+    pool's transaction groups did meanwhile: ``syncing``, ``quiescing``, ``open``,
+    or None when it is not known.
+    """
+
+    time: str
+    pid: int
+    tid: int
+    comm: str
+    pool: str | None
+    dataset: str | None
+    object: int
+    total_ns: int
+    stages: dict[str, int]
+    txg_state: str | None
+    kind: str
+
+    def to_json(self) -> Json:
+        """As a ``slow_fsync`` object of the schema."""
+        return {"schema": SCHEMA, "type": "slow_fsync", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class FsyncOptions:
+    """What to trace. None means all; slow_ns 0 means no single operations."""
+
+    pool: str | None = None
+    dataset: str | None = None
+    pid: int | None = None
+    slow_ns: int = 0
+    no_fentry: bool = False
+    max_datasets: int = 0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One fact on a host, for ``zfstune doctor``.
+
+    status is ``ok``, ``missing`` (something cannot be measured) or ``blocking`` (nothing
+    can); kind groups checks: ``zfs``, ``kernel``, ``privilege``, ``library``, ``kstat``.
+    cost says what the lack costs, fix what to do about it.
+    """
+
+    name: str
+    kind: str
+    value: str
+    status: str = "ok"
+    cost: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Which probes a host has, without attaching any. layout is how the layouts of
+    ZFS structures are found: ``btf`` or ``search``."""
+
+    probes: tuple[Probe, ...] = field(default_factory=tuple)
+    layout: str = ""

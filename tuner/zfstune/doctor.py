@@ -1,0 +1,130 @@
+"""`zfstune doctor`: what this host can measure, what is missing, what that costs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from zfstrace.errors import TraceError
+from zfstrace.host import Host
+from zfstrace.types import SCHEMA, Check, Probe, Survey
+from zfstune import __version__
+from zfstune.errors import DONE, NEGATIVE, NOT_POSSIBLE
+from zfstune.host import open_host
+from zfstune.table import Style, render, style_of, wrap
+
+_WORDS = {DONE: "ok", NEGATIVE: "incomplete", NOT_POSSIBLE: "impossible"}
+_SAY = {
+    DONE: "all there: `zfstune trace fsync` measures every stage",
+    NEGATIVE: "something is missing: `zfstune trace fsync` works, with less detail",
+    NOT_POSSIBLE: "tracing is not possible here",
+}
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command."""
+    return examine(open_host(), sys.stdout, as_json=args.json)
+
+
+def examine(host: Host, out: TextIO, *, as_json: bool) -> int:
+    """Prints the findings and returns the exit status they mean."""
+    checks = host.checks()
+    survey = Survey()
+    try:
+        if not any(c.status == "blocking" and c.kind in ("zfs", "library") for c in checks):
+            survey = host.survey()
+    except TraceError as error:
+        cost = "the probes cannot be looked up"
+        checks.append(Check("probes", "kernel", str(error), "blocking", cost, ""))
+    status = _status(checks, survey.probes)
+    if as_json:
+        print(json.dumps(_to_json(checks, survey, status)), file=out)
+    else:
+        style = style_of(out)
+        lines = [*_check_lines(checks, style), "", *_probe_lines(survey, style), ""]
+        print("\n".join([*lines, f"zfstune {__version__}: {_SAY[status]}"]), file=out)
+    return status
+
+
+def _status(checks: Sequence[Check], probes: Sequence[Probe]) -> int:
+    if any(check.status == "blocking" for check in checks):
+        return NOT_POSSIBLE
+    if any(probe.missing and probe.required for probe in probes):
+        return NOT_POSSIBLE
+    if any(check.status == "missing" for check in checks) or any(p.missing for p in probes):
+        return NEGATIVE
+    return DONE
+
+
+def _to_json(checks: Sequence[Check], survey: Survey, status: int) -> dict[str, object]:
+    return {
+        "schema": SCHEMA,
+        "type": "doctor",
+        "version": __version__,
+        "status": _WORDS[status],
+        "layout": survey.layout or None,
+        "checks": [
+            {
+                "name": check.name,
+                "kind": check.kind,
+                "status": check.status,
+                "value": check.value,
+                "cost": check.cost,
+                "fix": check.fix,
+            }
+            for check in checks
+        ],
+        "probes": [
+            {
+                "name": probe.name,
+                "symbol": probe.symbol,
+                "status": "missing" if probe.missing else "ok",
+                "required": probe.required,
+                "cost": probe.cost,
+                "why": probe.why,
+            }
+            for probe in survey.probes
+        ],
+    }
+
+
+def _mark(status: str, style: Style) -> str:
+    text = {"ok": "ok", "missing": "MISSING", "blocking": "FAILS"}[status]
+    return style.paint(text, {"ok": "dim", "missing": "hot", "blocking": "bad"}[status])
+
+
+def _check_lines(checks: Sequence[Check], style: Style) -> list[str]:
+    # Colours come after the columns are aligned: their codes have a length, too.
+    cells = [[check.name, check.value] for check in checks]
+    lines = []
+    for check, row in zip(checks, render(cells, "<<"), strict=True):
+        if check.status == "ok":
+            lines.append(row)
+            continue
+        lines.append(f"{row}  {_mark(check.status, style)}")
+        remedy = f"; {check.fix}" if check.fix else ""
+        lines += wrap(check.cost + remedy, "    ")
+    return lines
+
+
+def _probe_lines(survey: Survey, style: Style) -> list[str]:
+    if not survey.probes:
+        return ["probes not looked up"]
+    missing = [probe for probe in survey.probes if probe.missing]
+    found = len(survey.probes) - len(missing)
+    lines = [f"{found} of {len(survey.probes)} probes found, structure layouts: {survey.layout}"]
+    cells = [
+        [probe.name, "" if probe.missing else probe.symbol if probe.symbol != probe.name else ""]
+        for probe in survey.probes
+    ]
+    for probe, row in zip(survey.probes, render(cells, "<<", indent="  "), strict=True):
+        if not probe.missing:
+            lines.append(row)
+            continue
+        lines.append(f"{row}  {_mark('blocking' if probe.required else 'missing', style)}")
+        why = f" ({probe.why})" if probe.why else ""
+        lines += wrap(f"{probe.cost or 'less detail'}{why}", "      ")
+    return lines

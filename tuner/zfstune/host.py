@@ -1,0 +1,63 @@
+"""The one place that asks which system this is."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+
+from zfstrace.host import Host
+from zfstrace.types import Check, FsyncOptions
+from zfstune.errors import NotPossible, UsageError
+
+
+def open_host() -> Host:
+    """The host's own implementation. Raises NotPossible."""
+    if sys.platform == "linux":
+        from zfs_linux.host import LinuxHost
+
+        return LinuxHost()
+    raise NotPossible(f"cannot trace, {sys.platform} is not supported, use a Linux host")
+
+
+def require_tracing(checks: Sequence[Check], kind: str | None = None) -> None:
+    """Raises NotPossible with the first thing that makes tracing impossible; with
+    kind given only checks of that kind count."""
+    for check in checks:
+        if check.status == "blocking" and (kind is None or check.kind == kind):
+            if check.kind == "library":
+                raise NotPossible(check.cost)
+            raise NotPossible(
+                f"cannot trace, {check.name} {check.value}: {check.cost}, {check.fix}"
+            )
+
+
+def require_names(host: Host, options: FsyncOptions) -> None:
+    """Raises UsageError when the pool, dataset or process asked for is not there."""
+    if options.dataset is not None:
+        datasets = host.dataset_names()
+        if options.dataset not in datasets:
+            hint = _near(
+                options.dataset, datasets, "datasets in use", "`zfs mount` shows the mounted ones"
+            )
+            raise UsageError(
+                f"no dataset {options.dataset!r}, it is not mounted here or not there, {hint}"
+            )
+    elif options.pool is not None:
+        pools = host.pools()
+        if options.pool not in pools:
+            hint = _near(options.pool, pools, "imported pools", "`zpool import` looks for others")
+            raise UsageError(f"no pool {options.pool!r}, it is not imported here, {hint}")
+    problem = host.process_error(options.pid) if options.pid is not None else None
+    if problem:
+        raise UsageError(f"--pid {options.pid}: {problem}, give the id of a running process")
+
+
+def _near(name: str, names: Sequence[str], what: str, otherwise: str) -> str:
+    near = difflib.get_close_matches(name, names, 3, 0.5)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    # a short list is an answer, too
+    if 0 < len(names) <= 5:
+        return f"{what}: {', '.join(names)}"
+    return otherwise

@@ -1,0 +1,108 @@
+"""Plain text tables, bars and colours, by what the output can show."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+WIDTH = 99
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+_EIGHTHS = "▏▎▍▌▋▊▉█"
+_CODES = {"bold": "1", "dim": "2", "hot": "1;33", "bad": "1;31"}
+
+
+@dataclass(frozen=True)
+class Style:
+    """What an output can show: colours, block characters, so many columns.
+
+    clip says whether a value that is too long for its column is cut.
+    """
+
+    color: bool = False
+    blocks: bool = False
+    clip: bool = False
+    width: int = WIDTH
+
+    def paint(self, text: str, how: str) -> str:
+        """how is ``bold``, ``dim``, ``hot`` or ``bad``."""
+        return f"\x1b[{_CODES[how]}m{text}\x1b[0m" if self.color and text else text
+
+    def bar(self, share: float, width: int) -> str:
+        """share of 0 to 1 as a bar of at most width characters."""
+        share = min(1.0, max(0.0, share))
+        if not self.blocks:
+            return "#" * round(share * width)
+        eighths = round(share * width * 8)
+        full, part = divmod(eighths, 8)
+        return _EIGHTHS[-1] * full + (_EIGHTHS[part - 1] if part else "")
+
+
+def style_of(out: TextIO) -> Style:
+    """Colour only on a terminal and without NO_COLOR; blocks if they can be encoded."""
+    terminal = is_terminal(out)
+    try:
+        "█".encode(getattr(out, "encoding", None) or "ascii")
+        blocks = True
+    except (UnicodeEncodeError, LookupError):
+        blocks = False
+    color = terminal and not os.environ.get("NO_COLOR")
+    width = min(WIDTH, max(60, screen(out)[0] - 1)) if terminal else WIDTH
+    return Style(color, blocks, terminal, width)
+
+
+def screen(out: TextIO) -> tuple[int, int]:
+    """Columns and lines of a terminal; 80 and 24 when they are not known."""
+    try:
+        size = os.get_terminal_size(out.fileno())
+    except (OSError, ValueError):
+        return 80, 24
+    return size.columns or 80, size.lines or 24
+
+
+def rows_on_screen(line: str, columns: int) -> int:
+    """How many rows of a terminal a line takes; colours take no room."""
+    return max(1, -(-len(_COLOR.sub("", line)) // columns))
+
+
+def is_terminal(out: TextIO) -> bool:
+    """Whether a screen can be redrawn there."""
+    return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def cut(text: str, width: int, *, tail: bool = False) -> str:
+    """At most width characters; the end (or with tail the beginning) is left out."""
+    if len(text) <= width:
+        return text
+    return "~" + text[len(text) - width + 1 :] if tail else text[: width - 1] + "~"
+
+
+def render(
+    rows: Sequence[Sequence[str]], align: str, gap: str = "  ", indent: str = ""
+) -> list[str]:
+    """Rows of cells as aligned lines. align has ``<`` or ``>`` for each column."""
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(len(align))]
+    lines = []
+    for row in rows:
+        cells = (
+            cell.ljust(width) if side == "<" else cell.rjust(width)
+            for cell, width, side in zip(row, widths, align, strict=True)
+        )
+        lines.append((indent + gap.join(cells)).rstrip())
+    return lines
+
+
+def wrap(text: str, indent: str = "", width: int = WIDTH) -> list[str]:
+    """Words of a sentence in lines of at most width characters, all indented."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        if line and len(indent) + len(line) + 1 + len(word) > width:
+            lines.append(indent + line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return [*lines, indent + line] if line else lines
