@@ -10,8 +10,6 @@ import contextlib
 import mmap
 import os
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,8 +78,8 @@ def mapped_writer(results: Json) -> None:
     size = 24 << 20
     path.write_bytes(bytes(size))
     sh("zpool sync tank")
-    with traced(results, "writeback", "fsync", "tank"), path.open("r+b") as f:
-        with mmap.mmap(f.fileno(), size) as m:
+    with path.open("r+b") as f, mmap.mmap(f.fileno(), size) as m:
+        with traced(results, "writeback", "fsync", "tank"):
             for _ in range(3):
                 for offset in range(0, size, mmap.PAGESIZE):
                     m[offset] = 1
@@ -98,31 +96,24 @@ def no_log(results: Json) -> None:
             sync_writes(f"/tank/new{i}/file", 1)
 
 
-def suspended_log(results: Json) -> None:
-    """Removing a log device suspends the ZIL of every dataset of the pool meanwhile: the
-    commits that come then wait for a txg."""
-    progress("log device added and removed under load")
-    stop = threading.Event()
-
-    def load(path: str) -> None:
-        while not stop.is_set():
-            sync_writes(path, 5)
-
-    writers = [threading.Thread(target=load, args=(f"/tank/db/s{i}",)) for i in range(4)]
-    with traced(results, "suspended", "fsync", "tank"):
+def failing_log(results: Json) -> None:
+    """The log device begins to fail under load: the commits whose log block could not be
+    written wait for a whole txg instead."""
+    progress("failing log device")
+    sectors = int(sh("blockdev --getsz /dev/vdf"))
+    sh(f"dmsetup create frail --table '0 {sectors} linear /dev/vdf 0'; udevadm settle")
+    sh("zpool add -f tank log /dev/mapper/frail")
+    sync_writes("/tank/db/warm", 5)
+    with traced(results, "failing", "fsync", "tank"):
         before = kstat("zil")
-        for w in writers:
-            w.start()
-        for _ in range(6):
-            sh("zpool add -f tank log /dev/vdf")
-            time.sleep(0.5)
-            sh("zpool remove tank vdf")
-            time.sleep(0.5)
-        stop.set()
-        for w in writers:
-            w.join()
+        sync_writes("/tank/db/good", 10)
+        sh("dmsetup suspend frail")
+        sh(f"dmsetup load frail --table '0 {sectors} error'")
+        sh("dmsetup resume frail")
+        sync_writes("/tank/db/bad", 20)
         after = kstat("zil")
-    results["suspended"]["zil"] = {k: after[k] - before.get(k, 0) for k in after}
+    results["failing"]["zil"] = {k: after[k] - before.get(k, 0) for k in after}
+    results["failing"]["status"] = sh("zpool status tank")
 
 
 def busy_cpu(results: Json) -> None:
@@ -174,7 +165,7 @@ def main() -> None:
         mapped_writer(results)
         no_log(results)
         busy_cpu(results)
-        suspended_log(results)
+        failing_log(results)
     mixed(results)
     results["programs_left"] = programs()
     finish(results)

@@ -69,8 +69,8 @@ def other_kinds(results: Json) -> None:
     progress("msync")
     with Path("/tank/db/mapped").open("wb") as f:
         f.write(bytes(1 << 20))
-    with traced(results, "msync", "fsync", "tank"), Path("/tank/db/mapped").open("r+b") as f:
-        with mmap.mmap(f.fileno(), 0) as m:
+    with Path("/tank/db/mapped").open("r+b") as f, mmap.mmap(f.fileno(), 0) as m:
+        with traced(results, "msync", "fsync", "tank"):
             for i in range(53):
                 m[i * 4096] = i
                 m.flush(i * 4096, 4096)
@@ -90,7 +90,7 @@ def other_kinds(results: Json) -> None:
         for i in range(97):
             os.pwrite(fd, b"x" * 4096, i * 4096)
             os.fsync(fd)  # a flush request to the volume
-        os.close(fd)
+    os.close(fd)  # up to 2.1 commits once more, past zil_commit (zil_close)
     progress("sync=disabled")
     with traced(results, "disabled", "fsync", "--dataset", "tank/off"):
         fd = os.open("/tank/off/file", os.O_WRONLY | os.O_CREAT, 0o600)

@@ -23,7 +23,6 @@ from labkit import (
     traced,
 )
 from zfstrace.lib import FsyncTrace
-from zfstrace.types import FsyncOptions
 
 ROUNDS = 50
 EVENTS = Path("/sys/kernel/tracing/kprobe_events")
@@ -134,7 +133,7 @@ def rounds(results: Json) -> None:
     writers = load()
     counted, lost = 0, 0
     for i in range(ROUNDS):
-        with FsyncTrace(FsyncOptions(pool="tank", no_fentry=bool(i % 2))) as trace:
+        with FsyncTrace(pool="tank", no_fentry=bool(i % 2)) as trace:
             time.sleep(0.3)
             trace.refresh()
             counted += sum(d.total.count for d in trace.datasets())

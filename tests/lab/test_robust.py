@@ -1,0 +1,123 @@
+"""Bad input is one line; every way out detaches; datasets may come and go."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab.conftest import ROOT, dataset_row, pool_row
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def robust(scenario: Callable[[str, str], Json], flavour: str) -> Json:
+    return scenario("robust", flavour)
+
+
+def _one_line(text: str) -> bool:
+    return text.startswith("zfstune: ") and text.count("\n") == 1 and "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("case", "status", "words"),
+    [
+        ("no command", 2, "no command"),
+        ("unknown command", 2, "trace"),
+        ("unknown pool", 2, "tank"),
+        ("unknown dataset", 2, "tank/db"),
+        ("duration without unit", 2, "unit"),
+        ("duration in words", 2, "10s"),
+        ("interval zero", 2, "--interval"),
+        ("negative", 2, "--duration"),
+        ("over missing", 2, "--over"),
+        ("over not a time", 2, "10ms"),
+        ("pid that is not", 2, "4194300"),
+        ("pid not a number", 2, "postgres"),
+        ("not root", 3, "CAP_BPF, CAP_PERFMON"),
+    ],
+)
+def test_bad_input(robust: Json, case: str, status: int, words: str) -> None:
+    result = robust["bad"][case]
+    assert result["status"] == status
+    assert result["stdout"] == ""
+    assert _one_line(result["stderr"])
+    assert words in result["stderr"]
+
+
+def test_doctor(robust: Json) -> None:
+    assert robust["doctor"]["status"] == 0
+    assert "18 of 18 probes" in robust["doctor"]["stdout"]
+    assert robust["doctor_json"]["status"] == 0
+    assert robust["doctor_nobody"]["status"] == 3
+    assert "CAP_BPF" in robust["doctor_nobody"]["stdout"]
+
+
+def test_idle_pool_says_so(robust: Json) -> None:
+    assert robust["idle"]["status"] == 0
+    assert "no fsync seen in 2.0 s on tank" in robust["idle"]["stdout"]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signals_print_and_detach(robust: Json, name: str) -> None:
+    result = robust["signals"][name]
+    assert result["status"] == 0
+    assert "11 operations" in result["stdout"]
+    assert "log_write" in result["stdout"]
+    assert "Traceback" not in result["stderr"]
+    assert result["programs"] == []
+
+
+def test_closed_stdout_ends_it(robust: Json) -> None:
+    assert robust["head"]["stdout"].count("\n") == 1
+    assert "Traceback" not in robust["head"]["stderr"]
+    assert robust["head"]["programs"] == []
+
+
+def test_slow_ends_after_count(robust: Json) -> None:
+    result = robust["slow_count"]
+    assert result["status"] == 0
+    assert result["stdout"].count(" fio ") == 5
+
+
+def test_kill_nine_leaves_no_program(robust: Json) -> None:
+    assert robust["killed"] == {"--no-fentry": [], "default": []}
+    assert dataset_row(robust["after_kill"]["rows"], "tank/db")["count"] == 13
+    assert robust["events_left"] == ""
+
+
+def test_datasets_come_and_go(robust: Json) -> None:
+    rows = robust["moving"]["rows"]
+    assert dataset_row(rows, "tank/db")["kinds"]["fsync"] == 11 + 13 + 17
+    assert dataset_row(rows, "side/late")["kinds"]["fsync"] == 19
+    assert pool_row(rows, "side")["kinds"]["fsync"] == 19
+    assert all(row["lost"] == 0 for row in rows)
+    assert robust["moving"]["status"] == 0
+
+
+def test_fifty_rounds_under_load(robust: Json) -> None:
+    rounds = robust["rounds"]
+    assert rounds["rounds"] == 50
+    assert rounds["counted"] > 50
+    assert rounds["lost"] == 0
+    assert rounds["writers_alive"]
+    assert rounds["programs"] == []
+    assert rounds["after"] == rounds["after_commits"] == 101
+    for word in ("BUG", "Oops", "WARNING", "general protection", "Call Trace"):
+        assert word not in rounds["dmesg"]
+
+
+def test_without_zfs(flavour: str) -> None:
+    command = [str(ROOT / "scripts/lab"), "run", "--flavour", flavour, "--no-zfs", "--"]
+    script = "zfstune trace fsync --duration 1s; echo status $?; zfstune doctor; echo status $?"
+    done = subprocess.run(
+        [*command, "sh", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert _one_line(done.stderr)
+    assert "ZFS not loaded" in done.stderr
+    assert "modprobe zfs" in done.stderr
+    assert done.stdout.startswith("status 3\n")
+    assert done.stdout.endswith("status 3\n")

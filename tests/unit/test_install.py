@@ -1,0 +1,136 @@
+"""`make install` and the launchers: the command runs from any directory, nothing stays behind."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import install
+import pytest
+
+from zfstune import __version__
+
+ROOT = Path(__file__).parents[2]
+BUILT = install.LIBRARY.exists()
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that is there, whether or not this checkout is built."""
+    if not BUILT:
+        (tmp_path / "libzfstrace.so").write_bytes(b"not a library")
+        monkeypatch.setattr(install, "LIBRARY", tmp_path / "libzfstrace.so")
+
+
+def staged(tmp_path: Path, *more: str) -> tuple[int, Path]:
+    """Status of install.py with DESTDIR, and where /opt/z is then."""
+    stage = tmp_path / "stage"
+    status = install.main(["--prefix", "/opt/z", "--destdir", str(stage), *more])
+    return status, stage / "opt/z"
+
+
+def files(base: Path) -> dict[str, int]:
+    """Path -> mode of what is installed, without byte code."""
+    return {
+        str(path.relative_to(base)): path.stat().st_mode & 0o777
+        for path in sorted(base.rglob("*"))
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def run(command: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(command), *words], cwd=cwd, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.usefixtures("library")
+def test_installed_command_runs_from_another_directory(tmp_path: Path) -> None:
+    status, base = staged(tmp_path)
+    assert status == 0
+    elsewhere = tmp_path / "elsewhere"
+    # what lies in the current directory must not be imported, least of all by root
+    (elsewhere / "zfstune").mkdir(parents=True)
+    (elsewhere / "zfstune/__init__.py").write_text("raise SystemExit('shadowed')")
+    link = elsewhere / "link"
+    link.symlink_to(base / "bin/zfstune")
+    for command in (base / "bin/zfstune", link):
+        version = run(command, "--version", cwd=elsewhere)
+        assert (version.returncode, version.stdout) == (0, f"zfstune {__version__}\n")
+        usage = run(command, "trace", "fsync", "-h", cwd=elsewhere)
+        assert usage.returncode == 0
+        assert "Measures each stage" in usage.stdout
+
+
+@pytest.mark.skipif(not BUILT, reason="the library is not built")
+def test_installed_command_loads_the_installed_library(tmp_path: Path) -> None:
+    _, base = staged(tmp_path)
+    found = run(base / "bin/zfstune", "doctor", cwd=tmp_path)
+    assert str(base / "lib/zfstune/libzfstrace.so") in found.stdout
+
+
+@pytest.mark.usefixtures("library")
+def test_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, base = staged(tmp_path)
+    found = files(base)
+    for path, mode in {
+        "bin/zfstune": 0o755,
+        "lib/zfstune/libzfstrace.so": 0o644,
+        "lib/zfstune/python/zfstune/cli.py": 0o644,
+        "lib/zfstune/python/zfstrace/lib.py": 0o644,
+        "lib/zfstune/python/zfs_linux/host.py": 0o644,
+        "share/man/man1/zfstune.1": 0o644,
+        "share/man/man1/zfstune-trace.1": 0o644,
+        "share/bash-completion/completions/zfstune": 0o644,
+    }.items():
+        assert found[path] == mode
+    assert set(capsys.readouterr().out.split()) == {str(base / path) for path in found}
+
+
+@pytest.mark.usefixtures("library")
+def test_again_replaces_and_uninstall_leaves_nothing(tmp_path: Path) -> None:
+    _, base = staged(tmp_path)
+    before = files(base)
+    old = base / "lib/zfstune/python/zfstune/module_of_last_year.py"
+    old.write_text("")
+    assert staged(tmp_path)[0] == 0
+    assert files(base) == before
+    run(base / "bin/zfstune", "--version", cwd=tmp_path)  # leaves byte code
+    assert staged(tmp_path, "--uninstall")[0] == 0
+    assert files(base) == {}
+    assert not (base / "lib/zfstune").exists()
+    assert staged(tmp_path, "--uninstall")[0] == 0
+
+
+@pytest.mark.usefixtures("library")
+def test_uninstall_leaves_what_is_not_ours(tmp_path: Path) -> None:
+    _, base = staged(tmp_path)
+    theirs = [base / "lib/zfstune/notes", base / "bin/other", base / "share/man/man1/zfs.1"]
+    for path in theirs:
+        path.write_text("")
+    staged(tmp_path, "--uninstall")
+    assert list(files(base)) == sorted(str(path.relative_to(base)) for path in theirs)
+
+
+def test_errors_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert install.main(["--prefix", "usr"]) == 2
+    assert install.main(["--perfix", "/usr"]) == 2
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(install, "LIBRARY", tmp_path / "file")
+    assert install.main(["--prefix", f"{tmp_path}/file"]) == 3
+    monkeypatch.setattr(install, "LIBRARY", tmp_path / "libzfstrace.so")
+    assert install.main(["--prefix", str(tmp_path)]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("install: ") for line in lines)
+    assert "`make all`" in lines[3]
+
+
+def test_checkout_has_a_launcher(tmp_path: Path) -> None:
+    link = tmp_path / "zfstune"
+    link.symlink_to(ROOT / "bin/zfstune")
+    for command in (ROOT / "bin/zfstune", link):
+        found = run(command, "--version", cwd=tmp_path)
+        assert (found.returncode, found.stdout) == (0, f"zfstune {__version__}\n")
