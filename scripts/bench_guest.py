@@ -1,0 +1,168 @@
+"""The part of `make bench` that runs in the guest: fsync/s of fio without a tracer and under
+each of several, in turn, several rounds. Leaves /out/bench.json.
+
+Every measurement under a tracer has one without directly before and after it; the ratio to
+their mean is what counts, because the machine's speed drifts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+OUT = Path("/out")
+KPROBES = Path("/sys/kernel/debug/kprobes/list")
+JOBS = (1, 8)
+
+
+def sh(command: str) -> str:
+    return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
+
+
+def fio_rate(jobs: int, seconds: float) -> float:
+    """fsync/s of fio, 8 kB writes, an fsync after each."""
+    out = Path("/tmp/fio.json")
+    sh(
+        f"fio --name=bench --directory=/tank/db --rw=write --bs=8k --size=16M --fallocate=none "
+        f"--fsync=1 --numjobs={jobs} --thread --group_reporting --time_based "
+        f"--runtime={seconds} --output-format=json --output={out}"
+    )
+    text = out.read_text()
+    job = json.loads(text[text.index("{") :])["jobs"][0]
+    rate: float = job["sync"]["lat_ns"]["N"] / (job["job_runtime"] / jobs / 1000)
+    return rate
+
+
+def symbol() -> str:
+    """The function that the one-liner times: the one every commit goes through."""
+    return "zil_commit_flags" if " zil_commit_flags\t" in sh("cat /proc/kallsyms") else "zil_commit"
+
+
+class Tool:
+    """A tracer that runs until stop(). ready says when it has attached."""
+
+    def __init__(self, command: list[str], ready: Callable[[str], bool]) -> None:
+        self.out = Path("/tmp/tool.out")
+        start = time.monotonic()
+        with self.out.open("w") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        while not ready(self.out.read_text()):
+            if self.process.poll() is not None or time.monotonic() > start + 180:
+                self.process.kill()
+                raise RuntimeError(f"{command[0]} did not attach: {self.out.read_text()[-500:]}")
+            time.sleep(0.02)
+        self.attach_seconds = time.monotonic() - start
+
+    def stop(self) -> str:
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(120)
+        return self.out.read_text()
+
+
+def kprobes_on(*symbols: str) -> Callable[[str], bool]:
+    """Attached when each symbol has a probe at its entry and one at its return."""
+
+    def ready(_: str) -> bool:
+        lines = KPROBES.read_text().splitlines()
+        return all(
+            {"k", "r"} <= {line.split()[1] for line in lines if f" {name}+" in line}
+            for name in symbols
+        )
+
+    return ready
+
+
+def tools() -> dict[str, Callable[[], Tool]]:
+    f = symbol()
+    one_liner = (
+        f"kprobe:{f} {{ @s[tid] = nsecs; }} "
+        f"kretprobe:{f} /@s[tid]/ {{ @ns = hist(nsecs - @s[tid]); delete(@s[tid]); }}"
+    )
+    found: dict[str, Callable[[], Tool]] = {
+        "zfstune trace fsync": lambda: Tool(
+            ["zfstune", "trace", "fsync", "tank"], lambda text: "tracing" in text
+        ),
+        "bpftrace one-liner": lambda: Tool(["bpftrace", "-e", one_liner], kprobes_on(f)),
+    }
+    if shutil.which("zfsdist-bpfcc"):
+        found["bcc zfsdist"] = lambda: Tool(["zfsdist-bpfcc"], kprobes_on("zpl_fsync"))
+    return found
+
+
+def one_round(results: Json, seconds: float) -> None:
+    """none, A, none, B, none, ... each with every number of jobs."""
+    before = {jobs: fio_rate(jobs, seconds) for jobs in JOBS}
+    for name, start in tools().items():
+        entry = results["tools"].setdefault(name, {"attach_seconds": [], "pairs": []})
+        if "error" in entry:
+            continue
+        try:
+            tool = start()
+        except RuntimeError as error:
+            entry["error"] = " ".join(str(error).split())[:200]
+            continue
+        entry["attach_seconds"].append(tool.attach_seconds)
+        rates = {jobs: fio_rate(jobs, seconds) for jobs in JOBS}
+        tool.stop()
+        after = {jobs: fio_rate(jobs, seconds) for jobs in JOBS}
+        for jobs in JOBS:
+            entry["pairs"].append(
+                {"jobs": jobs, "none": [before[jobs], after[jobs]], "traced": rates[jobs]}
+            )
+        before = after
+
+
+def run_time(results: Json, seconds: float) -> None:
+    """What the kernel says the programs themselves take (bpf_stats), per fsync."""
+    stats = Path("/proc/sys/kernel/bpf_stats_enabled")
+    for name, start in tools().items():
+        entry = results["tools"][name]
+        if "error" in entry:
+            continue
+        stats.write_text("1")
+        tool = start()
+        progs = {p["id"]: p for p in json.loads(sh("bpftool -j prog show"))}
+        fsyncs = fio_rate(1, seconds) * seconds
+        ours = [p for p in json.loads(sh("bpftool -j prog show")) if "run_cnt" in p]
+        tool.stop()
+        stats.write_text("0")
+        ns = sum(p["run_time_ns"] - progs.get(p["id"], p).get("run_time_ns", 0) for p in ours)
+        hits = sum(p["run_cnt"] - progs.get(p["id"], p).get("run_cnt", 0) for p in ours)
+        entry["bpf_ns_per_fsync"] = ns / fsyncs
+        entry["bpf_hits_per_fsync"] = hits / fsyncs
+
+
+def main() -> None:
+    rounds, seconds = int(sys.argv[1]), float(sys.argv[2])
+    sh("zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb")
+    sh("zfs create tank/db")
+    fio_rate(8, 3)
+    results: Json = {
+        "kernel": os.uname().release,
+        "zfs": Path("/sys/module/zfs/version").read_text().strip(),
+        "cpus": os.cpu_count(),
+        "bpftrace": sh("bpftrace --version").strip(),
+        "rounds": rounds,
+        "seconds": seconds,
+        "tools": {},
+    }
+    match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    results["cpu"] = match[1] if match else "unknown"
+    for i in range(rounds):
+        print(f"bench: round {i + 1} of {rounds}", file=sys.stderr, flush=True)
+        one_round(results, seconds)
+    run_time(results, seconds)
+    (OUT / "bench.json").write_text(json.dumps(results))
+
+
+main()

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Install zfstune below a prefix, or remove it from there; `make install` calls this."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+if sys.version_info < (3, 11):  # noqa: UP036  (the reader may have an older one)
+    sys.exit(
+        "install: Python 3.11 or newer is needed, this is "
+        f"{sys.version_info.major}.{sys.version_info.minor}: put a newer python3 first in PATH"
+    )
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("tracers/zfstrace", "tuner/zfstune", "platform/linux/zfs_linux")
+LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
+COMPLETION = ROOT / "docs/completion/zfstune.bash"
+
+# Below the prefix. HOME and what is in it are ours alone.
+HOME = Path("lib/zfstune")
+PYTHON = HOME / "python"
+COMMAND = Path("bin/zfstune")
+MAN = Path("share/man/man1")
+COMPLETIONS = Path("share/bash-completion/completions")
+
+USAGE = 2
+NOT_POSSIBLE = 3
+
+# It finds the rest from its own place: the prefix may be moved or staged (DESTDIR).
+LAUNCHER = """\
+#!/usr/bin/env -S python3 -I
+# zfstune, as `make install` put it here.
+import os
+import sys
+
+if sys.version_info < (3, 11):
+    sys.exit("zfstune: Python 3.11 or newer is needed, put a newer python3 first in PATH")
+
+home = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/lib/zfstune"
+os.environ.setdefault("ZFSTUNE_LIB", home + "/libzfstrace.so")
+sys.path.insert(0, home + "/python")
+
+from zfstune.cli import main
+
+sys.exit(main())
+"""
+
+EXAMPLES = """\
+examples:
+  sudo make install                               into /usr/local
+  make install PREFIX=$HOME/.local                without root
+  make install PREFIX=/usr DESTDIR=stage          for a package
+  sudo python3 scripts/install.py --uninstall     remove it from /usr/local
+"""
+
+
+class InstallError(Exception):
+    """One line: what, why, what to do."""
+
+    def __init__(self, message: str, status: int = NOT_POSSIBLE) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InstallError(f"{message}: see `{self.prog} -h`", USAGE)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file to install; target is below the prefix."""
+
+    target: Path
+    content: bytes
+    mode: int = 0o644
+
+
+def entries() -> Iterator[Entry]:
+    """All files of an installation. Raises InstallError when the library is not built."""
+    if not LIBRARY.exists():
+        raise InstallError(f"{LIBRARY.name} is not built: run `make all` first")
+    for package in PACKAGES:
+        source = ROOT / package
+        for path in sorted([*source.glob("*.py"), source / "py.typed"]):
+            yield Entry(PYTHON / source.name / path.name, path.read_bytes())
+    yield Entry(HOME / LIBRARY.name, LIBRARY.read_bytes())
+    yield Entry(COMMAND, LAUNCHER.encode(), 0o755)
+    for path in sorted((ROOT / "docs/man").glob("*.1")):
+        yield Entry(MAN / path.name, path.read_bytes())
+    yield Entry(COMPLETIONS / COMMAND.name, COMPLETION.read_bytes())
+
+
+def install(base: Path) -> None:
+    """Put everything below base, the prefix as it is now (DESTDIR included)."""
+    wanted = list(entries())
+    for entry in wanted:
+        write(base / entry.target, entry.content, entry.mode)
+        print(base / entry.target)
+    kept = {base / entry.target for entry in wanted}
+    for path in python_files(base):
+        # a module that an older version had, and byte code of what was replaced
+        if path not in kept:
+            path.unlink()
+
+
+def uninstall(base: Path) -> None:
+    """Remove everything below base, also what only an older version had."""
+    found = [base / COMMAND, base / COMPLETIONS / COMMAND.name, base / HOME / LIBRARY.name]
+    found += sorted((base / MAN).glob("zfstune.1")) + sorted((base / MAN).glob("zfstune-*.1"))
+    found += python_files(base)
+    for path in found:
+        with suppress(FileNotFoundError):
+            path.unlink()
+            if path.suffix != ".pyc":
+                print(f"removed {path}")
+    directories = [path for path in (base / HOME).rglob("*") if path.is_dir()]
+    for path in [*sorted(directories, reverse=True), base / HOME]:
+        with suppress(OSError):  # not empty: somebody else's files are in it
+            path.rmdir()
+
+
+def python_files(base: Path) -> list[Path]:
+    """The files in the installed packages, with their byte code."""
+    found: list[Path] = []
+    for package in PACKAGES:
+        directory = base / PYTHON / Path(package).name
+        found += [path for path in sorted(directory.rglob("*")) if not path.is_dir()]
+    return found
+
+
+def write(path: Path, content: bytes, mode: int) -> None:
+    """Replace path at once: a command that runs meanwhile has the old file mapped."""
+    make_directory(path.parent)
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+        Path(name).chmod(mode)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink()
+        raise
+
+
+def make_directory(path: Path) -> None:
+    """With its parents, readable for all whatever the umask; existing ones stay as they are."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir()
+        path.chmod(0o755)
+
+
+def base_of(prefix: str, destdir: str) -> Path:
+    """Where the prefix is now: below destdir when there is one."""
+    if not Path(prefix).is_absolute():
+        raise InstallError(f"--prefix {prefix!r} does not begin with /: give it in full", USAGE)
+    return Path(destdir).absolute() / prefix.lstrip("/") if destdir else Path(prefix)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = _Parser(
+        prog="scripts/install.py",
+        description="Installs zfstune below a prefix; running it again replaces everything.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--prefix", default="/usr/local", help="default: /usr/local")
+    parser.add_argument("--destdir", default="", help="directory that stands for / meanwhile")
+    parser.add_argument("--uninstall", action="store_true", help="remove instead of installing")
+    try:
+        given = parser.parse_args(arguments)
+        base = base_of(given.prefix, given.destdir)
+        (uninstall if given.uninstall else install)(base)
+    except InstallError as error:
+        print(f"install: {error}", file=sys.stderr)
+        return error.status
+    except PermissionError as error:
+        print(
+            f"install: no permission to change {error.filename}: use sudo, or another --prefix",
+            file=sys.stderr,
+        )
+        return NOT_POSSIBLE
+    except OSError as error:
+        print(
+            f"install: {error.filename}: {error.strerror}: make room or give another --prefix",
+            file=sys.stderr,
+        )
+        return NOT_POSSIBLE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

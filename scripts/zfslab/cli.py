@@ -1,0 +1,314 @@
+"""The command line of `scripts/lab`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from . import disk, image, qemu, recipe, session
+from .errors import USAGE, LabError
+from .machine import Options
+from .units import parse_size, parse_time_s
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+_T = TypeVar("_T")
+
+_EXAMPLES = """\
+examples:
+  scripts/lab build                      make the image of Debian 13, once, about 5 minutes
+  scripts/lab run -- zfs version         run a command in a fresh guest
+  scripts/lab run --disk size=8G,write-iops=600 -- sh -c 'zpool create tank vdb && zpool status'
+  scripts/lab shell --flavour bookworm   look around by hand
+
+docs/lab.md says more."""
+
+_RUN_EXAMPLES = """\
+examples:
+  scripts/lab run -- uname -r
+  scripts/lab run --flavour bookworm --disk size=4G -- sh -c 'zpool create tank vdb && zfs list'
+  scripts/lab run --disk size=8G,write-bps=30M,write-iops=600 --disk flush-delay=20ms -- ./mytest
+  scripts/lab run --out results -- sh -c 'fio --output=/out/fio.json ...'
+
+exit status: that of COMMAND; 125 if the guest panicked, hung or took too long; 2 for a wrong
+command line, 3 if something is missing here."""
+
+_BUILD_EXAMPLES = """\
+examples:
+  scripts/lab build                      Debian 13: kernel 6.12, ZFS 2.3
+  scripts/lab build bookworm             Debian 12: kernel 6.1, ZFS 2.1
+  scripts/lab build all                  all flavours
+  scripts/lab build --again trixie       with today's packages, although there is an image"""
+
+_SHELL_EXAMPLES = """\
+examples:
+  scripts/lab shell
+  scripts/lab shell --flavour trixie-backports --disk size=4G --disk size=1G
+
+Leave with `exit` or Ctrl-D; the guest and its disks are gone then."""
+
+_DISK_HELP = (
+    "add a disk: /dev/vdb, then /dev/vdc...; SPEC is size=8G,KEY=VALUE,... with the keys "
+    "bps, read-bps, write-bps, iops, read-iops, write-iops (limits, per second), read-delay, "
+    "write-delay, flush-delay (in ms, on /dev/mapper/vdb-delay), cache"
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line, like all others of the lab."""
+
+    def error(self, message: str) -> NoReturn:
+        raise LabError(f"{message}: see `{self.prog} -h`", USAGE)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    try:
+        given = parse(sys.argv[1:] if arguments is None else arguments)
+        return _COMMANDS[given.action](given)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The parsed command line; what is behind `--` is in `command`, untouched."""
+    command: list[str] = []
+    if "--" in arguments:
+        split = arguments.index("--")
+        arguments, command = arguments[:split], arguments[split + 1 :]
+    given = _parser().parse_args(arguments)
+    if given.action == "run":
+        given.command = [*given.command, *command]
+        if not given.command:
+            raise LabError("run: COMMAND is missing: write it behind `--`", USAGE)
+    elif command:
+        raise LabError(f"{given.action} takes no COMMAND: use `scripts/lab run`", USAGE)
+    return given
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="scripts/lab",
+        description="Virtual machines with a stock Debian kernel and OpenZFS built by DKMS.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    def action(name: str, text: str, epilog: str = "") -> argparse.ArgumentParser:
+        return actions.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    build = action("build", "build images, unless they are there", _BUILD_EXAMPLES)
+    build.add_argument(
+        "flavours",
+        nargs="*",
+        metavar="FLAVOUR",
+        help=f"{', '.join(recipe.FLAVOURS)} or all (default: {recipe.DEFAULT_FLAVOUR})",
+    )
+    build.add_argument("--again", action="store_true", help="build it even if it is there")
+
+    run = action("run", "run a command as root in a fresh guest", _RUN_EXAMPLES)
+    _machine_arguments(run)
+    run.add_argument(
+        "--timeout",
+        type=_checked(_positive_time),
+        default=session.Limits.command_s,
+        metavar="TIME",
+        help="how long COMMAND may take, as 90s or 5m (default: 30m)",
+    )
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND...")
+
+    _machine_arguments(action("shell", "open a shell in a fresh guest", _SHELL_EXAMPLES))
+    action("list", "list the images, their versions and sizes")
+    clean = action("clean", "remove images of older recipes, and left-overs")
+    clean.add_argument("--all", action="store_true", help="remove all images")
+    return parser
+
+
+def _machine_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--flavour",
+        default=recipe.DEFAULT_FLAVOUR,
+        metavar="F",
+        help=f"{', '.join(recipe.FLAVOURS)} (default: {recipe.DEFAULT_FLAVOUR})",
+    )
+    parser.add_argument("--cpus", type=_checked(_cpus), default=2, metavar="N", help="default: 2")
+    parser.add_argument(
+        "--memory", type=_checked(_memory), default=4 << 30, metavar="SIZE", help="default: 4G"
+    )
+    parser.add_argument(
+        "--disk",
+        type=disk.parse_disk,
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help=_DISK_HELP,
+    )
+    parser.add_argument(
+        "--share", type=_checked(_directory), metavar="DIR", help="show DIR, read-only, as /share"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where files that the guest leaves in /out arrive; made if it is not there",
+    )
+    parser.add_argument("--no-zfs", action="store_true", help="leave the zfs module unloaded")
+    parser.add_argument(
+        "--kernel-arg",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="add ARG to the kernel's command line",
+    )
+    parser.add_argument(
+        "--accel",
+        choices=("auto", "kvm", "tcg"),
+        default="auto",
+        help="virtualisation: auto (default) uses KVM if a test boot works with it",
+    )
+    parser.add_argument(
+        "--console", type=Path, metavar="FILE", help="keep the kernel's console log in FILE"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what is used, and when")
+
+
+def _build(given: argparse.Namespace) -> int:
+    names = given.flavours or [recipe.DEFAULT_FLAVOUR]
+    if "all" in names:
+        names = list(recipe.FLAVOURS)
+    for name in names:
+        recipe.flavour(name)  # complain about a wrong name before minutes of work
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up
+    for name in names:
+        built = image.build(name, given.again)
+        facts = built.manifest()
+        print(f"{built.flavour}: kernel {facts['kernel']}, ZFS {facts['zfs']}")
+    return 0
+
+
+def _run(given: argparse.Namespace) -> int:
+    return _start(given, given.command, terminal=False, command_s=given.timeout)
+
+
+def _shell(given: argparse.Namespace) -> int:
+    if not sys.stdin.isatty():
+        raise LabError("shell needs a terminal: use `scripts/lab run`", USAGE)
+    print("lab: starting, 10 to 30 seconds under emulation", file=sys.stderr)
+    return _start(given, ["bash", "-l"], terminal=True, command_s=0)
+
+
+def _start(
+    given: argparse.Namespace, command: list[str], *, terminal: bool, command_s: float
+) -> int:
+    found = image.find(given.flavour)
+    program = qemu.find()
+    if given.out is not None:
+        try:
+            given.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LabError(f"--out {given.out}: {error.strerror}", USAGE) from None
+    accelerator = qemu.accelerator(program, found, given.accel)
+    if given.verbose:
+        print(
+            f"lab: {found.flavour} {found.key}, QEMU {program.shown}, {accelerator}",
+            file=sys.stderr,
+        )
+    options = Options(
+        checkout=CHECKOUT,
+        cpus=given.cpus,
+        memory_bytes=given.memory,
+        disks=tuple(given.disk),
+        share=given.share and given.share.resolve(),
+        out=given.out and given.out.resolve(),
+        zfs=not given.no_zfs,
+        kernel_arguments=tuple(given.kernel_arg),
+    )
+    return session.run(
+        program,
+        accelerator,
+        found,
+        options,
+        command,
+        limits=session.Limits(command_s=command_s),
+        terminal=terminal,
+        verbose=given.verbose,
+        console_path=given.console,
+    )
+
+
+def _list(given: argparse.Namespace) -> int:
+    images = image.everything()
+    if images:
+        print(f"{'flavour':<18}{'kernel':<30}{'zfs':<22}{'size':>6}  built")
+    for found in images:
+        print(image.describe(found))
+    missing = set(recipe.FLAVOURS) - {found.flavour for found in images if image.is_current(found)}
+    for name in recipe.FLAVOURS:
+        if name in missing:
+            print(f"{name:<18}not built: `scripts/lab build {name}`")
+    return 0
+
+
+def _clean(given: argparse.Namespace) -> int:
+    for name in image.clean(given.all):
+        print(f"removed {name}")
+    return 0
+
+
+def _checked(convert: Callable[[str], _T]) -> Callable[[str], _T]:
+    """Make argparse show the text of `convert`'s ValueError."""
+
+    def checked(text: str) -> _T:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
+def _positive_time(text: str) -> float:
+    value_s = parse_time_s(text)
+    if value_s <= 0:
+        raise ValueError("must be more than 0")
+    return value_s
+
+
+def _memory(text: str) -> int:
+    value = parse_size(text)
+    if value < 512 << 20:
+        raise ValueError(f"{text} is too little, the guest needs 512M")
+    return value
+
+
+def _cpus(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 64:
+        raise ValueError(f"{text!r} is not a number of CPUs between 1 and 64")
+    return int(text)
+
+
+def _directory(text: str) -> Path:
+    path = Path(text)
+    if not path.is_dir():
+        raise ValueError(f"{text} is not a directory")
+    return path
+
+
+_COMMANDS = {"build": _build, "run": _run, "shell": _shell, "list": _list, "clean": _clean}

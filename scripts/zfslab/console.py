@@ -1,0 +1,53 @@
+"""Read the console log of a guest: did its kernel oops, and what did it say last."""
+
+from __future__ import annotations
+
+import re
+
+TAIL_LINES = 40
+
+# The first line that matches tells what went wrong; what follows it is consequence.
+_FATAL = (
+    (re.compile(r"zfslab: (.*)"), "the guest did not start"),
+    (re.compile(r"(VERIFY.*failed.*|PANIC at .*)"), "ZFS assertion failed in the guest"),
+    (
+        re.compile(
+            r"(BUG: (?:kernel NULL|unable to handle|stack guard).*|kernel BUG at .*|"
+            r"general protection fault.*|Oops: .*|invalid opcode: .*|int3: .*|"
+            r"traps: .* trap .*PANIC.*|stack segment: .*|double fault: .*)"
+        ),
+        "guest kernel oops",
+    ),
+    (re.compile(r"Kernel panic - not syncing: (.*)"), "guest kernel panic"),
+    (re.compile(r"(end Kernel panic.*)"), "guest kernel panic"),
+)
+_TIMESTAMP = re.compile(r"^\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ?")
+
+
+def clean(raw: bytes) -> list[str]:
+    """The lines of a console log, without carriage returns and terminal control."""
+    text = raw.decode(errors="replace")
+    text = re.sub(r"\x1b(?:\[[0-9;?]*[A-Za-z]|c)", "", text)
+    text = re.sub(r"[^\t\n\x20-\x7e\u00a0-\U0010ffff]", "", text)
+    return [line.rstrip() for line in text.split("\n") if line.strip()]
+
+
+def diagnose(lines: list[str]) -> str | None:
+    """What killed the guest, in one line, or None when the log tells nothing of the kind."""
+    for line in lines:
+        message = _TIMESTAMP.sub("", line)
+        for pattern, what in _FATAL:
+            match = pattern.match(message)
+            if match is not None:
+                return f"{what}: {match[1]}"
+    return None
+
+
+def tail(lines: list[str]) -> list[str]:
+    """The end of the log; all of the first oops when there is one, which may be longer."""
+    start = max(0, len(lines) - TAIL_LINES)
+    for number, line in enumerate(lines):
+        if diagnose([line]) is not None:
+            start = max(0, number - 5)
+            break
+    return lines[start : start + 3 * TAIL_LINES]

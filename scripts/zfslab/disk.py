@@ -1,0 +1,96 @@
+"""`--disk`: the size of a virtual disk, and how slow it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from .errors import USAGE, LabError
+from .units import parse_size, parse_time_s
+
+# key on our command line -> name of QEMU's throttling option
+_LIMITS = {
+    "bps": "bps-total",
+    "read-bps": "bps-read",
+    "write-bps": "bps-write",
+    "iops": "iops-total",
+    "read-iops": "iops-read",
+    "write-iops": "iops-write",
+}
+_DELAYS = ("read-delay", "write-delay", "flush-delay")
+CACHES = ("writeback", "none", "directsync", "writethrough", "unsafe")
+DEFAULT_CACHE = "none"
+KEYS = ("size", *_LIMITS, *_DELAYS, "cache")
+
+
+@dataclass(frozen=True)
+class Disk:
+    """One virtual disk. Limits by QEMU's names (bytes or requests per second), delays in ms."""
+
+    size_bytes: int = 8 << 30
+    limits: dict[str, int] = field(default_factory=dict)
+    delays_ms: dict[str, int] = field(default_factory=dict)
+    cache: str = DEFAULT_CACHE
+
+    def throttling(self) -> str:
+        """QEMU's `-drive` options for the limits, each with a leading comma."""
+        return "".join(f",throttling.{name}={value}" for name, value in self.limits.items())
+
+    def delay_legs(self) -> str:
+        """`READ WRITE FLUSH` in milliseconds for dm-delay, or nothing without delays."""
+        if not self.delays_ms:
+            return ""
+        return " ".join(str(self.delays_ms.get(key, 0)) for key in _DELAYS)
+
+
+def parse_disk(text: str) -> Disk:
+    """The disk described by `size=8G,write-bps=30M,flush-delay=20ms`.
+
+    Raises LabError naming the key that is wrong.
+    """
+    size = Disk.size_bytes
+    cache = Disk.cache
+    limits: dict[str, int] = {}
+    delays: dict[str, int] = {}
+    for item in filter(None, text.split(",")):
+        key, equals, value = item.partition("=")
+        try:
+            if not equals:
+                raise ValueError("has no value, write it as KEY=VALUE")
+            if key == "size":
+                size = _at_least(parse_size(value), 64 << 20, "64M")
+            elif key in _LIMITS:
+                limits[_LIMITS[key]] = _at_least(parse_size(value), 1, "1")
+            elif key in _DELAYS:
+                delays[key] = _milliseconds(value)
+            elif key == "cache":
+                if value not in CACHES:
+                    raise ValueError(f"{value!r} is none of {', '.join(CACHES)}")
+                cache = value
+            else:
+                raise ValueError(f"is not known: use {', '.join(KEYS)}")
+        except ValueError as error:
+            raise LabError(f"--disk {text}: {key}: {error}", USAGE) from None
+    for what in ("bps", "iops"):
+        if f"{what}-total" in limits and {f"{what}-read", f"{what}-write"} & limits.keys():
+            raise LabError(
+                f"--disk {text}: {what} limits both directions together: "
+                f"use it alone, or read-{what} and write-{what}",
+                USAGE,
+            )
+    return Disk(size, limits, delays, cache)
+
+
+def _at_least(value: int, least: int, shown: str) -> int:
+    if value < least:
+        raise ValueError(f"must be at least {shown}")
+    return value
+
+
+def _milliseconds(text: str) -> int:
+    if re.fullmatch(r"\d+(\.\d+)?", text) and float(text) != 0:
+        raise ValueError(f"{text!r} has no unit: write {text}ms")
+    value_ms = parse_time_s(text) * 1000
+    if abs(value_ms - round(value_ms)) > 1e-6:
+        raise ValueError(f"{text}: dm-delay counts in whole milliseconds, the least is 1ms")
+    return round(value_ms)

@@ -1,0 +1,209 @@
+#!/usr/bin/python3
+"""Process 1 of the guest: runs the command and carries its output to the host.
+
+Standard output, standard error and the exit status go as frames over one virtio serial port, so
+that they arrive in order, complete, and without a word of the kernel's in between.  A frame is a
+letter, a 32-bit length (big endian) and the content:
+
+  to the host   R ready (JSON)   O standard output   E standard error   X exit status (text)
+  to the guest  I terminal input   W window size (two 16-bit numbers: rows, columns)
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import struct
+import termios
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+HEADER = struct.Struct(">cI")
+DIRECTORY = Path("/run/zfslab")
+
+
+def main() -> NoReturn:
+    """Run the command of command.json, report its status, and wait to be switched off."""
+    command = json.loads((DIRECTORY / "command.json").read_text())
+    wakeup, wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    port = os.open(find_port("zfslab"), os.O_RDWR | os.O_CLOEXEC)
+    uptime_s = float(Path("/proc/uptime").read_text().split()[0])
+    ready = {"uptime_s": uptime_s, "time_s": time.time()}
+    send(port, b"R", json.dumps(ready).encode())
+    if command["tty"]:
+        status = run_on_terminal(port, wakeup, command)
+    else:
+        status = run_with_pipes(port, wakeup, command)
+    flush_out()
+    send(port, b"X", str(status).encode())
+    while True:
+        signal.pause()
+
+
+def find_port(name: str) -> str:
+    """The device file of the virtio serial port called `name`."""
+    for _ in range(200):
+        for file in Path("/sys/class/virtio-ports").glob("*/name"):
+            if file.read_text().strip() == name:
+                return f"/dev/{file.parent.name}"
+        time.sleep(0.05)
+    raise SystemExit(f"zfslab: there is no virtio port {name}")
+
+
+def send(port: int, kind: bytes, content: bytes) -> None:
+    """Write one frame; blocks while the host is slow, which slows the command down, too."""
+    data = HEADER.pack(kind, len(content)) + content
+    while data:
+        data = data[os.write(port, data) :]
+
+
+def spawn(command: dict[str, Any], stdin: int, stdout: int, stderr: int) -> int:
+    """Start the command in a session of its own; returns its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        for source, target in ((stdin, 0), (stdout, 1), (stderr, 2)):
+            os.dup2(source, target)
+        if command["tty"]:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        os.environ.update(command["environment"])
+        os.execvp(command["argv"][0], command["argv"])
+    except OSError as error:
+        os.write(2, f"lab: {command['argv'][0]}: {error.strerror}\n".encode())
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+    finally:
+        os._exit(126)
+
+
+def run_with_pipes(port: int, wakeup: int, command: dict[str, Any]) -> int:
+    """Run the command without a terminal; returns its status as a shell would show it."""
+    null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
+    pid = spawn(command, null, pipes[0][1], pipes[1][1])
+    kinds = {}
+    for (reader, writer), kind in zip(pipes, (b"O", b"E"), strict=True):
+        os.close(writer)
+        os.set_blocking(reader, False)
+        kinds[reader] = kind
+    poll = select.poll()
+    for descriptor in (wakeup, *kinds):
+        poll.register(descriptor, select.POLLIN)
+    status = None
+    while status is None:
+        for descriptor, _ in poll.poll():
+            if descriptor == wakeup:
+                drain(wakeup)
+                status = reap(pid)
+            elif not forward(port, descriptor, kinds[descriptor]):
+                poll.unregister(descriptor)
+    # What the command wrote is in the pipes by now.  Processes it left behind may hold them open
+    # for ever, so the end of file is not waited for.
+    for descriptor, kind in kinds.items():
+        while forward(port, descriptor, kind):
+            pass
+    return status
+
+
+def run_on_terminal(port: int, wakeup: int, command: dict[str, Any]) -> int:
+    """Run the command on a terminal of its own, connected to the one at the host."""
+    master, slave = os.openpty()
+    resize(master, command["rows"], command["columns"])
+    pid = spawn(command, slave, slave, slave)
+    os.close(slave)
+    os.set_blocking(master, False)
+    poll = select.poll()
+    for descriptor in (wakeup, master, port):
+        poll.register(descriptor, select.POLLIN)
+    status = None
+    received = b""
+    while status is None:
+        for descriptor, _ in poll.poll():
+            if descriptor == wakeup:
+                drain(wakeup)
+                status = reap(pid)
+            elif descriptor == master:
+                if not forward(port, master, b"O"):
+                    poll.unregister(master)
+            else:
+                received = handle(received + os.read(port, 4096), master)
+    while forward(port, master, b"O"):
+        pass
+    return status
+
+
+def handle(received: bytes, master: int) -> bytes:
+    """Act on the whole frames in `received`; returns what is left."""
+    while len(received) >= HEADER.size:
+        kind, length = HEADER.unpack_from(received)
+        end = HEADER.size + length
+        if len(received) < end:
+            break
+        content, received = received[HEADER.size : end], received[end:]
+        if kind == b"I":
+            os.write(master, content)
+        elif kind == b"W":
+            resize(master, *struct.unpack(">HH", content))
+    return received
+
+
+def resize(terminal: int, rows: int, columns: int) -> None:
+    """Set the window size of `terminal`, which tells the programs on it."""
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def forward(port: int, descriptor: int, kind: bytes) -> bool:
+    """Send what can be read now; false when there is nothing (more)."""
+    try:
+        content = os.read(descriptor, 65536)
+    except BlockingIOError:
+        return False
+    except OSError:  # a terminal without programs on it gives EIO
+        return False
+    if content:
+        send(port, kind, content)
+    return bool(content)
+
+
+def drain(descriptor: int) -> None:
+    """Throw away what is in a pipe that only wakes us up."""
+    try:
+        while os.read(descriptor, 4096):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def reap(wanted: int) -> int | None:
+    """Collect all ended processes (we are process 1); the status of `wanted` if it is there."""
+    status = None
+    while True:
+        try:
+            pid, raw = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status
+        if pid == 0:
+            return status
+        if pid == wanted:
+            code = os.waitstatus_to_exitcode(raw)
+            status = code if code >= 0 else 128 - code
+
+
+def flush_out() -> None:
+    """Write back what is cached of /out; only that, since pools on slow disks may take long."""
+    descriptor = os.open("/out", os.O_RDONLY)
+    ctypes.CDLL(None).syncfs(descriptor)
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main()

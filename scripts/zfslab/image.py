@@ -1,0 +1,365 @@
+"""Build images once, keep them in the user's cache, find them again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import initrd, recipe
+from .errors import LabError
+from .process import ends_with_parent, missing_programs, scratch_dir
+from .units import format_size, format_time
+
+_VIRTUAL_SIZE = "6G"
+_CHROOT_LINK = "chroot"
+_QUIET_S = 20.0
+"""A build says something at least this often."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A finished image: a directory with `disk.img`, `vmlinuz`, `initrd` and `manifest.json`."""
+
+    flavour: str
+    key: str
+    path: Path
+
+    @property
+    def disk(self) -> Path:
+        return self.path / "disk.img"
+
+    @property
+    def kernel(self) -> Path:
+        return self.path / "vmlinuz"
+
+    @property
+    def initrd(self) -> Path:
+        return self.path / "initrd"
+
+    def manifest(self) -> dict[str, object]:
+        """Kernel release, time and duration of the build, versions of all packages."""
+        content = json.loads((self.path / "manifest.json").read_text())
+        assert isinstance(content, dict)
+        return content
+
+    def size_bytes(self) -> int:
+        """What the image takes on disk; the files are sparse."""
+        return sum(entry.stat().st_blocks * 512 for entry in self.path.iterdir())
+
+
+def cache_dir() -> Path:
+    """`$XDG_CACHE_HOME/zfstune/lab`, by default under `~/.cache`."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # the specification says that a relative path is to be ignored
+    root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    return root / "zfstune" / "lab"
+
+
+def find(name: str) -> Image:
+    """The image of flavour `name`; LabError when it has not been built."""
+    image = _image(recipe.flavour(name))
+    if not image.path.is_dir():
+        raise LabError(
+            f"there is no image of {name} yet: run `scripts/lab build {name}` "
+            "(once, about 5 minutes)"
+        )
+    return image
+
+
+def everything() -> list[Image]:
+    """All finished images in the cache, also those of older recipes."""
+    found = []
+    for path in sorted(cache_dir().glob("*/manifest.json")):
+        if not path.parent.name.startswith("tmp-"):
+            name, _, key = path.parent.name.rpartition("-")
+            found.append(Image(name, key, path.parent))
+    return found
+
+
+def is_current(image: Image) -> bool:
+    """Whether today's recipe still makes this image."""
+    known = recipe.FLAVOURS.get(image.flavour)
+    return known is not None and recipe.key(known) == image.key
+
+
+def build(name: str, again: bool = False) -> Image:
+    """Build flavour `name` unless it is there (or `again`), and return the image."""
+    flavour = recipe.flavour(name)
+    image = _image(flavour)
+    if image.path.is_dir() and not again:
+        return image
+    _check_tools()
+    try:
+        cache_dir().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"{cache_dir()}: {error.strerror}: set XDG_CACHE_HOME") from None
+    started = time.monotonic()
+    with _lock(f"{name}-{image.key}") as waited:
+        if image.path.is_dir() and (waited or not again):
+            return image
+        _remove_stale()
+        scratch = cache_dir() / f"tmp-{name}-{image.key}"
+        scratch.mkdir()
+        try:
+            _fill(scratch, flavour, started)
+            _replace(scratch, image.path)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+    _say(f"{name}: done in {format_time(time.monotonic() - started)}")
+    return image
+
+
+def clean(everything_too: bool = False) -> list[str]:
+    """Remove images of older recipes and left-overs (or all images); returns what went."""
+    gone = []
+    for image in everything():
+        if everything_too or not is_current(image):
+            shutil.rmtree(image.path, ignore_errors=True)
+            gone.append(image.path.name)
+    if cache_dir().is_dir():
+        gone += _remove_stale()
+    return gone
+
+
+def _image(flavour: recipe.Flavour) -> Image:
+    key = recipe.key(flavour)
+    return Image(flavour.name, key, cache_dir() / f"{flavour.name}-{key}")
+
+
+def _check_tools() -> None:
+    tools = ["mmdebstrap", "mke2fs", "tar", *([] if os.geteuid() == 0 else ["fakeroot"])]
+    missing = missing_programs(tools)
+    if missing:
+        raise LabError(f"{', '.join(missing)} not found: run scripts/bootstrap")
+
+
+def _fill(scratch: Path, flavour: recipe.Flavour, started: float) -> None:
+    """Make the image of `flavour` in the empty directory `scratch`."""
+    progress = _Progress(flavour.name, scratch / "build.log", started)
+    archive = scratch / "root.tar"
+    progress.step("installing Debian and compiling OpenZFS")
+    mirror = os.environ.get("ZFSTUNE_MIRROR") or None
+    command = recipe.mmdebstrap(flavour, str(archive), mirror)
+    with _chroot(scratch) as directory:
+        progress.run(
+            [*_own_mounts(), command[0], "--verbose", *command[1:]], {"TMPDIR": str(directory)}
+        )
+    progress.step("making the disk image")
+    # Device nodes need privilege, and the guest makes its own: they are left out.  fakeroot
+    # remembers owners for the time of one command, so all of this is one command.
+    script = (
+        'mkdir "$1/tree" && tar -C "$1/tree" --exclude="./dev/*" -xf "$1/root.tar" && '
+        'mke2fs -q -F -t ext4 -m 0 -O "^has_journal,^metadata_csum" '
+        '-E lazy_itable_init=1,root_owner=0:0 -d "$1/tree" "$1/disk.img" "$2"'
+    )
+    fake = [] if os.geteuid() == 0 else ["fakeroot"]
+    progress.run([*fake, "sh", "-c", script, "sh", str(scratch), _VIRTUAL_SIZE])
+    tree = scratch / "tree"
+    (kernel,) = (tree / "boot").glob("vmlinuz-*")
+    release = kernel.name.removeprefix("vmlinuz-")
+    shutil.copyfile(kernel, scratch / "vmlinuz")
+    (scratch / "initrd").write_bytes(initrd.base(tree, release))
+    packages = dict(
+        line.split() for line in (tree / "etc/zfslab/packages").read_text().splitlines()
+    )
+    manifest = {
+        "flavour": flavour.name,
+        "kernel": release,
+        "zfs": packages["zfs-dkms"],
+        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": round(time.monotonic() - started),
+        "packages": packages,
+    }
+    archive.unlink()
+    # directories without write permission stop an ordinary user from removing what is in them
+    subprocess.run(["chmod", "-R", "u+rwX", str(tree)], check=False, capture_output=True)
+    shutil.rmtree(tree)
+    (scratch / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+@contextmanager
+def _chroot(scratch: Path) -> Iterator[Path]:
+    """Where mmdebstrap may work: not in the cache, which its other users cannot enter.
+
+    A link in `scratch` leads there, for the one who finds it after a build that was killed.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="zfslab-", dir=scratch_dir()))
+    (scratch / _CHROOT_LINK).symlink_to(directory)
+    directory.chmod(0o755)
+    try:
+        yield directory
+    finally:
+        _remove_chroot(directory)
+        (scratch / _CHROOT_LINK).unlink()
+
+
+def _own_mounts() -> list[str]:
+    """Make what root's mmdebstrap mounts invisible to others, and gone when it is killed."""
+    return ["unshare", "--mount", "--propagation", "private", "--"] if os.geteuid() == 0 else []
+
+
+def _remove_chroot(directory: Path) -> None:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        if line.split()[4].startswith(f"{directory}/"):
+            raise LabError(f"{line.split()[4]} is still mounted: unmount it, then build again")
+    shutil.rmtree(directory, ignore_errors=True)
+    if directory.exists() and os.geteuid() != 0:
+        # what is left belongs to users of our name space
+        helper = ["mmdebstrap", "--unshare-helper", "rm", "-rf", str(directory)]
+        subprocess.run(helper, check=False, capture_output=True)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _replace(scratch: Path, target: Path) -> None:
+    """Put `scratch` where `target` is, in one step that cannot be seen half done."""
+    if target.is_dir():
+        old = target.with_name(f"tmp-old-{target.name}")
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+        scratch.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        scratch.rename(target)
+
+
+def _remove_stale() -> list[str]:
+    """Remove temporary directories whose builder is gone: nobody holds their lock."""
+    gone = []
+    for path in cache_dir().glob("tmp-*"):
+        name = path.name.removeprefix("tmp-").removeprefix("old-")
+        with suppress(BlockingIOError), _lock(name, wait=False):
+            if (path / _CHROOT_LINK).is_symlink():
+                _remove_chroot((path / _CHROOT_LINK).readlink())
+            subprocess.run(["chmod", "-R", "u+rwX", str(path)], check=False, capture_output=True)
+            shutil.rmtree(path, ignore_errors=True)
+            gone.append(path.name)
+    return gone
+
+
+_held: set[str] = set()
+
+
+@contextmanager
+def _lock(name: str, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock called `name`; yields whether somebody else held it before."""
+    if name in _held:  # flock does not nest
+        yield False
+        return
+    with (cache_dir() / f"{name}.lock").open("w") as file:
+        waited = False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not wait:
+                raise
+            _say(f"{name}: another build is running, waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            waited = True
+        _held.add(name)
+        try:
+            yield waited
+        finally:
+            _held.discard(name)
+
+
+class _Progress:
+    """Runs the steps of a build: everything into a log file, the main points to stderr."""
+
+    def __init__(self, name: str, log: Path, started: float) -> None:
+        self._name = name
+        self._log = log
+        self._started = started
+        self._spoken = started
+        self._latest = "still at it"
+
+    def step(self, text: str) -> None:
+        self._spoken = time.monotonic()
+        _say(f"{self._name}: {text} ({format_time(self._spoken - self._started)})")
+
+    def run(self, command: list[str], environment: dict[str, str] | None = None) -> None:
+        """Run `command`; LabError with the end of its output when it fails."""
+        recent: list[str] = []
+        with self._log.open("a") as log, self._heartbeat():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                env={**os.environ, **(environment or {})},
+            )
+            assert process.stdout is not None
+            try:
+                watcher = ends_with_parent(process.pid)
+                for line in process.stdout:
+                    log.write(line)
+                    recent = [*recent[-19:], line]
+                    self._show(line)
+                status = process.wait()
+                watcher.communicate("done\n")
+            except BaseException:
+                _say(f"{self._name}: interrupted, cleaning up")
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=60)
+                raise
+        if status != 0:
+            sys.stderr.writelines(recent)
+            kept = cache_dir() / f"failed-{self._name}.log"
+            shutil.copyfile(self._log, kept)
+            raise LabError(f"building {self._name} failed ({command[0]}: {status}): see {kept}", 1)
+
+    def _show(self, line: str) -> None:
+        """Say the main points; the rest is at hand for when nothing else is said for long."""
+        if line.startswith("I: "):
+            self.step(line.removeprefix("I: ").strip())
+        elif line.strip() and not line[0].isspace():
+            self._latest = line.strip()[:70]
+
+    @contextmanager
+    def _heartbeat(self) -> Iterator[None]:
+        """Say something every now and then: compiling OpenZFS takes minutes without a word."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(1.0):
+                if time.monotonic() - self._spoken > _QUIET_S:
+                    self.step(self._latest)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def describe(image: Image) -> str:
+    """One line on `image` for `scripts/lab list`."""
+    facts = image.manifest()
+    state = "" if is_current(image) else "  (older recipe: `scripts/lab clean` removes it)"
+    return (
+        f"{image.flavour:<18}{facts['kernel']!s:<30}{facts['zfs']!s:<22}"
+        f"{format_size(image.size_bytes()):>6}  {facts['built']}{state}"
+    )
+
+
+def _say(text: str) -> None:
+    print(f"lab: {text}", file=sys.stderr, flush=True)

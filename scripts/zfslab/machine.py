@@ -1,0 +1,175 @@
+"""The virtual machine: from options to QEMU's command line and the guest's configuration."""
+
+from __future__ import annotations
+
+import os
+import string
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from . import initrd
+from .disk import Disk
+from .errors import USAGE, LabError
+from .image import Image
+from .process import scratch_dir
+from .qemu import Qemu, kvm_arguments
+
+_MAX_DISKS = 25  # /dev/vdb to /dev/vdz
+
+_KERNEL_ARGUMENTS = (
+    "console=ttyS0",
+    "quiet",
+    # an oops ends the run at once, and so does a failed assertion of ZFS, which by default only
+    # stops the thread it happened in
+    "panic=-1",
+    "oops=panic",
+    "spl.spl_panic_halt=1",
+    # without effect on what is measured here, but slow under emulation
+    "mitigations=off",
+    "apparmor=0",
+    "audit=0",
+)
+
+# Emulated CPUs all read the host's time stamp counter, which is consistent, but the guest cannot
+# know that: a pause of the host makes its watchdog distrust the counter and change the clock in
+# the middle of a run.
+_EMULATION_ARGUMENTS = ("tsc=reliable",)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may choose about a machine."""
+
+    checkout: Path
+    cpus: int = 2
+    memory_bytes: int = 4 << 30
+    disks: tuple[Disk, ...] = ()
+    share: Path | None = None
+    out: Path | None = None
+    zfs: bool = True
+    kernel_arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command line for QEMU and the file descriptors it needs to inherit."""
+
+    command: list[str]
+    descriptors: tuple[int, ...]
+
+
+def launch(
+    qemu: Qemu,
+    accelerator: str,
+    image: Image,
+    options: Options,
+    command: dict[str, object],
+    port: int,
+    console: IO[bytes],
+    files: ExitStack,
+) -> Launch:
+    """The command line for one run.
+
+    `port` is the socket of the agent, `console` takes the kernel's messages.  All files made here
+    are without a name (`files` closes them), so nothing stays behind, however the run ends.
+    """
+    if len(options.disks) > _MAX_DISKS:
+        raise LabError(f"{len(options.disks)} disks are too many: at most {_MAX_DISKS}", USAGE)
+    ramdisk = _unnamed_file(files)
+    ramdisk.write(image.initrd.read_bytes())
+    ramdisk.write(initrd.per_run(guest_config(image, options), command))
+    ramdisk.flush()
+    descriptors = [port, console.fileno(), ramdisk.fileno()]
+    arguments = [
+        qemu.program,
+        *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
+        *("-machine", "q35", *_processor(accelerator)),
+        *("-smp", str(options.cpus), "-m", f"{options.memory_bytes >> 20}M"),
+        *("-kernel", str(image.kernel), "-initrd", _inherited(ramdisk)),
+        *("-append", " ".join(_kernel_arguments(accelerator, options))),
+        *("-chardev", f"file,id=console,path={_inherited(console)}"),
+        *("-serial", "chardev:console"),
+        *("-chardev", f"socket,id=agent,fd={port}"),
+        *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=zfslab"),
+        # writes go to a temporary file of QEMU's own: any number of runs share an image
+        *("-drive", f"file={_quoted(image.disk)},if=none,id=root,format=raw,snapshot=on"),
+        *("-device", "virtio-blk-pci,drive=root"),
+    ]
+    for letter, disk in zip(string.ascii_lowercase[1:], options.disks, strict=False):
+        file = _unnamed_file(files)
+        os.truncate(file.fileno(), disk.size_bytes)
+        descriptors.append(file.fileno())
+        arguments += [
+            *("-drive", f"file={_inherited(file)},if=none,id=vd{letter},format=raw"),
+            *("-device", f"virtio-blk-pci,drive=vd{letter},serial=vd{letter}"),
+        ]
+        cache = _possible_cache(disk.cache, file)
+        arguments[-3] += f",discard=unmap,cache={cache}{disk.throttling()}"
+    for tag, path in _directories(options).items():
+        access = "" if tag == "out" else ",readonly=on"
+        arguments += [
+            *("-fsdev", f"local,id={tag},path={_quoted(path)},security_model=none,"
+              f"multidevs=remap{access}"),
+            *("-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+        ]  # fmt: skip
+    return Launch(arguments, tuple(descriptors))
+
+
+def guest_config(image: Image, options: Options) -> dict[str, str]:
+    """The shell variables that the guest's start scripts read."""
+    delays = " ".join(
+        f"vd{letter}:{disk.delay_legs().replace(' ', ':')}"
+        for letter, disk in zip(string.ascii_lowercase[1:], options.disks, strict=False)
+        if disk.delays_ms
+    )
+    return {
+        "mode": "run",
+        "hostname": f"lab-{image.flavour}",
+        "zfs": "yes" if options.zfs else "no",
+        "share": "yes" if options.share else "no",
+        "out": "yes" if options.out else "no",
+        "delays": delays,
+    }
+
+
+def _directories(options: Options) -> dict[str, Path]:
+    found = {"checkout": options.checkout, "share": options.share, "out": options.out}
+    return {tag: path for tag, path in found.items() if path is not None}
+
+
+def _kernel_arguments(accelerator: str, options: Options) -> list[str]:
+    emulated = () if accelerator == "kvm" else _EMULATION_ARGUMENTS
+    return [*_KERNEL_ARGUMENTS, *emulated, *options.kernel_arguments]
+
+
+def _processor(accelerator: str) -> list[str]:
+    if accelerator == "kvm":
+        return kvm_arguments()
+    return ["-accel", accelerator, "-cpu", "max"]
+
+
+def _unnamed_file(files: ExitStack) -> IO[bytes]:
+    file = tempfile.TemporaryFile(dir=scratch_dir())  # noqa: SIM115 (`files` closes it)
+    return files.enter_context(file)
+
+
+def _possible_cache(cache: str, file: IO[bytes]) -> str:
+    """`cache`, or what comes nearest to it on a file system without direct input and output."""
+    if cache in ("none", "directsync"):
+        try:
+            os.close(os.open(_inherited(file), os.O_RDWR | os.O_DIRECT))
+        except OSError:
+            return "writeback" if cache == "none" else "writethrough"
+    return cache
+
+
+def _inherited(file: IO[bytes]) -> str:
+    return f"/proc/self/fd/{file.fileno()}"
+
+
+def _quoted(path: Path) -> str:
+    """`path` inside one of QEMU's comma separated options."""
+    return str(path).replace(",", ",,")

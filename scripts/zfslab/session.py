@@ -1,0 +1,312 @@
+"""One run: start the machine, carry the command's output to ours, return its status."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from . import console, machine
+from .errors import GUEST_FAILED, LabError
+from .image import Image
+from .process import die_with_parent, scratch_dir
+from .qemu import Qemu
+from .units import format_time
+
+_HEADER = struct.Struct(">cI")
+_MAX_FRAME = 1 << 20
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to wait, in seconds: for the guest to be ready, and for the command."""
+
+    boot_s: float = 180.0
+    command_s: float = 1800.0
+
+
+class _Interrupted(Exception):
+    """A signal that ends the run."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def run(
+    qemu: Qemu,
+    accelerator: str,
+    image: Image,
+    options: machine.Options,
+    argv: list[str],
+    *,
+    limits: Limits,
+    terminal: bool = False,
+    verbose: bool = False,
+    console_path: Path | None = None,
+) -> int:
+    """Run `argv` in a new guest and return its exit status.
+
+    125 means that there is none, because the guest panicked, hung or took too long; the reason
+    and the end of the console log are on stderr then.
+    """
+    command = {"argv": argv, "tty": terminal, "environment": {"ZFSTUNE_LAB": image.flavour}}
+    if terminal:
+        rows, columns = _window_size()
+        command |= {"rows": rows, "columns": columns}
+        command["environment"] |= {"TERM": os.environ.get("TERM", "linux")}  # type: ignore[operator]
+    with ExitStack() as files:
+        log = _console_file(console_path, files)
+        ours, theirs = socket.socketpair()
+        files.enter_context(ours)
+        files.enter_context(theirs)
+        complaints = files.enter_context(tempfile.TemporaryFile())
+        launch = machine.launch(
+            qemu, accelerator, image, options, command, theirs.fileno(), log, files
+        )
+        session = _Session(ours, limits, verbose)
+        process = None
+        with _signals_raise():
+            try:
+                process = _start(launch, complaints)
+                theirs.close()
+                status = session.terminal() if terminal else session.output()
+            except _Interrupted as interrupted:
+                if interrupted.number != signal.SIGALRM:
+                    return 128 + interrupted.number
+                return _failed(session.overdue(), log)
+            except BrokenPipeError:  # the reader of our output is gone, as with `| head`
+                _discard_output()
+                return 128 + signal.SIGPIPE
+            finally:
+                _ignore_signals()
+                if process is not None:
+                    process.kill()
+                    process.wait()
+        if status is None:
+            return _stopped(complaints, log, session)
+        return status
+
+
+def _start(launch: machine.Launch, complaints: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        launch.command,
+        stdin=subprocess.DEVNULL,
+        stdout=complaints,
+        stderr=complaints,
+        pass_fds=launch.descriptors,
+        # Ctrl-C is ours to handle; and QEMU must not survive us, whatever ends us
+        start_new_session=True,
+        preexec_fn=die_with_parent(signal.SIGKILL),
+        env={**os.environ, "TMPDIR": scratch_dir()},
+    )
+
+
+class _Session:
+    """The frames of one run; see guest/agent.py for their format."""
+
+    def __init__(self, connection: socket.socket, limits: Limits, verbose: bool) -> None:
+        self._connection = connection
+        self._limits = limits
+        self._verbose = verbose
+        self._started = time.monotonic()
+        self.ready = False
+        signal.setitimer(signal.ITIMER_REAL, limits.boot_s)
+
+    def output(self) -> int | None:
+        """Pass the command's output on until it ends; its status, or None if the guest died."""
+        for kind, content in self._frames():
+            if kind == b"X":
+                return int(content)
+            self._handle(kind, content)
+        return None
+
+    def terminal(self) -> int | None:
+        """As `output`, with our terminal connected to the guest's."""
+        with _raw_terminal(), self._window_changes():
+            for kind, content in self._frames(keyboard=True):
+                if kind == b"X":
+                    return int(content)
+                self._handle(kind, content)
+        return None
+
+    def overdue(self) -> str:
+        """What to say when time is up."""
+        if not self.ready:
+            return f"the guest was not ready after {format_time(self._limits.boot_s)}"
+        return f"timeout: the command took longer than {format_time(self._limits.command_s)}"
+
+    def _handle(self, kind: bytes, content: bytes) -> None:
+        if kind == b"O":
+            _write(1, content)
+        elif kind == b"E":
+            _write(2, content)
+        elif kind == b"R":
+            self.ready = True
+            signal.setitimer(signal.ITIMER_REAL, self._limits.command_s)
+            if self._verbose:
+                took = time.monotonic() - self._started
+                uptime = json.loads(content)["uptime_s"]
+                _say(f"guest ready after {took:.1f}s (its own clock says {uptime:.1f}s)")
+
+    def _frames(self, keyboard: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Frames from the guest until its end; sends what is typed when `keyboard`."""
+        received = bytearray()
+        sources: list[int | socket.socket] = [self._connection, *([0] if keyboard else [])]
+        while True:
+            for source in select.select(sources, [], [])[0]:
+                if source == 0:
+                    typed = os.read(0, 4096)
+                    if typed:
+                        self._send(b"I", typed)
+                    else:
+                        sources.remove(0)
+                    continue
+                try:
+                    data = self._connection.recv(1 << 18)
+                except ConnectionResetError:
+                    return
+                if not data:
+                    return
+                received += data
+                while len(received) >= _HEADER.size:
+                    kind, length = _HEADER.unpack_from(received)
+                    if length > _MAX_FRAME:
+                        raise LabError("the guest sent nonsense", GUEST_FAILED)
+                    end = _HEADER.size + length
+                    if len(received) < end:
+                        break
+                    content = bytes(received[_HEADER.size : end])
+                    del received[:end]
+                    yield kind, content
+
+    def _send(self, kind: bytes, content: bytes) -> None:
+        self._connection.sendall(_HEADER.pack(kind, len(content)) + content)
+
+    @contextlib.contextmanager
+    def _window_changes(self) -> Iterator[None]:
+        def changed(number: int, frame: FrameType | None) -> None:
+            self._send(b"W", struct.pack(">HH", *_window_size()))
+
+        before = signal.signal(signal.SIGWINCH, changed)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGWINCH, before)
+
+
+def _stopped(complaints: IO[bytes], log: IO[bytes], session: _Session) -> int:
+    """Explain why QEMU ended before the command did."""
+    complaints.seek(0)
+    said = complaints.read().decode(errors="replace").strip().splitlines()
+    log.seek(0)
+    if said and not log.read(1):
+        reason = said[0].removeprefix("qemu-system-x86_64: ")
+        raise LabError(f"QEMU did not start: {reason}")
+    for line in said[:5]:
+        _say(f"QEMU says: {line}")
+    when = "during the command" if session.ready else "before it was ready"
+    return _failed(f"the guest stopped {when}", log)
+
+
+def _failed(reason: str, log: IO[bytes]) -> int:
+    """Say why there is no status, with the end of the console log."""
+    log.seek(0)
+    lines = console.clean(log.read())
+    found = console.diagnose(lines)
+    _say(f"{found} ({reason})" if found else reason)
+    if lines:
+        _say("end of the guest's console:")
+        for line in console.tail(lines):
+            print(f"  | {line}", file=sys.stderr)
+    return GUEST_FAILED
+
+
+def _console_file(path: Path | None, files: ExitStack) -> IO[bytes]:
+    if path is None:
+        return files.enter_context(tempfile.TemporaryFile())
+    try:
+        return files.enter_context(path.open("w+b"))
+    except OSError as error:
+        raise LabError(f"--console {path}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Turn the signals that end a run into exceptions, also out of a blocked write."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise _Interrupted(number)
+
+    before = {number: signal.signal(number, interrupt) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ignore_signals() -> None:
+    """The run is over: a second Ctrl-C must not disturb the cleaning up."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def _raw_terminal() -> Iterator[None]:
+    """Hand every key to the guest, Ctrl-C included."""
+    if not os.isatty(0):
+        yield
+        return
+    before = termios.tcgetattr(0)
+    tty.setraw(0)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _window_size() -> tuple[int, int]:
+    try:
+        packed = fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8))
+    except OSError:
+        return 24, 80
+    rows, columns = struct.unpack("HHHH", packed)[:2]
+    return (rows, columns) if rows and columns else (24, 80)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _discard_output() -> None:
+    """Keep Python from complaining at exit about a stdout that nobody reads."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def _say(text: str) -> None:
+    print(f"lab: {text}", file=sys.stderr, flush=True)
