@@ -31,6 +31,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Not a stage: waiting for the log block, split among stages when it ends. */
 #define CUR_WAIT STAGE_COUNT
 #define NO_SLOT 0xffffffffU
+#define SLOT_UNWANTED 0xfffffffeU
 
 /* Locks at most this far into a zilog_t are its own (zl_issuer_lock is at
  * 200-250 in every build seen; the structure has over 1 KiB). */
@@ -110,6 +111,14 @@ struct {
 	__type(value, __u32);
 } slot_index SEC(".maps");
 
+/* Where a slot is filled in before it is decided whether it is taken. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slot_scratch SEC(".maps");
+
 /* max_entries of the three are set by libzfstrace. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -144,12 +153,16 @@ struct {
 	__uint(max_entries, 4096);
 } slow_events SEC(".maps");
 
+/* Per-CPU values are added to atomically: a preemptible kernel may run another
+ * thread's program on this CPU in the middle of ours. */
+#define ADD(counter, n) ((void)__sync_fetch_and_add(&(counter), (n)))
+
 #define COUNT(field)                                                                               \
 	do {                                                                                       \
 		__u32 zero = 0;                                                                    \
 		struct counters *c = bpf_map_lookup_elem(&counters, &zero);                        \
 		if (c)                                                                             \
-			c->field++;                                                                \
+			ADD(c->field, 1);                                                          \
 	} while (0)
 
 static __always_inline __u64 read_u64(__u64 addr)
@@ -249,51 +262,77 @@ static __always_inline __u64 zio_lwb(__u64 zio)
 
 /* ---- datasets ----------------------------------------------------------- */
 
-static __always_inline __u32 slot_get(__u64 ptr, __u64 dev, __u64 zilog)
+static __always_inline bool same_pool(const struct slot *s)
 {
-	struct slot_key key = { .ptr = ptr, .dev = dev };
+	for (int i = 0; i < POOL_NAME_LEN; i++) {
+		if (s->pool[i] != config.pool[i])
+			return false;
+		if (!s->pool[i])
+			break;
+	}
+	return true;
+}
+
+/*
+ * Whether a dataset is one to measure. What is not known of it yet passes;
+ * user space filters by name as well. dev is that of the file at hand.
+ */
+static __always_inline bool slot_wanted(const struct slot *s, __u32 dev)
+{
+	if (config.pool[0] && s->pool[0] && !same_pool(s))
+		return false;
+	if (!config.objset)
+		return true;
+	if (s->objset)
+		return s->objset == config.objset;
+	return !dev || !config.objset_dev || dev == config.objset_dev;
+}
+
+/* Fills in a fresh slot; false when the dataset is not wanted. */
+static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u32 dev)
+{
+	s->dev = dev;
+	if (zilog) {
+		__u64 spa = zilog_spa(zilog);
+
+		s->objset = zilog_objset(zilog);
+		if (spa)
+			bpf_probe_read_kernel_str(s->pool, sizeof(s->pool), (void *)spa);
+	}
+	return slot_wanted(s, dev);
+}
+
+/*
+ * The slot of a dataset, known by its zilog or (zilog 0) by its superblock;
+ * SLOT_UNWANTED for one that was not asked for. A slot once taken is not
+ * given to another dataset.
+ */
+static __always_inline __u32 slot_get(__u64 zilog, __u64 sb, __u32 dev)
+{
+	struct slot_key key = { .ptr = zilog ? zilog : sb, .dev = zilog ? 0 : dev };
 	__u32 *found = bpf_map_lookup_elem(&slot_index, &key);
+	__u32 zero = 0, n = 0;
 	struct slot *s;
-	__u32 n = 0;
 
 	if (found)
 		return *found;
-	if (next_slot < config.slots)
-		n = __sync_fetch_and_add(&next_slot, 1);
-	s = n < config.slots ? bpf_map_lookup_elem(&slots, &n) : 0;
+	s = bpf_map_lookup_elem(&slot_scratch, &zero);
 	if (!s)
-		n = 0;
-	if (n && s) {
-		s->dev = dev;
-		if (zilog) {
-			__u64 spa = zilog_spa(zilog);
-
-			s->objset = zilog_objset(zilog);
-			if (spa)
-				bpf_probe_read_kernel_str(s->pool, sizeof(s->pool), (void *)spa);
-		}
+		return 0;
+	__builtin_memset(s, 0, sizeof(*s));
+	if (!slot_fill(s, zilog, dev)) {
+		n = SLOT_UNWANTED;
+	} else {
+		if (next_slot < config.slots)
+			n = __sync_fetch_and_add(&next_slot, 1);
+		if (n >= config.slots)
+			n = 0;
 		s->used = 1;
+		if (n)
+			bpf_map_update_elem(&slots, &n, s, BPF_ANY);
 	}
 	bpf_map_update_elem(&slot_index, &key, &n, BPF_ANY);
 	return n;
-}
-
-/* Unknown things pass: user space filters by name as well. */
-static __always_inline bool slot_wanted(const struct slot *s)
-{
-	if (config.pool[0] && s->pool[0]) {
-		for (int i = 0; i < POOL_NAME_LEN; i++) {
-			if (s->pool[i] != config.pool[i])
-				return false;
-			if (!s->pool[i])
-				break;
-		}
-	}
-	if (config.objset && s->objset)
-		return s->objset == config.objset;
-	if (config.objset && s->dev)
-		return s->dev == config.objset_dev;
-	return true;
 }
 
 /* ---- the clockwork ------------------------------------------------------ */
@@ -437,14 +476,13 @@ static __always_inline void hist_add(__u32 slot, __u32 stage, __u64 v)
 
 	if (!h)
 		return;
-	h->count++;
-	h->sum += v;
+	ADD(h->sum, v);
 	if (v > h->max)
 		h->max = v;
 	b = hist_bucket(v);
 	barrier_var(b);
 	if (b < HIST_BUCKETS)
-		h->bucket[b]++;
+		ADD(h->bucket[b], 1);
 }
 
 static __always_inline __u8 kind_of(const struct op *op)
@@ -495,28 +533,39 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	op->active = 0;
 	COUNT(finished);
 	if (op->slot == NO_SLOT)
-		op->slot = slot_get(op->sb, op->dev, 0);
+		op->slot = slot_get(0, op->sb, op->dev);
 	slot = op->slot;
+	if (slot == SLOT_UNWANTED) {
+		COUNT(filtered);
+		return;
+	}
 	s = bpf_map_lookup_elem(&slots, &slot);
 	sc = bpf_map_lookup_elem(&slot_counters, &slot);
 	if (!s || !sc)
 		return;
-	if (!slot)
+	if (!slot) {
 		COUNT(slots_overflow);
-	else if (!s->dev && op->dev)
+		/* whose operation it is cannot be told any more */
+		if (config.pool[0])
+			return;
+	} else if (!s->dev && op->dev) {
 		s->dev = op->dev;
-	if (!slot_wanted(s)) {
+	}
+	if (!slot_wanted(s, op->dev)) {
 		COUNT(filtered);
 		return;
 	}
 	kind = kind_of(op);
 	total = now - op->start;
-	sc->commits += op->commits;
-	sc->errors += error;
-	sc->no_zil += !op->commits;
+	if (op->commits)
+		ADD(sc->commits, op->commits);
+	else
+		ADD(sc->no_zil, 1);
+	if (error)
+		ADD(sc->errors, 1);
 	barrier_var(kind); /* keeps check and use in one register for the verifier */
 	if (kind < KIND_COUNT)
-		sc->kind[kind]++;
+		ADD(sc->kind[kind], 1);
 	hist_add(slot, STAGE_TOTAL, total);
 	for (int i = 0; i < STAGE_COUNT; i++)
 		if (op->stage_ns[i])
@@ -619,8 +668,8 @@ static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 	__u64 now = bpf_ktime_get_ns();
 
 	if (op && op->in_commit) {
-		/* zil_commit does not nest: its return was missed */
-		COUNT(lost_return);
+		/* zil_commit does not nest: its return was missed. Outside of an
+		 * fsync that was the operation's end, and op_begin() counts it. */
 		op->in_commit = 0;
 		if (!op->in_fsync)
 			op = 0;
@@ -638,7 +687,7 @@ static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 	op->reached_impl = 0;
 	op->zilog = zilog;
 	op->commit_start = now;
-	op->slot = slot_get(zilog, 0, zilog);
+	op->slot = slot_get(zilog, 0, op->dev);
 }
 AT_ENTRY(zil_commit, (__u64 zilog, __u64 foid), (zilog, foid))
 
@@ -720,7 +769,7 @@ static __always_inline void on_add_block(__u64 lwb, __u64 bp)
 	bpf_map_update_elem(&lwbs, &lwb, &t, BPF_ANY);
 	key.ptr = read_u64(lwb);
 	slot = bpf_map_lookup_elem(&slot_index, &key);
-	if (!slot || !*slot)
+	if (!slot || !*slot || *slot == SLOT_UNWANTED)
 		return;
 	s = bpf_map_lookup_elem(&slots, slot);
 	if (s && !s->objset) /* third checksum word: ZIL_ZC_OBJSET, on-disk format */

@@ -51,7 +51,6 @@ enum fsync_kind {
 
 /* One per stage and dataset, per CPU. A bucket wraps after 2^32 values. */
 struct hist {
-	unsigned long long count;
 	unsigned long long sum;
 	unsigned long long max;
 	unsigned int bucket[HIST_BUCKETS];

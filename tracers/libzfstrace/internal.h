@@ -47,7 +47,7 @@ struct zfstrace {
 	struct bpf_object *object;
 	struct probe probes[MAX_PROBES];
 	bool attached;
-	bool module_btf;
+	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
 	int cpus;
 	void *percpu; /* room for one per-CPU value of the largest map */
 	struct ring_buffer *ring;

@@ -42,7 +42,7 @@ static int write_event(const char *line)
 	int fd, err = 0;
 
 	if (!dir)
-		return -ENOENT;
+		return -ENODEV;
 	snprintf(path, sizeof(path), "%s/kprobe_events", dir);
 	fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
 	if (fd < 0)
@@ -69,7 +69,8 @@ static int event_config(const char *id, unsigned long long *config)
 	return n == 1 ? 0 : -EINVAL;
 }
 
-/* Returns a perf event to attach a program to, or a negative errno. */
+/* Returns a perf event to attach a program to, or a negative errno: -ENOENT
+ * when there is no such symbol, others when tracefs cannot be used. */
 int kretprobe_open(const char *id, const char *symbol)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_TRACEPOINT, .size = sizeof(attr) };

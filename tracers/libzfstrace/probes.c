@@ -49,7 +49,7 @@ const struct probe_def probe_defs[] = {
 	{ .name = "dmu_tx_wait:end",
 	  .symbols = { "spa_tx_assign_add_nsecs" },
 	  .program = "tx_waited",
-	  .cost = "`issue` after a throttle wait is part of `tx_assign`" },
+	  .cost = "all that follows a throttle wait is part of `tx_assign`" },
 	{ .name = "lock:contention_begin",
 	  .symbols = { "contention_begin" },
 	  .program = "contention_begin",
@@ -154,10 +154,12 @@ static void take_functions(struct zfstrace *t, bool (*found)[MAX_SYMBOLS], const
 			}
 }
 
+static const char *const modules[] = { "zfs", "spl" };
+#define ALL_MODULES ((1U << ARRAY_SIZE(modules)) - 1)
+
 /* Functions in the modules' BTF: fentry knows their arguments. */
 static void find_in_btf(struct zfstrace *t, bool no_fentry)
 {
-	static const char *const modules[] = { "zfs", "spl" };
 	const char *names[MAX_PROBES][MAX_SYMBOLS];
 
 	list_names(names, false);
@@ -167,7 +169,7 @@ static void find_in_btf(struct zfstrace *t, bool no_fentry)
 		if (btf_file_names(modules[m], BTF_KIND_FUNC, &names[0][0], &found[0][0],
 				   probe_count * MAX_SYMBOLS) <= 0)
 			continue;
-		t->module_btf = true;
+		t->module_btf |= 1U << m;
 		take_functions(t, found, modules[m], no_fentry ? ZFSTRACE_KPROBE : ZFSTRACE_FENTRY);
 	}
 }
@@ -184,6 +186,9 @@ static int find_in_kallsyms(struct zfstrace *t)
 	list_names(names, false);
 	(void)symbols_find(f, &names[0][0], &found[0][0], probe_count * MAX_SYMBOLS);
 	fclose(f);
+	for (unsigned int i = 0; i < probe_count; i++)
+		for (unsigned int j = 0; j < MAX_SYMBOLS; j++)
+			found[i][j] = found[i][j] && !t->probes[i].how;
 	take_functions(t, found, NULL, ZFSTRACE_KPROBE);
 	return 0;
 }
@@ -198,7 +203,7 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 	if (err)
 		return err;
 	find_in_btf(t, no_fentry);
-	if (!t->module_btf && survey) {
+	if (t->module_btf != ALL_MODULES && survey) {
 		err = find_in_kallsyms(t);
 		if (err)
 			return err;
@@ -208,7 +213,7 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 
 		if (p->how || probe_defs[i].tracepoint)
 			continue;
-		if (!t->module_btf && !survey)
+		if (t->module_btf != ALL_MODULES && !survey)
 			p->how = ZFSTRACE_KPROBE; /* attaching will tell */
 		else if (probe_defs[i].required)
 			return fail(t, -ENOENT, "this ZFS has no symbol %s: %s",

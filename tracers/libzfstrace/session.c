@@ -212,7 +212,7 @@ static struct bpf_link *attach_kretprobe(struct probe *p, const char *id, struct
 	int err;
 
 	p->perf_fd = kretprobe_open(id, p->symbol);
-	if (p->perf_fd == -ENOENT || p->perf_fd == -EINVAL) { /* no such symbol */
+	if (p->perf_fd == -ENOENT) { /* no such symbol */
 		errno = ENOENT;
 		return NULL;
 	}

@@ -139,7 +139,8 @@ struct zfstrace_losses {
 	uint64_t return_;    /* a return probe did not fire: the operation is not in the summary */
 	uint64_t event;	     /* slow events dropped: ring buffer full */
 	uint64_t log_block;  /* waits whose log block was unknown: counted in `other` */
-	uint64_t overflow;   /* operations summed in the rest: max_datasets too small */
+	uint64_t overflow;   /* operations summed in the rest (with a filter: left out):
+			      * max_datasets too small */
 	uint64_t unfinished; /* begun and not ended yet (not a loss) */
 };
 
