@@ -14,8 +14,11 @@ LIB := $(LIB_DIR)/libzfstrace.so
 LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
 LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
 C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/*.c)
-PY_DIRS := tracers/zfstrace tuner/zfstune platform/linux/zfs_linux scripts/zfslab scripts/lab tests
-SH_FILES := scripts/bootstrap scripts/demo .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh)
+PY_DIRS := tracers tuner platform scripts tests
+# Python without .py in the name, so mypy takes each for a program of its own
+PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo scripts/bench
+SH_FILES := scripts/bootstrap .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh) \
+	docs/completion/zfstune.bash
 
 # _GNU_SOURCE stays unset on purpose: with it glibc 2.38 and later renames
 # strtol and friends, and a library built there would not load on Debian 12.
@@ -53,6 +56,7 @@ $(LIB): $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 demo:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
+	scripts/lab build trixie
 	scripts/demo
 
 ## test: build, lint, unit tests, lab tests on Debian 13 and 12
@@ -75,10 +79,11 @@ $(TEST_C): tests/unit/test_c.c $(LIB_SRC) $(LIB_HDR)
 	@mkdir -p build
 	$(CC) $(ALL_CFLAGS) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
 		-Itracers/libzfstrace -o $@ tests/unit/test_c.c \
-		$(addprefix $(LIB_DIR)/,hist.c symbols.c btf_names.c kretprobe.c) -lbpf
+		$(addprefix $(LIB_DIR)/,hist.c symbols.c btf_names.c kretprobe.c probes.c error.c) -lbpf
 
 ## test-lab: tests on real OpenZFS in virtual machines (FLAVOURS="trixie bookworm")
 test-lab: all
+	scripts/lab build $(FLAVOURS)
 	$(PYTHON) -m pytest tests/lab $(addprefix --flavour ,$(FLAVOURS))
 
 ## test-matrix: test, and the lab tests on trixie-backports as well
@@ -87,21 +92,23 @@ test-matrix: test
 
 ## bench: what tracing costs, against its peers; writes docs/performance.md
 bench: all
-	$(PYTHON) scripts/bench
+	scripts/lab build $(FLAVOURS)
+	$(PYTHON) scripts/bench $(FLAVOURS)
 
 ## lint: ruff, mypy, clang-format, shellcheck, mandoc
 lint:
-	.venv/bin/ruff check $(PY_DIRS)
-	.venv/bin/ruff format --check $(PY_DIRS)
+	.venv/bin/ruff check $(PY_DIRS) $(PY_PROGRAMS)
+	.venv/bin/ruff format --check $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/mypy
+	for program in $(PY_PROGRAMS); do .venv/bin/mypy $$program || exit 1; done
 	.venv/bin/clang-format --dry-run -Werror $(C_FILES)
 	shellcheck $(SH_FILES)
 	mandoc -T lint -W warning docs/man/*.1
 
 ## format: put Python and C into the house's format
 format:
-	.venv/bin/ruff check --fix-only $(PY_DIRS)
-	.venv/bin/ruff format $(PY_DIRS)
+	.venv/bin/ruff check --fix-only $(PY_DIRS) $(PY_PROGRAMS)
+	.venv/bin/ruff format $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/clang-format -i $(C_FILES)
 
 ## install: the command, its library and its manual pages below PREFIX

@@ -77,25 +77,8 @@ def _run(name: str, flavour: str, out: Path) -> Json | str:
     print(f"{flavour}: scenario {name} took {took:.0f} s", file=sys.stderr, flush=True)
     results = out / "results.json"
     if status or not results.exists():
-        return f"scenario {name} on {flavour} ended with status {status}:\n{log.read_text()[-4000:]}"
+        return (
+            f"scenario {name} on {flavour} ended with status {status}:\n{log.read_text()[-4000:]}"
+        )
     found: Json = json.loads(results.read_text())
-    return found
-
-
-def pool_row(rows: list[Json], pool: str = "tank") -> Json:
-    return next(r for r in rows if r["pool"] == pool and r["dataset"] is None)
-
-
-def dataset_row(rows: list[Json], dataset: str) -> Json:
-    return next(r for r in rows if r["dataset"] == dataset)
-
-
-def share(row: Json, *stages: str) -> float:
-    """The part of the total time that some stages took."""
-    total = sum(s["total_ns"] for s in row["stages"])
-    return sum(s["total_ns"] for s in row["stages"] if s["name"] in stages) / total
-
-
-def stage(row: Json, name: str) -> Json:
-    found: Json = next(s for s in row["stages"] if s["name"] == name)
     return found

@@ -8,13 +8,9 @@ exhausted log (log blocks come from reserved space).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-
-from lab.conftest import dataset_row, pool_row, share, stage
-
-Json = dict[str, Any]
+from lab.rows import Json, dataset_row, pool_row, share, stage, total_ns
 
 
 @pytest.fixture
@@ -102,8 +98,7 @@ def test_nothing_is_lost(causes: Json, key: str) -> None:
         assert row["lost"] == 0
         assert row["losses"]["log_block"] <= row["count"] // 100
         if row["count"]:
-            total = sum(s["total_ns"] for s in row["stages"])
-            assert total // row["count"] == row["latency"]["mean"]
+            assert total_ns(row) // row["count"] == row["latency"]["mean"]
     assert causes[key]["kstat_commits"] == pool_row(causes[key]["rows"])["commits"]
 
 

@@ -177,6 +177,14 @@ static void test_kretprobe_lines(void)
 	CHECK(!kretprobe_profile_missed("", 77, &missed));
 }
 
+static void test_preemptible(void)
+{
+	CHECK(!preemptible("none (voluntary) full \n"));
+	CHECK(preemptible("full (lazy) \n"));
+	CHECK(preemptible("none voluntary (full) \n"));
+	CHECK(!preemptible(""));
+}
+
 int main(void)
 {
 	test_hist_index();
@@ -187,6 +195,7 @@ int main(void)
 	test_kallsyms_sample("tests/data/trixie-backports/kallsyms", true);
 	test_btf();
 	test_kretprobe_lines();
+	test_preemptible();
 	if (failures) {
 		printf("C unit tests: %u checks failed\n", failures);
 		return 1;

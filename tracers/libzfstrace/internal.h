@@ -56,11 +56,11 @@ struct zfstrace {
 	struct zfstrace_dataset **datasets; /* config.slots pointers */
 	unsigned int dataset_count;
 	struct counters counters;
-	uint64_t missed; /* by tracefs kretprobes */
+	uint64_t missed; /* probe hits the kernel reports as missed */
 	char error[ERROR_LEN];
 };
 
-/* Sets the session's error line and returns err. */
+/* error.c: sets the session's error line and returns err. */
 int fail(struct zfstrace *t, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* symbols.c: marks which of n names a kallsyms stream has; returns how many.
@@ -76,6 +76,7 @@ int btf_file_names(const char *name, uint32_t kind, const char *const *names, bo
 /* probes.c: chooses the way for every probe, and the symbol where BTF tells
  * it; for kprobes the attempt to attach tells (survey: /proc/kallsyms does). */
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
+bool preemptible(const char *modes);
 
 /* kretprobe.c: kretprobes by tracefs, which lets one say how many threads may
  * be inside at once (perf's own has room for max(10, 2 * CPUs) only). */

@@ -193,6 +193,31 @@ static int find_in_kallsyms(struct zfstrace *t)
 	return 0;
 }
 
+/*
+ * The kernel skips an fentry program while another thread is preempted inside
+ * of it on the same CPU (prog->active, __bpf_prog_enter_recur); with full or
+ * lazy preemption that loses some of a thousand calls. kprobes run with
+ * preemption off. `modes` is the text of /sys/kernel/debug/sched/preempt, the
+ * present mode in parentheses.
+ */
+bool preemptible(const char *modes)
+{
+	return strstr(modes, "(full)") || strstr(modes, "(lazy)");
+}
+
+static bool kernel_preemptible(void)
+{
+	FILE *f = fopen("/sys/kernel/debug/sched/preempt", "re");
+	char modes[128] = "";
+
+	if (!f)
+		return false; /* what is skipped is counted as lost all the same */
+	if (!fgets(modes, sizeof(modes), f))
+		modes[0] = '\0';
+	fclose(f);
+	return preemptible(modes);
+}
+
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 {
 	int err;
@@ -202,7 +227,7 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 	err = find_tracepoints(t);
 	if (err)
 		return err;
-	find_in_btf(t, no_fentry);
+	find_in_btf(t, no_fentry || kernel_preemptible());
 	if (t->module_btf != ALL_MODULES && survey) {
 		err = find_in_kallsyms(t);
 		if (err)

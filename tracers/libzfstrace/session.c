@@ -38,16 +38,6 @@ const char *zfstrace_kind_name(unsigned int i)
 	return i < KIND_COUNT ? kind_names[i] : NULL;
 }
 
-int fail(struct zfstrace *t, int err, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(t->error, sizeof(t->error), fmt, ap);
-	va_end(ap);
-	return err;
-}
-
 /* ---- open --------------------------------------------------------------- */
 
 static int no_print(enum libbpf_print_level level, const char *fmt, va_list ap)
@@ -101,6 +91,16 @@ static struct bpf_program *program_of(struct zfstrace *t, unsigned int i)
 	return bpf_object__find_program_by_name(t->object, name);
 }
 
+static int load_failure(struct zfstrace *t, int err)
+{
+	if (err == -EPERM) /* EACCES is the verifier's */
+		return fail(t, -EPERM,
+			    "not privileged to load and attach BPF programs: run as root, or with "
+			    "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE");
+	return fail(t, err, "the kernel refused the programs (%s): ZFSTUNE_DEBUG=1 shows its log",
+		    strerror(-err));
+}
+
 /* Naming the module saves libbpf (from 1.5) a search of all vmlinux for each
  * program; under emulation that is most of the time to attach. */
 static int set_target(struct bpf_program *prog, const struct probe *p)
@@ -129,6 +129,8 @@ static int choose_programs(struct zfstrace *t)
 		if (t->probes[i].how == ZFSTRACE_FENTRY) {
 			int err = set_target(prog, &t->probes[i]);
 
+			if (err == -EPERM)
+				return load_failure(t, err);
 			if (err)
 				return fail(t, err, "cannot find %s in the BTF of %s",
 					    t->probes[i].symbol, t->probes[i].module);
@@ -162,16 +164,6 @@ static int size_maps(struct zfstrace *t, uint32_t slow_buffer)
 	err |= bpf_map__set_max_entries(ring, ring_bytes);
 	err |= bpf_map__set_initial_value(config, &t->config, sizeof(t->config));
 	return err ? fail(t, -EINVAL, "the library's programs do not fit it: rebuild it") : 0;
-}
-
-static int load_failure(struct zfstrace *t, int err)
-{
-	if (err == -EPERM) /* EACCES is the verifier's */
-		return fail(t, -EPERM,
-			    "not privileged to load BPF programs: run as root, or with "
-			    "CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH");
-	return fail(t, err, "the kernel refused the programs (%s): ZFSTUNE_DEBUG=1 shows its log",
-		    strerror(-err));
 }
 
 static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
@@ -439,6 +431,22 @@ static int read_slot(struct zfstrace *t, uint32_t i, const struct slot *slot)
 	return err ? fail(t, err, "cannot read the histograms (%s)", strerror(-err)) : 0;
 }
 
+/* Hits at which the kernel did not run a program: see preemptible(). */
+static uint64_t programs_skipped(struct zfstrace *t)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int i = 0; i < probe_count; i++) {
+		struct bpf_prog_info info = {};
+		uint32_t size = sizeof(info);
+
+		if (t->probes[i].link &&
+		    !bpf_obj_get_info_by_fd(bpf_program__fd(program_of(t, i)), &info, &size))
+			sum += info.recursion_misses;
+	}
+	return sum;
+}
+
 int zfstrace_refresh(struct zfstrace *t)
 {
 	int err;
@@ -455,7 +463,7 @@ int zfstrace_refresh(struct zfstrace *t)
 			return err;
 		t->dataset_count = i + 1;
 	}
-	t->missed = kretprobe_missed();
+	t->missed = kretprobe_missed() + programs_skipped(t);
 	err = sum_words(t, "counters", 0, (uint64_t *)&t->counters, sizeof(t->counters) / 8);
 	return err ? fail(t, err, "cannot read the counters (%s)", strerror(-err)) : 0;
 }
@@ -477,7 +485,7 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 
 	*l = (struct zfstrace_losses) {
 		.start = c->lost_start,
-		/* seen when the thread comes by again, or reported by the kernel */
+		/* noticed when the thread comes by again, or reported by the kernel */
 		.return_ = c->lost_return > t->missed ? c->lost_return : t->missed,
 		.event = c->lost_event,
 		.log_block = c->lost_lwb,

@@ -136,7 +136,7 @@ struct zfstrace_dataset {
 /* What could not be measured, since the session began. */
 struct zfstrace_losses {
 	uint64_t start;	     /* no room for a thread's state */
-	uint64_t return_;    /* a return probe did not fire: the operation is not in the summary */
+	uint64_t return_;    /* a probe did not fire: an operation is missing or coarse */
 	uint64_t event;	     /* slow events dropped: ring buffer full */
 	uint64_t log_block;  /* waits whose log block was unknown: counted in `other` */
 	uint64_t overflow;   /* operations summed in the rest (with a filter: left out):

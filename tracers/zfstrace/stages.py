@@ -53,7 +53,8 @@ STAGES = (
     Stage(
         "issuer_lock",
         ZFS,
-        "another thread is committing to the same dataset (zl_issuer_lock)",
+        "another thread is committing to the same dataset (zl_issuer_lock and the log's other "
+        "mutexes)",
         "many threads commit to one dataset; look at what the others do there (`issue`), "
         "or spread the files over more datasets",
     ),
@@ -82,7 +83,7 @@ STAGES = (
     Stage(
         "flush",
         DEVICE,
-        "the device's cache flush after the log write",
+        "the device's cache flush after the log write, and earlier log blocks not yet done",
         "the disk takes that long to make its cache durable; look at `zpool iostat -vl 1` for one "
         "slow disk, and at a log device with power-loss protection",
     ),
@@ -95,15 +96,16 @@ STAGES = (
     Stage(
         "txg_fallback",
         ZFS,
-        "the commit gave up on the log and waits until a whole transaction group is on disk",
-        "look at zil_commit_error_count, _stall_count and _suspend_count in the `zil` kstat, at "
-        "free space, and at snapshots being taken; the first fsync after a mount does it once",
+        "there is no log yet, or the commit gave up on it: a whole transaction group is awaited",
+        "the first fsync after a mount does it once; else look at zil_commit_error_count, "
+        "_stall_count and _suspend_count in the `zil` kstat (ZFS 2.3 and later), at failing log "
+        "devices and at free space",
     ),
     Stage(
         "other",
         UNKNOWN,
         "time that no probe explains",
-        "look at the missing probes and at `log_block` among the losses",
+        "look at the missing probes and at waits with an unknown log block, both named below",
     ),
 )
 

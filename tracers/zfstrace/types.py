@@ -140,8 +140,9 @@ class FsyncSummary:
     """The operations of a pool (dataset None) or of one dataset over duration_ns.
 
     pool is None when unknown. latency is None when count is 0. zil is False when
-    all operations came without a ZIL commit (sync=disabled), no_zil says how many
-    did. time is the end of the interval, ISO 8601, UTC.
+    all operations came without a ZIL commit and without waiting for a txg instead
+    (sync=disabled); no_zil says how many came without a commit. time is the end of the
+    interval, ISO 8601, UTC.
     """
 
     pool: str | None
@@ -162,7 +163,8 @@ class FsyncSummary:
 
     @property
     def zil(self) -> bool:
-        return not (self.count and self.no_zil == self.count)
+        waited = any(s.name == "txg_fallback" and s.count for s in self.stages)
+        return waited or not (self.count and self.no_zil == self.count)
 
     def to_json(self) -> Json:
         """As a ``fsync_summary`` object of the schema."""

@@ -81,6 +81,7 @@ def _to_json(checks: Sequence[Check], survey: Survey, status: int) -> dict[str, 
             {
                 "name": probe.name,
                 "symbol": probe.symbol,
+                "how": probe.how,
                 "status": "missing" if probe.missing else "ok",
                 "required": probe.required,
                 "cost": probe.cost,
@@ -117,10 +118,10 @@ def _probe_lines(survey: Survey, style: Style) -> list[str]:
     found = len(survey.probes) - len(missing)
     lines = [f"{found} of {len(survey.probes)} probes found, structure layouts: {survey.layout}"]
     cells = [
-        [probe.name, "" if probe.missing else probe.symbol if probe.symbol != probe.name else ""]
+        [probe.name, *(("", "") if probe.missing else (probe.how, probe.symbol))]
         for probe in survey.probes
     ]
-    for probe, row in zip(survey.probes, render(cells, "<<", indent="  "), strict=True):
+    for probe, row in zip(survey.probes, render(cells, "<<<", indent="  "), strict=True):
         if not probe.missing:
             lines.append(row)
             continue

@@ -209,7 +209,7 @@ def footer(losses: Losses, probes: Sequence[Probe], style: Style) -> list[str]:
     if losses.overflow:
         lines += wrap(
             f"{format_count(losses.overflow)} operations are of datasets that found no room: "
-            "summed in <others>; name one with --dataset",
+            "summed in <others>; POOL or --dataset leaves room for fewer",
             "",
             style.width,
         )

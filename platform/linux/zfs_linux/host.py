@@ -15,6 +15,11 @@ from zfstrace.types import Check, FsyncOptions, Survey
 # not read a hundred rows for each.
 _TXGS_NS = 100_000_000
 
+# What a trace may take in the kernel for histograms, and what a dataset takes per CPU:
+# 12 histograms of 1216 buckets of 4 bytes (tracers/bpf/fsync.h).
+_HISTOGRAM_BYTES = 256 << 20
+_DATASET_BYTES = 12 * 1216 * 4
+
 
 class LinuxHost:
     """Implements zfstrace.host.Host. root is where /proc and /sys are looked for;
@@ -103,7 +108,7 @@ class LinuxHost:
             Check("kernel", "kernel", os.uname().release),
             *self._check_btf(),
             self._check_tracefs(),
-            privilege.check(kstat.read(self._proc / "self/status")),
+            privilege.check(kstat.read(self._proc / "self/status"), self._module_btf()),
             _check_library(),
             *self._check_kstats(),
         ]
@@ -131,10 +136,14 @@ class LinuxHost:
                     "use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
                 )
             ]
+        if not (self._sys / "module/zfs").is_dir():
+            return checks
         # Not a lack: kprobes and the search for layouts measure the same stages.
-        module = (btf / "zfs").exists()
-        value = "present" if module else "absent, kprobes and a search for layouts do instead"
-        return [*checks, Check("module BTF", "kernel", value)]
+        value = "absent, kprobes and a search for layouts do instead"
+        return [*checks, Check("module BTF", "kernel", "present" if self._module_btf() else value)]
+
+    def _module_btf(self) -> bool:
+        return (self._sys / "kernel/btf/zfs").exists()
 
     def _check_tracefs(self) -> Check:
         for path in ("kernel/tracing", "kernel/debug/tracing"):
@@ -145,6 +154,8 @@ class LinuxHost:
                 return Check("tracefs", "kernel", "not readable without privilege")
             except OSError:
                 continue
+        if self._module_btf():
+            return Check("tracefs", "kernel", "not mounted, not needed with module BTF")
         return Check(
             "tracefs",
             "kernel",
@@ -188,9 +199,16 @@ class LinuxHost:
             dev=dev,
             pid=options.pid or 0,
             slow_ns=options.slow_ns,
-            max_datasets=options.max_datasets,
+            max_datasets=options.max_datasets or self._room(),
             no_fentry=options.no_fentry,
         )
+
+    def _room(self) -> int:
+        """For how many datasets a trace has distributions of their own: those in use
+        and some to come (a remount takes a new place), in at most 256 MiB."""
+        in_use = sum(len(kstat.objsets(self._kstat, pool)) for pool in self.pools())
+        most = _HISTOGRAM_BYTES // (_DATASET_BYTES * (os.cpu_count() or 1))
+        return max(1, min(in_use + 32, most, 1000))
 
     def _locate(self, dataset: str) -> tuple[int, mounts.Dev]:
         """Object set id (0 when unknown) and device number ((0, 0): not mounted)."""

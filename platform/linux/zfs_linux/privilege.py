@@ -5,15 +5,11 @@ from __future__ import annotations
 from zfstrace.types import Check
 
 # linux/capability.h
-_BITS = {
-    "CAP_DAC_OVERRIDE": 1,
-    "CAP_SYS_ADMIN": 21,
-    "CAP_SYSLOG": 34,
-    "CAP_PERFMON": 38,
-    "CAP_BPF": 39,
-}
+_BITS = {"CAP_DAC_OVERRIDE": 1, "CAP_SYS_ADMIN": 21}
 
-NEEDED = "CAP_BPF, CAP_PERFMON, CAP_SYSLOG and CAP_DAC_OVERRIDE"
+# CAP_BPF and CAP_PERFMON, made for this, are not enough: the kernel hands out the BTF of
+# modules (BPF_BTF_GET_FD_BY_ID) and system-wide kprobes to CAP_SYS_ADMIN only.
+NEEDED = "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE"
 
 
 def capabilities(status: str) -> set[str]:
@@ -29,32 +25,27 @@ def capabilities(status: str) -> set[str]:
     return set()
 
 
-def check(status: str) -> Check:
-    """Blocking without CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN has both). CAP_SYSLOG
-    makes kernel symbols readable, CAP_DAC_OVERRIDE lets return probes be made in
-    tracefs (not needed with BTF of the module)."""
+def check(status: str, module_btf: bool) -> Check:
+    """Blocking without CAP_SYS_ADMIN. CAP_DAC_OVERRIDE lets return probes be made in
+    tracefs, which module BTF makes unnecessary."""
     have = capabilities(status)
-    admin = "CAP_SYS_ADMIN" in have
     held = ", ".join(sorted(have)) or "none of those needed"
-    if not admin and not {"CAP_BPF", "CAP_PERFMON"} <= have:
+    if "CAP_SYS_ADMIN" not in have:
         return Check(
             "privileges",
             "privilege",
             f"insufficient (has {held})",
             "blocking",
-            "BPF programs cannot be loaded",
+            "BPF programs cannot be loaded and attached",
             f"run as root or with {NEEDED}",
         )
-    lacking = [cap for cap in ("CAP_SYSLOG", "CAP_DAC_OVERRIDE") if cap not in have]
-    if admin and "CAP_SYSLOG" in lacking:
-        lacking.remove("CAP_SYSLOG")
-    if lacking:
+    if "CAP_DAC_OVERRIDE" not in have and not module_btf:
         return Check(
             "privileges",
             "privilege",
             held,
             "missing",
-            f"without {' and '.join(lacking)} some probes may not attach",
+            "return probes get few instances: with many threads operations are lost",
             f"run as root or with {NEEDED}",
         )
     return Check("privileges", "privilege", held)

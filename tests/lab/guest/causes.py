@@ -20,8 +20,8 @@ from labkit import (
     fio,
     kstat,
     make_pool,
-    progress,
     programs,
+    progress,
     sh,
     traced,
 )
@@ -78,12 +78,15 @@ def mapped_writer(results: Json) -> None:
     size = 24 << 20
     path.write_bytes(bytes(size))
     sh("zpool sync tank")
-    with path.open("r+b") as f, mmap.mmap(f.fileno(), size) as m:
-        with traced(results, "writeback", "fsync", "tank"):
-            for _ in range(3):
-                for offset in range(0, size, mmap.PAGESIZE):
-                    m[offset] = 1
-                os.fsync(f.fileno())
+    with (
+        path.open("r+b") as f,
+        mmap.mmap(f.fileno(), size) as m,
+        traced(results, "writeback", "fsync", "tank"),
+    ):
+        for _ in range(3):
+            for offset in range(0, size, mmap.PAGESIZE):
+                m[offset] = 1
+            os.fsync(f.fileno())
 
 
 def no_log(results: Json) -> None:

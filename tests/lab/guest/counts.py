@@ -67,13 +67,15 @@ def o_dsync(results: Json) -> None:
 
 def other_kinds(results: Json) -> None:
     progress("msync")
-    with Path("/tank/db/mapped").open("wb") as f:
-        f.write(bytes(1 << 20))
-    with Path("/tank/db/mapped").open("r+b") as f, mmap.mmap(f.fileno(), 0) as m:
-        with traced(results, "msync", "fsync", "tank"):
-            for i in range(53):
-                m[i * 4096] = i
-                m.flush(i * 4096, 4096)
+    Path("/tank/db/mapped").write_bytes(bytes(1 << 20))
+    with (
+        Path("/tank/db/mapped").open("r+b") as f,
+        mmap.mmap(f.fileno(), 0) as m,
+        traced(results, "msync", "fsync", "tank"),
+    ):
+        for i in range(53):
+            m[i * 4096] = i
+            m.flush(i * 4096, 4096)
     progress("sync=always")
     with traced(results, "always", "fsync", "--dataset", "tank/always"):
         fd = os.open("/tank/always/file", os.O_WRONLY | os.O_CREAT, 0o600)
