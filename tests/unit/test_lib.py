@@ -110,3 +110,16 @@ def test_no_trace_without_zfs() -> None:
         lib.FsyncTrace(pool="tank")
     assert "\n" not in str(caught.value)
     assert str(caught.value)
+
+
+def test_library_runs_on_debian_12() -> None:
+    """Wherever it was built: no symbol newer than glibc 2.36 or libbpf 1.1."""
+    text = subprocess.run(
+        ["objdump", "-T", LIBRARY], check=True, capture_output=True, text=True
+    ).stdout
+    needed = {
+        name: max(tuple(map(int, v.split("."))) for v in re.findall(rf"{name}_([0-9.]+)", text))
+        for name in ("GLIBC", "LIBBPF")
+    }
+    assert needed["GLIBC"] <= (2, 36)
+    assert needed["LIBBPF"] <= (1, 1)

@@ -20,7 +20,13 @@
 #include <bpf/bpf_tracing.h>
 #include "fsync.h"
 #include "fsync_config.h"
-#include "zfs_views.h"
+
+const volatile struct fsync_config config SEC(".rodata.config") = {};
+
+#include "hist.bpf.h"
+#include "layout.bpf.h"
+#include "probe.bpf.h"
+#include "slots.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -30,8 +36,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Not a stage: waiting for the log block, split among stages when it ends. */
 #define CUR_WAIT STAGE_COUNT
-#define NO_SLOT 0xffffffffU
-#define SLOT_UNWANTED 0xfffffffeU
 
 /* Locks at most this far into a zilog_t are its own (zl_issuer_lock is at
  * 200-250 in every build seen; the structure has over 1 KiB). */
@@ -41,17 +45,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
  * first. kcondvar_t has 72 bytes without lock debugging. */
 #define ZCW_LOCK_MAX 160
 
-const volatile struct fsync_config config SEC(".rodata.config") = {};
-
 /* Set by user space once every probe is attached: an operation that passed
  * only some of them would be told wrongly. */
 int enabled SEC(".data.enabled") = 0;
-
-/* What a search has found; 0 = not yet. See search_*(). */
-unsigned int off_zl_spa;
-unsigned int off_zcw_lwb;
-unsigned int off_io_private;
-unsigned int next_slot = 1; /* slot 0 is the rest */
 
 struct op {
 	__u64 start;
@@ -82,258 +78,10 @@ struct {
 	__type(value, struct op);
 } ops SEC(".maps");
 
-/* A log block's way, by the address of its lwb_t. Addresses are used again:
- * `issued` tells one life from the next. */
-struct lwb_times {
-	__u64 issued;
-	__u64 written;
-	__u64 flushed;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64);
-	__type(value, struct lwb_times);
-} lwbs SEC(".maps");
-
-/* A dataset is met as its zilog_t, or, when it never commits, as the
- * superblock of the file. */
-struct slot_key {
-	__u64 ptr;
-	__u64 dev;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct slot_key);
-	__type(value, __u32);
-} slot_index SEC(".maps");
-
-/* Where a slot is filled in before it is decided whether it is taken. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct slot);
-} slot_scratch SEC(".maps");
-
-/* max_entries of the three are set by libzfstrace. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct slot);
-} slots SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct slot_counters);
-} slot_counters SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, HISTS_PER_SLOT);
-	__type(key, __u32);
-	__type(value, struct hist);
-} hists SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct counters);
-} counters SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } slow_events SEC(".maps");
-
-/* Per-CPU values are added to atomically: a preemptible kernel may run another
- * thread's program on this CPU in the middle of ours. */
-#define ADD(counter, n) ((void)__sync_fetch_and_add(&(counter), (n)))
-
-#define COUNT(field)                                                                               \
-	do {                                                                                       \
-		__u32 zero = 0;                                                                    \
-		struct counters *c = bpf_map_lookup_elem(&counters, &zero);                        \
-		if (c)                                                                             \
-			ADD(c->field, 1);                                                          \
-	} while (0)
-
-static __always_inline __u64 read_u64(__u64 addr)
-{
-	__u64 v = 0;
-
-	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr);
-	return v;
-}
-
-/* ---- layouts ------------------------------------------------------------ */
-
-/*
- * zl_spa without BTF: zilog_t has zl_dmu_pool, zl_spa side by side after its
- * first lock; a dsl_pool_t begins with the pointer to its spa, and a spa_t
- * with the pool's name (all of 2.1 to 2.4). zl_os stands two words on.
- */
-static __always_inline __u32 search_zl_spa(__u64 zilog)
-{
-	for (int off = 32; off <= 160; off += 8) {
-		__u64 dp = read_u64(zilog + off);
-		__u64 spa = read_u64(zilog + off + 8);
-		char c = 0;
-
-		if (!dp || !spa || read_u64(dp) != spa)
-			continue;
-		bpf_probe_read_kernel(&c, 1, (void *)spa);
-		if (c > ' ' && c < 0x7f)
-			return off + 8;
-	}
-	return 0;
-}
-
-static __always_inline __u64 zilog_spa(__u64 zilog)
-{
-	struct zilog *z = (struct zilog *)zilog;
-
-	if (bpf_core_field_exists(z->zl_spa))
-		return (__u64)BPF_CORE_READ(z, zl_spa);
-	if (!off_zl_spa)
-		off_zl_spa = search_zl_spa(zilog);
-	return off_zl_spa ? read_u64(zilog + off_zl_spa) : 0;
-}
-
-/* 0 where only BTF could tell; then the first log block does (on_add_block). */
-static __always_inline __u64 zilog_objset(__u64 zilog)
-{
-	struct zilog *z = (struct zilog *)zilog;
-	struct dsl_dataset *ds = 0;
-
-	if (bpf_core_field_exists(z->zl_os) && bpf_core_field_exists(ds->ds_object))
-		return BPF_CORE_READ(z, zl_os, os_dsl_dataset, ds_object);
-	return 0;
-}
-
-/* The log block of a commit waiter; lwb_t begins with lwb_zilog, which tells
- * the right word from any other. */
-static __always_inline __u64 zcw_lwb(__u64 zcw, __u64 lock, __u64 zilog)
-{
-	struct zil_commit_waiter *w = (struct zil_commit_waiter *)zcw;
-
-	if (bpf_core_field_exists(w->zcw_lwb))
-		return (__u64)BPF_CORE_READ(w, zcw_lwb);
-	if (!off_zcw_lwb) {
-		for (int off = 32; off <= 96; off += 8) {
-			__u64 p = read_u64(lock + off);
-
-			if (p && read_u64(p) == zilog) {
-				off_zcw_lwb = lock + off - zcw;
-				break;
-			}
-		}
-	}
-	return off_zcw_lwb ? read_u64(zcw + off_zcw_lwb) : 0;
-}
-
-/* io_private of a zio that belongs to a log block: without BTF the one word
- * that is the address of a block issued before. */
-static __always_inline __u64 zio_lwb(__u64 zio)
-{
-	struct zio *z = (struct zio *)zio;
-
-	if (bpf_core_field_exists(z->io_private))
-		return (__u64)BPF_CORE_READ(z, io_private);
-	if (!off_io_private) {
-		for (int off = 200; off <= 600; off += 8) {
-			__u64 p = read_u64(zio + off);
-
-			if (p && bpf_map_lookup_elem(&lwbs, &p)) {
-				off_io_private = off;
-				break;
-			}
-		}
-	}
-	return off_io_private ? read_u64(zio + off_io_private) : 0;
-}
-
-/* ---- datasets ----------------------------------------------------------- */
-
-static __always_inline bool same_pool(const struct slot *s)
-{
-	for (int i = 0; i < POOL_NAME_LEN; i++) {
-		if (s->pool[i] != config.pool[i])
-			return false;
-		if (!s->pool[i])
-			break;
-	}
-	return true;
-}
-
-/*
- * Whether a dataset is one to measure. What is not known of it yet passes;
- * user space filters by name as well. dev is that of the file at hand.
- */
-static __always_inline bool slot_wanted(const struct slot *s, __u32 dev)
-{
-	if (config.pool[0] && s->pool[0] && !same_pool(s))
-		return false;
-	if (!config.objset)
-		return true;
-	if (s->objset)
-		return s->objset == config.objset;
-	return !dev || !config.objset_dev || dev == config.objset_dev;
-}
-
-/* Fills in a fresh slot; false when the dataset is not wanted. */
-static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u32 dev)
-{
-	s->dev = dev;
-	if (zilog) {
-		__u64 spa = zilog_spa(zilog);
-
-		s->objset = zilog_objset(zilog);
-		if (spa)
-			bpf_probe_read_kernel_str(s->pool, sizeof(s->pool), (void *)spa);
-	}
-	return slot_wanted(s, dev);
-}
-
-/*
- * The slot of a dataset, known by its zilog or (zilog 0) by its superblock;
- * SLOT_UNWANTED for one that was not asked for. A slot once taken is not
- * given to another dataset.
- */
-static __always_inline __u32 slot_get(__u64 zilog, __u64 sb, __u32 dev)
-{
-	struct slot_key key = { .ptr = zilog ? zilog : sb, .dev = zilog ? 0 : dev };
-	__u32 *found = bpf_map_lookup_elem(&slot_index, &key);
-	__u32 zero = 0, n = 0;
-	struct slot *s;
-
-	if (found)
-		return *found;
-	s = bpf_map_lookup_elem(&slot_scratch, &zero);
-	if (!s)
-		return 0;
-	__builtin_memset(s, 0, sizeof(*s));
-	if (!slot_fill(s, zilog, dev)) {
-		n = SLOT_UNWANTED;
-	} else {
-		if (next_slot < config.slots)
-			n = __sync_fetch_and_add(&next_slot, 1);
-		if (n >= config.slots)
-			n = 0;
-		s->used = 1;
-		if (n)
-			bpf_map_update_elem(&slots, &n, s, BPF_ANY);
-	}
-	bpf_map_update_elem(&slot_index, &key, &n, BPF_ANY);
-	return n;
-}
 
 /* ---- the clockwork ------------------------------------------------------ */
 
@@ -434,57 +182,6 @@ static __always_inline void enter(struct op *op, __u8 stage)
 	op->cur = stage;
 }
 
-static __always_inline __u32 hist_bucket(__u64 v)
-{
-	__u32 msb = 0;
-	__u64 t = v;
-
-	if (v < 2 * HIST_SUB)
-		return v;
-	if (v >> HIST_MAX_BITS)
-		return HIST_BUCKETS - 1;
-	if (t >> 32) {
-		msb += 32;
-		t >>= 32;
-	}
-	if (t >> 16) {
-		msb += 16;
-		t >>= 16;
-	}
-	if (t >> 8) {
-		msb += 8;
-		t >>= 8;
-	}
-	if (t >> 4) {
-		msb += 4;
-		t >>= 4;
-	}
-	if (t >> 2) {
-		msb += 2;
-		t >>= 2;
-	}
-	msb += t >> 1;
-	msb -= HIST_SUB_BITS;
-	return (msb << HIST_SUB_BITS) + (v >> msb);
-}
-
-static __always_inline void hist_add(__u32 slot, __u32 stage, __u64 v)
-{
-	__u32 key = slot * HISTS_PER_SLOT + stage;
-	struct hist *h = bpf_map_lookup_elem(&hists, &key);
-	__u32 b;
-
-	if (!h)
-		return;
-	ADD(h->sum, v);
-	if (v > h->max)
-		h->max = v;
-	b = hist_bucket(v);
-	barrier_var(b);
-	if (b < HIST_BUCKETS)
-		ADD(h->bucket[b], 1);
-}
-
 static __always_inline __u8 kind_of(const struct op *op)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -575,37 +272,6 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 }
 
 /* ---- probes ------------------------------------------------------------- */
-
-#define EXPAND(...) __VA_ARGS__
-/* fentry_ID and kprobe_ID for on_ID; proto and args are parenthesised lists. */
-#define AT_ENTRY(id, proto, args)                                                                  \
-	SEC("fentry")                                                                              \
-	int BPF_PROG(fentry_##id, EXPAND proto)                                                    \
-	{                                                                                          \
-		on_##id args;                                                                      \
-		return 0;                                                                          \
-	}                                                                                          \
-	SEC("kprobe")                                                                              \
-	int BPF_KPROBE(kprobe_##id, EXPAND proto)                                                  \
-	{                                                                                          \
-		on_##id args;                                                                      \
-		return 0;                                                                          \
-	}
-
-/* Return probes that do not look at the value. */
-#define AT_RETURN(id)                                                                              \
-	SEC("fexit")                                                                               \
-	int BPF_PROG(fentry_##id)                                                                  \
-	{                                                                                          \
-		on_##id();                                                                         \
-		return 0;                                                                          \
-	}                                                                                          \
-	SEC("kretprobe")                                                                           \
-	int BPF_KRETPROBE(kprobe_##id)                                                             \
-	{                                                                                          \
-		on_##id();                                                                         \
-		return 0;                                                                          \
-	}
 
 static __always_inline void on_zpl_fsync(struct file *file, __s64 start, __s64 end, int datasync)
 {

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Counters and log-linear histograms, per CPU. */
+#ifndef ZFSTRACE_BPF_HIST_H
+#define ZFSTRACE_BPF_HIST_H
+
+#include "fsync.h"
+
+/* Per-CPU values are added to atomically: a preemptible kernel may run another
+ * thread's program on this CPU in the middle of ours. */
+#define ADD(counter, n) ((void)__sync_fetch_and_add(&(counter), (n)))
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+#define COUNT(field)                                                                               \
+	do {                                                                                       \
+		__u32 zero = 0;                                                                    \
+		struct counters *c = bpf_map_lookup_elem(&counters, &zero);                        \
+		if (c)                                                                             \
+			ADD(c->field, 1);                                                          \
+	} while (0)
+
+/* [slot][stage]; libzfstrace sets max_entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, HISTS_PER_SLOT);
+	__type(key, __u32);
+	__type(value, struct hist);
+} hists SEC(".maps");
+
+static __always_inline __u32 hist_bucket(__u64 v)
+{
+	__u32 msb = 0;
+	__u64 t = v;
+
+	if (v < 2 * HIST_SUB)
+		return v;
+	if (v >> HIST_MAX_BITS)
+		return HIST_BUCKETS - 1;
+	if (t >> 32) {
+		msb += 32;
+		t >>= 32;
+	}
+	if (t >> 16) {
+		msb += 16;
+		t >>= 16;
+	}
+	if (t >> 8) {
+		msb += 8;
+		t >>= 8;
+	}
+	if (t >> 4) {
+		msb += 4;
+		t >>= 4;
+	}
+	if (t >> 2) {
+		msb += 2;
+		t >>= 2;
+	}
+	msb += t >> 1;
+	msb -= HIST_SUB_BITS;
+	return (msb << HIST_SUB_BITS) + (v >> msb);
+}
+
+static __always_inline void hist_add(__u32 slot, __u32 stage, __u64 v)
+{
+	__u32 key = slot * HISTS_PER_SLOT + stage;
+	struct hist *h = bpf_map_lookup_elem(&hists, &key);
+	__u32 b;
+
+	if (!h)
+		return;
+	ADD(h->sum, v);
+	if (v > h->max)
+		h->max = v;
+	b = hist_bucket(v);
+	barrier_var(b);
+	if (b < HIST_BUCKETS)
+		ADD(h->bucket[b], 1);
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Finds the few members of ZFS's structures that are read: by BTF of the
+ * module, or else by a search that proves what it finds. Holds the table of
+ * log blocks, against which one of the searches checks.
+ */
+#ifndef ZFSTRACE_BPF_LAYOUT_H
+#define ZFSTRACE_BPF_LAYOUT_H
+
+#include "zfs_views.h"
+
+/* What a search has found; 0 = not yet. See search_*(). */
+unsigned int off_zl_spa;
+unsigned int off_zcw_lwb;
+unsigned int off_io_private;
+
+/* A log block's way, by the address of its lwb_t. Addresses are used again:
+ * `issued` tells one life from the next. */
+struct lwb_times {
+	__u64 issued;
+	__u64 written;
+	__u64 flushed;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct lwb_times);
+} lwbs SEC(".maps");
+
+static __always_inline __u64 read_u64(__u64 addr)
+{
+	__u64 v = 0;
+
+	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr);
+	return v;
+}
+
+/*
+ * zl_spa without BTF: zilog_t has zl_dmu_pool, zl_spa side by side after its
+ * first lock; a dsl_pool_t begins with the pointer to its spa, and a spa_t
+ * with the pool's name (all of 2.1 to 2.4). zl_os stands two words on.
+ */
+static __always_inline __u32 search_zl_spa(__u64 zilog)
+{
+	for (int off = 32; off <= 160; off += 8) {
+		__u64 dp = read_u64(zilog + off);
+		__u64 spa = read_u64(zilog + off + 8);
+		char c = 0;
+
+		if (!dp || !spa || read_u64(dp) != spa)
+			continue;
+		bpf_probe_read_kernel(&c, 1, (void *)spa);
+		if (c > ' ' && c < 0x7f)
+			return off + 8;
+	}
+	return 0;
+}
+
+static __always_inline __u64 zilog_spa(__u64 zilog)
+{
+	struct zilog *z = (struct zilog *)zilog;
+
+	if (bpf_core_field_exists(z->zl_spa))
+		return (__u64)BPF_CORE_READ(z, zl_spa);
+	if (!off_zl_spa)
+		off_zl_spa = search_zl_spa(zilog);
+	return off_zl_spa ? read_u64(zilog + off_zl_spa) : 0;
+}
+
+/* 0 where only BTF could tell; then the first log block does (on_add_block). */
+static __always_inline __u64 zilog_objset(__u64 zilog)
+{
+	struct zilog *z = (struct zilog *)zilog;
+	struct dsl_dataset *ds = 0;
+
+	if (bpf_core_field_exists(z->zl_os) && bpf_core_field_exists(ds->ds_object))
+		return BPF_CORE_READ(z, zl_os, os_dsl_dataset, ds_object);
+	return 0;
+}
+
+/* The log block of a commit waiter; lwb_t begins with lwb_zilog, which tells
+ * the right word from any other. */
+static __always_inline __u64 zcw_lwb(__u64 zcw, __u64 lock, __u64 zilog)
+{
+	struct zil_commit_waiter *w = (struct zil_commit_waiter *)zcw;
+
+	if (bpf_core_field_exists(w->zcw_lwb))
+		return (__u64)BPF_CORE_READ(w, zcw_lwb);
+	if (!off_zcw_lwb) {
+		for (int off = 32; off <= 96; off += 8) {
+			__u64 p = read_u64(lock + off);
+
+			if (p && read_u64(p) == zilog) {
+				off_zcw_lwb = lock + off - zcw;
+				break;
+			}
+		}
+	}
+	return off_zcw_lwb ? read_u64(zcw + off_zcw_lwb) : 0;
+}
+
+/* io_private of a zio that belongs to a log block: without BTF the one word
+ * that is the address of a block issued before. */
+static __always_inline __u64 zio_lwb(__u64 zio)
+{
+	struct zio *z = (struct zio *)zio;
+
+	if (bpf_core_field_exists(z->io_private))
+		return (__u64)BPF_CORE_READ(z, io_private);
+	if (!off_io_private) {
+		for (int off = 200; off <= 600; off += 8) {
+			__u64 p = read_u64(zio + off);
+
+			if (p && bpf_map_lookup_elem(&lwbs, &p)) {
+				off_io_private = off;
+				break;
+			}
+		}
+	}
+	return off_io_private ? read_u64(zio + off_io_private) : 0;
+}
+
+#endif

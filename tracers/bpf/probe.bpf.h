@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Defines the two programs of a probe around one function. */
+#ifndef ZFSTRACE_BPF_PROBE_H
+#define ZFSTRACE_BPF_PROBE_H
+
+#define EXPAND(...) __VA_ARGS__
+/* fentry_ID and kprobe_ID for on_ID; proto and args are parenthesised lists. */
+#define AT_ENTRY(id, proto, args)                                                                  \
+	SEC("fentry")                                                                              \
+	int BPF_PROG(fentry_##id, EXPAND proto)                                                    \
+	{                                                                                          \
+		on_##id args;                                                                      \
+		return 0;                                                                          \
+	}                                                                                          \
+	SEC("kprobe")                                                                              \
+	int BPF_KPROBE(kprobe_##id, EXPAND proto)                                                  \
+	{                                                                                          \
+		on_##id args;                                                                      \
+		return 0;                                                                          \
+	}
+
+/* Return probes that do not look at the value. */
+#define AT_RETURN(id)                                                                              \
+	SEC("fexit")                                                                               \
+	int BPF_PROG(fentry_##id)                                                                  \
+	{                                                                                          \
+		on_##id();                                                                         \
+		return 0;                                                                          \
+	}                                                                                          \
+	SEC("kretprobe")                                                                           \
+	int BPF_KRETPROBE(kprobe_##id)                                                             \
+	{                                                                                          \
+		on_##id();                                                                         \
+		return 0;                                                                          \
+	}
+
+#endif

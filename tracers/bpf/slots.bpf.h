@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The datasets that were met, each with a slot of its own. */
+#ifndef ZFSTRACE_BPF_SLOTS_H
+#define ZFSTRACE_BPF_SLOTS_H
+
+#include "fsync.h"
+#include "layout.bpf.h"
+
+#define NO_SLOT 0xffffffffU
+#define SLOT_UNWANTED 0xfffffffeU
+
+unsigned int next_slot = 1; /* slot 0 is the rest */
+
+/* A dataset is met as its zilog_t, or, when it never commits, as the
+ * superblock of the file. */
+struct slot_key {
+	__u64 ptr;
+	__u64 dev;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct slot_key);
+	__type(value, __u32);
+} slot_index SEC(".maps");
+
+/* Where a slot is filled in before it is decided whether it is taken. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slot_scratch SEC(".maps");
+
+/* libzfstrace sets max_entries of these two. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot_counters);
+} slot_counters SEC(".maps");
+
+static __always_inline bool same_pool(const struct slot *s)
+{
+	for (int i = 0; i < POOL_NAME_LEN; i++) {
+		if (s->pool[i] != config.pool[i])
+			return false;
+		if (!s->pool[i])
+			break;
+	}
+	return true;
+}
+
+/*
+ * Whether a dataset is one to measure. What is not known of it yet passes;
+ * user space filters by name as well. dev is that of the file at hand.
+ */
+static __always_inline bool slot_wanted(const struct slot *s, __u32 dev)
+{
+	if (config.pool[0] && s->pool[0] && !same_pool(s))
+		return false;
+	if (!config.objset)
+		return true;
+	if (s->objset)
+		return s->objset == config.objset;
+	return !dev || !config.objset_dev || dev == config.objset_dev;
+}
+
+/* Fills in a fresh slot; false when the dataset is not wanted. */
+static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u32 dev)
+{
+	s->dev = dev;
+	if (zilog) {
+		__u64 spa = zilog_spa(zilog);
+
+		s->objset = zilog_objset(zilog);
+		if (spa)
+			bpf_probe_read_kernel_str(s->pool, sizeof(s->pool), (void *)spa);
+	}
+	return slot_wanted(s, dev);
+}
+
+/*
+ * The slot of a dataset, known by its zilog or (zilog 0) by its superblock;
+ * SLOT_UNWANTED for one that was not asked for. A slot once taken is not
+ * given to another dataset.
+ */
+static __always_inline __u32 slot_get(__u64 zilog, __u64 sb, __u32 dev)
+{
+	struct slot_key key = { .ptr = zilog ? zilog : sb, .dev = zilog ? 0 : dev };
+	__u32 *found = bpf_map_lookup_elem(&slot_index, &key);
+	__u32 zero = 0, n = 0;
+	struct slot *s;
+
+	if (found)
+		return *found;
+	s = bpf_map_lookup_elem(&slot_scratch, &zero);
+	if (!s)
+		return 0;
+	__builtin_memset(s, 0, sizeof(*s));
+	if (!slot_fill(s, zilog, dev)) {
+		n = SLOT_UNWANTED;
+	} else {
+		if (next_slot < config.slots)
+			n = __sync_fetch_and_add(&next_slot, 1);
+		if (n >= config.slots)
+			n = 0;
+		s->used = 1;
+		if (n)
+			bpf_map_update_elem(&slots, &n, s, BPF_ANY);
+	}
+	bpf_map_update_elem(&slot_index, &key, &n, BPF_ANY);
+	return n;
+}
+
+#endif
