@@ -1,8 +1,7 @@
 """Each known cause of a slow fsync is found in its stage.
 
-Not produced here: `tx_assign` (a commit's transaction waits only while the pool is
-suspended or a txg cannot open; from 2.1.12 on the write throttle does not hold it), and an
-exhausted log (log blocks come from reserved space).
+Not produced here: an exhausted log (log blocks come from reserved space), and `tx_assign` from
+2.1.12 on (a commit's transaction waits there only while the pool is suspended).
 """
 
 from __future__ import annotations
@@ -69,6 +68,15 @@ def test_busy_cpu_is_wakeup(causes: Json) -> None:
     assert row["count"] == 60
     assert share(row, "wakeup") > 0.2
     assert stage(row, "wakeup")["p50"] > stage(calm, "wakeup")["p50"] * 5
+
+
+def test_throttle_holds_up_commits_of_old_zfs(causes: Json) -> None:
+    row = dataset_row(causes["throttled"]["rows"], "tank/db")
+    assert row["count"] == 29
+    assert row["lost"] == 0
+    assert share(row, "other") < 0.05
+    if causes["zfs"].startswith("2.1.11"):
+        assert stage(row, "tx_assign")["count"] >= 1
 
 
 def test_mixed_load_leaves_little_unexplained(causes: Json) -> None:

@@ -37,6 +37,7 @@ def _one_line(text: str) -> bool:
         ("pid that is not", 2, "4194300"),
         ("pid not a number", 2, "postgres"),
         ("not root", 3, "CAP_SYS_ADMIN"),
+        ("no BTF", 3, "BTF"),
     ],
 )
 def test_bad_input(robust: Json, case: str, status: int, words: str) -> None:
@@ -86,6 +87,11 @@ def test_kill_nine_leaves_no_program(robust: Json) -> None:
     assert robust["killed"] == {"--no-fentry": [], "default": []}
     assert dataset_row(robust["after_kill"]["rows"], "tank/db")["count"] == 13
     assert robust["events_left"] == ""
+
+
+def test_without_tracefs(robust: Json) -> None:
+    row = dataset_row(robust["no_tracefs"]["rows"], "tank/db")
+    assert (row["count"], row["lost"]) == (7, 0)
 
 
 def test_datasets_come_and_go(robust: Json) -> None:

@@ -51,13 +51,9 @@ workdir=/run/zfslab/overlay/work" zfstune /zfstune || die "/zfstune cannot be mo
 [ "$share" = yes ] && mount_9p share /share ro,cache=loose
 [ "$out" = yes ] && mount_9p out /out rw
 
-PYTHONPATH=/zfstune/tracers:/zfstune/tuner:/zfstune/platform/linux:/zfstune/platform/freebsd
-export PYTHONPATH
-cat >/usr/local/bin/zfstune <<END
-#!/bin/sh
-PYTHONPATH=$PYTHONPATH exec python3 -m zfstune "\$@"
-END
-chmod 755 /usr/local/bin/zfstune
+PYTHONPATH=/zfstune/tracers:/zfstune/tuner:/zfstune/platform/linux
+export PYTHONPATH # for the scenarios; the command itself does not need it
+ln -s /zfstune/bin/zfstune /usr/local/bin/zfstune
 
 udevadm settle --timeout=60
 for delay in $delays; do # NAME:READ:WRITE:FLUSH, delays in milliseconds

@@ -10,6 +10,7 @@ import contextlib
 import mmap
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -160,6 +161,30 @@ def mixed(results: Json) -> None:
     sh("zpool destroy tank")
 
 
+def throttled(results: Json) -> None:
+    """A bulk writer beyond a small dirty data limit: up to 2.1.11 a commit's transaction is
+    held up by the write throttle like any other."""
+    progress("write throttle")
+    limit = Path("/sys/module/zfs/parameters/zfs_dirty_data_max")
+    before = limit.read_text()
+    make_pool(disk="/dev/vde")
+    sh("zfs create tank/bulk; zfs create tank/db")
+    sync_writes("/tank/db/warm", 3)
+    limit.write_text(str(32 << 20))
+    bulk = subprocess.Popen(
+        "exec fio --name=bulk --directory=/tank/bulk --rw=write --bs=1M --size=400M "
+        "--time_based --runtime=600 --output=/dev/null",
+        shell=True,
+    )
+    time.sleep(3)
+    with traced(results, "throttled", "fsync", "--dataset", "tank/db"):
+        sync_writes("/tank/db/file", 29)
+    bulk.terminate()
+    bulk.wait()
+    limit.write_text(before)
+    sh("zpool destroy tank")
+
+
 def main() -> None:
     results: Json = {}
     slow_devices(results)
@@ -170,6 +195,7 @@ def main() -> None:
         busy_cpu(results)
         failing_log(results)
     mixed(results)
+    throttled(results)
     results["programs_left"] = programs()
     finish(results)
 

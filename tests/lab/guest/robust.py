@@ -47,6 +47,10 @@ def load() -> subprocess.Popen[bytes]:
 
 def bad_input(results: Json) -> None:
     progress("bad input")
+    def hidden(directory: str) -> list[str]:
+        """The command that follows sees this directory empty."""
+        return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs x {directory} && exec "$@"', "sh"]
+
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
     cases = {
         "no command": ["zfstune"],
@@ -62,6 +66,7 @@ def bad_input(results: Json) -> None:
         "pid that is not": ["zfstune", "trace", "fsync", "--pid", "4194300"],
         "pid not a number": ["zfstune", "trace", "fsync", "--pid", "postgres"],
         "not root": [*nobody, "zfstune", "trace", "fsync", "--duration", "1s"],
+        "no BTF": [*hidden("/sys/kernel/btf"), "zfstune", "trace", "fsync", "--duration", "1s"],
     }
     results["bad"] = {name: run(command) for name, command in cases.items()}
     results["doctor"] = run(["zfstune", "doctor"])
@@ -107,6 +112,11 @@ def kill_nine(results: Json) -> None:
     with traced(results, "after_kill", "fsync", "tank", "--no-fentry"):
         fsyncs("/tank/db/kill", 13)
     results["events_left"] = EVENTS.read_text()
+    progress("no tracefs")  # then kretprobes come from perf, with their small pool
+    sh("umount /sys/kernel/tracing; umount -l /sys/kernel/debug")
+    with traced(results, "no_tracefs", "fsync", "tank", "--no-fentry"):
+        fsyncs("/tank/db/perf", 7)
+    sh("mount -t debugfs debugfs /sys/kernel/debug; mount -t tracefs tracefs /sys/kernel/tracing")
 
 
 def comings_and_goings(results: Json) -> None:
