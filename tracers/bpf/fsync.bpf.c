@@ -56,10 +56,9 @@ struct op {
 	__u64 object;
 	__u64 zilog;
 	__u64 commit_start;
-	__u64 lwb; /* waited for; 0: the waiter was on no log block */
+	__u64 lwb;  /* waited for; 0: the waiter was on no log block */
+	__u64 file; /* struct file of an fsync, else 0 */
 	__u32 slot;
-	__u32 dev;
-	__u64 sb;
 	__u32 commits;
 	__u8 active;
 	__u8 in_fsync;
@@ -210,7 +209,7 @@ static __always_inline void report_slow(const struct op *op, __u64 total, __u8 k
 	e->start_ns = op->start;
 	e->total_ns = total;
 	__builtin_memcpy(e->stage_ns, op->stage_ns, sizeof(e->stage_ns));
-	e->object = op->object;
+	e->object = op->file ? file_object(op->file) : op->object;
 	e->slot = op->slot;
 	e->pid = id >> 32;
 	e->tid = (__u32)id;
@@ -222,15 +221,16 @@ static __always_inline void report_slow(const struct op *op, __u64 total, __u8 k
 static __always_inline void op_end(struct op *op, __u64 now, bool error)
 {
 	struct slot_counters *sc;
+	struct slot_hists *h;
 	struct slot *s;
 	__u64 total;
-	__u32 slot, kind;
+	__u32 slot, kind, index;
 
 	advance(op, now, true);
 	op->active = 0;
 	COUNT(finished);
 	if (op->slot == NO_SLOT)
-		op->slot = slot_get(0, op->sb, op->dev);
+		op->slot = slot_get(0, op->file);
 	slot = op->slot;
 	if (slot == SLOT_UNWANTED) {
 		COUNT(filtered);
@@ -245,10 +245,10 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 		/* whose operation it is cannot be told any more */
 		if (config.pool[0])
 			return;
-	} else if (!s->dev && op->dev) {
-		s->dev = op->dev;
+	} else if (!s->dev && op->file) {
+		s->dev = file_dev(op->file);
 	}
-	if (!slot_wanted(s, op->dev)) {
+	if (!slot_wanted(s, s->dev)) {
 		COUNT(filtered);
 		return;
 	}
@@ -263,10 +263,14 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	barrier_var(kind); /* keeps check and use in one register for the verifier */
 	if (kind < KIND_COUNT)
 		ADD(sc->kind[kind], 1);
-	hist_add(slot, STAGE_TOTAL, total);
+	index = bpf_get_smp_processor_id() * config.slots + slot;
+	h = bpf_map_lookup_elem(&hists, &index);
+	if (!h)
+		return;
+	hist_add(&h->hist[STAGE_TOTAL], total);
 	for (int i = 0; i < STAGE_COUNT; i++)
 		if (op->stage_ns[i])
-			hist_add(slot, i, op->stage_ns[i]);
+			hist_add(&h->hist[i], op->stage_ns[i]);
 	if (config.slow_ns && total >= config.slow_ns)
 		report_slow(op, total, kind);
 }
@@ -276,7 +280,6 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 static __always_inline void on_zpl_fsync(struct file *file, __s64 start, __s64 end, int datasync)
 {
 	struct op *op = op_begin(bpf_ktime_get_ns());
-	struct inode *inode;
 
 	if (!op)
 		return;
@@ -288,10 +291,7 @@ static __always_inline void on_zpl_fsync(struct file *file, __s64 start, __s64 e
 		op->kind = KIND_FDATASYNC;
 	else
 		op->kind = KIND_MSYNC;
-	inode = BPF_CORE_READ(file, f_inode);
-	op->object = BPF_CORE_READ(inode, i_ino);
-	op->sb = (__u64)BPF_CORE_READ(inode, i_sb);
-	op->dev = BPF_CORE_READ(inode, i_sb, s_dev);
+	op->file = (__u64)file;
 }
 AT_ENTRY(zpl_fsync, (struct file * file, __s64 start, __s64 end, int datasync),
 	 (file, start, end, datasync))
@@ -353,7 +353,7 @@ static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 	op->reached_impl = 0;
 	op->zilog = zilog;
 	op->commit_start = now;
-	op->slot = slot_get(zilog, 0, op->dev);
+	op->slot = slot_get(zilog, op->file);
 }
 AT_ENTRY(zil_commit, (__u64 zilog, __u64 foid), (zilog, foid))
 
@@ -420,26 +420,37 @@ static __always_inline void on_write_issue(void)
 }
 AT_ENTRY(write_issue, (void *zilog), ())
 
+/* Without BTF the first log block tells which dataset its zilog is of: the
+ * third word of its checksum (ZIL_ZC_OBJSET) is on-disk format. */
+static __always_inline void learn_objset(__u64 lwb)
+{
+	struct slot_key key = { .ptr = read_u64(lwb) };
+	__u32 *slot = bpf_map_lookup_elem(&slot_index, &key);
+	struct slot *s;
+
+	if (!slot || !*slot || *slot == SLOT_UNWANTED)
+		return;
+	s = bpf_map_lookup_elem(&slots, slot);
+	if (s && !s->objset)
+		s->objset = read_u64(lwb + 120);
+}
+
 /* Called for every block a log block refers to; the one inside the lwb_t
  * (after lwb_zilog) is the log block's own, added as it is issued. */
 static __always_inline void on_add_block(__u64 lwb, __u64 bp)
 {
-	struct lwb_times t = {};
-	struct slot_key key = {};
-	struct slot *s;
-	__u32 *slot;
+	struct lwb_times fresh = {}, *t;
 
 	if (bp != lwb + 8)
 		return;
-	t.issued = bpf_ktime_get_ns();
-	bpf_map_update_elem(&lwbs, &lwb, &t, BPF_ANY);
-	key.ptr = read_u64(lwb);
-	slot = bpf_map_lookup_elem(&slot_index, &key);
-	if (!slot || !*slot || *slot == SLOT_UNWANTED)
-		return;
-	s = bpf_map_lookup_elem(&slots, slot);
-	if (s && !s->objset) /* third checksum word: ZIL_ZC_OBJSET, on-disk format */
-		s->objset = read_u64(lwb + 120);
+	fresh.issued = bpf_ktime_get_ns();
+	t = bpf_map_lookup_elem(&lwbs, &lwb); /* much cheaper than an update */
+	if (t)
+		*t = fresh;
+	else
+		bpf_map_update_elem(&lwbs, &lwb, &fresh, BPF_ANY);
+	if (!bpf_core_field_exists(((struct zilog *)0)->zl_os))
+		learn_objset(lwb);
 }
 AT_ENTRY(add_block, (__u64 lwb, __u64 bp), (lwb, bp))
 

@@ -49,11 +49,16 @@ enum fsync_kind {
 #define POOL_NAME_LEN 256 /* ZFS_MAX_DATASET_NAME_LEN */
 #define COMM_LEN 16
 
-/* One per stage and dataset, per CPU. A bucket wraps after 2^32 values. */
+/* A bucket wraps after 2^32 values. */
 struct hist {
 	unsigned long long sum;
 	unsigned long long max;
 	unsigned int bucket[HIST_BUCKETS];
+};
+
+/* Of one dataset on one CPU: a histogram per stage, and STAGE_TOTAL. */
+struct slot_hists {
+	struct hist hist[HISTS_PER_SLOT];
 };
 
 /*

@@ -24,12 +24,15 @@ struct {
 			ADD(c->field, 1);                                                          \
 	} while (0)
 
-/* [slot][stage]; libzfstrace sets max_entries. */
+/*
+ * [CPU][slot]; libzfstrace sets max_entries. An array, not a per-CPU one: its
+ * look-up is inlined on every kernel, and one serves all stages.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, HISTS_PER_SLOT);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct hist);
+	__type(value, struct slot_hists);
 } hists SEC(".maps");
 
 static __always_inline __u32 hist_bucket(__u64 v)
@@ -66,18 +69,13 @@ static __always_inline __u32 hist_bucket(__u64 v)
 	return (msb << HIST_SUB_BITS) + (v >> msb);
 }
 
-static __always_inline void hist_add(__u32 slot, __u32 stage, __u64 v)
+static __always_inline void hist_add(struct hist *h, __u64 v)
 {
-	__u32 key = slot * HISTS_PER_SLOT + stage;
-	struct hist *h = bpf_map_lookup_elem(&hists, &key);
-	__u32 b;
+	__u32 b = hist_bucket(v);
 
-	if (!h)
-		return;
 	ADD(h->sum, v);
 	if (v > h->max)
 		h->max = v;
-	b = hist_bucket(v);
 	barrier_var(b);
 	if (b < HIST_BUCKETS)
 		ADD(h->bucket[b], 1);

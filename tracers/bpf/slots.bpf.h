@@ -74,10 +74,20 @@ static __always_inline bool slot_wanted(const struct slot *s, __u32 dev)
 	return !dev || !config.objset_dev || dev == config.objset_dev;
 }
 
-/* Fills in a fresh slot; false when the dataset is not wanted. */
-static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u32 dev)
+static __always_inline __u32 file_dev(__u64 file)
 {
-	s->dev = dev;
+	return BPF_CORE_READ((struct file *)file, f_inode, i_sb, s_dev);
+}
+
+static __always_inline __u64 file_object(__u64 file)
+{
+	return BPF_CORE_READ((struct file *)file, f_inode, i_ino);
+}
+
+/* Fills in a fresh slot; false when the dataset is not wanted. */
+static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u64 file)
+{
+	s->dev = file ? file_dev(file) : 0;
 	if (zilog) {
 		__u64 spa = zilog_spa(zilog);
 
@@ -85,28 +95,32 @@ static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u32 dev)
 		if (spa)
 			bpf_probe_read_kernel_str(s->pool, sizeof(s->pool), (void *)spa);
 	}
-	return slot_wanted(s, dev);
+	return slot_wanted(s, s->dev);
 }
 
 /*
- * The slot of a dataset, known by its zilog or (zilog 0) by its superblock;
- * SLOT_UNWANTED for one that was not asked for. A slot once taken is not
- * given to another dataset.
+ * The slot of a dataset, known by its zilog or (zilog 0) by the superblock of
+ * a file; SLOT_UNWANTED for one that was not asked for. A slot once taken is
+ * not given to another dataset.
  */
-static __always_inline __u32 slot_get(__u64 zilog, __u64 sb, __u32 dev)
+static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 {
-	struct slot_key key = { .ptr = zilog ? zilog : sb, .dev = zilog ? 0 : dev };
-	__u32 *found = bpf_map_lookup_elem(&slot_index, &key);
-	__u32 zero = 0, n = 0;
+	struct slot_key key = { .ptr = zilog };
+	__u32 zero = 0, n = 0, *found;
 	struct slot *s;
 
+	if (!zilog) {
+		key.ptr = (__u64)BPF_CORE_READ((struct file *)file, f_inode, i_sb);
+		key.dev = file_dev(file);
+	}
+	found = bpf_map_lookup_elem(&slot_index, &key);
 	if (found)
 		return *found;
 	s = bpf_map_lookup_elem(&slot_scratch, &zero);
 	if (!s)
 		return 0;
 	__builtin_memset(s, 0, sizeof(*s));
-	if (!slot_fill(s, zilog, dev)) {
+	if (!slot_fill(s, zilog, file)) {
 		n = SLOT_UNWANTED;
 	} else {
 		if (next_slot < config.slots)

@@ -49,7 +49,7 @@ struct zfstrace {
 	bool attached;
 	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
 	int cpus;
-	void *percpu; /* room for one per-CPU value of the largest map */
+	void *buffer; /* room for one value of the largest map */
 	struct ring_buffer *ring;
 	zfstrace_slow_fn slow_fn;
 	void *slow_ctx;

@@ -146,10 +146,10 @@ static int map_fd(const struct zfstrace *t, const char *name)
 
 static int size_maps(struct zfstrace *t, uint32_t slow_buffer)
 {
-	static const struct {
+	const struct {
 		const char *name;
 		unsigned int per_slot;
-	} sized[] = { { "slots", 1 }, { "slot_counters", 1 }, { "hists", HISTS_PER_SLOT } };
+	} sized[] = { { "slots", 1 }, { "slot_counters", 1 }, { "hists", (unsigned int)t->cpus } };
 	struct bpf_map *config = bpf_object__find_map_by_name(t->object, ".rodata.config");
 	struct bpf_map *ring = bpf_object__find_map_by_name(t->object, "slow_events");
 	uint32_t ring_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
@@ -280,15 +280,23 @@ static int attach(struct zfstrace *t)
 
 static int prepare_reading(struct zfstrace *t)
 {
-	size_t largest = sizeof(struct hist);
+	size_t percpu = sizeof(struct counters) > sizeof(struct slot_counters)
+				? sizeof(struct counters)
+				: sizeof(struct slot_counters);
+	size_t room;
 
 	t->cpus = libbpf_num_possible_cpus();
 	if (t->cpus < 1)
 		return fail(t, -EIO, "cannot tell the number of CPUs");
-	t->percpu = calloc((size_t)t->cpus, (largest + 7) & ~(size_t)7);
+	room = (size_t)t->cpus * percpu;
+	if (room < sizeof(struct slot_hists))
+		room = sizeof(struct slot_hists);
+	t->buffer = malloc(room);
 	t->datasets[0] = calloc(1, sizeof(**t->datasets));
-	return t->percpu && t->datasets[0] ? 0 : fail(t, -ENOMEM, "out of memory");
+	return t->buffer && t->datasets[0] ? 0 : fail(t, -ENOMEM, "out of memory");
 }
+_Static_assert(sizeof(struct counters) % 8 == 0 && sizeof(struct slot_counters) % 8 == 0,
+	       "per-CPU values are padded to 8 bytes");
 
 int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **out)
 {
@@ -302,9 +310,9 @@ int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **out)
 	if (!err)
 		err = probes_resolve(t, opts->no_fentry, false);
 	if (!err)
-		err = load(t, opts);
-	if (!err)
 		err = prepare_reading(t);
+	if (!err)
+		err = load(t, opts);
 	if (!err)
 		err = attach(t);
 	if (err)
@@ -333,7 +341,7 @@ void zfstrace_close(struct zfstrace *t)
 		for (unsigned int i = 0; i < t->config.slots; i++)
 			free(t->datasets[i]);
 	free(t->datasets);
-	free(t->percpu);
+	free(t->buffer);
 	free(t);
 }
 
@@ -367,9 +375,9 @@ bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_pr
 /* Sums one per-CPU value of 64-bit words into sum. */
 static int sum_words(struct zfstrace *t, const char *map, uint32_t key, uint64_t *sum, size_t words)
 {
-	const uint64_t *value = t->percpu;
+	const uint64_t *value = t->buffer;
 
-	if (bpf_map_lookup_elem(map_fd(t, map), &key, t->percpu))
+	if (bpf_map_lookup_elem(map_fd(t, map), &key, t->buffer))
 		return -errno;
 	memset(sum, 0, words * sizeof(*sum));
 	for (int cpu = 0; cpu < t->cpus; cpu++)
@@ -378,28 +386,35 @@ static int sum_words(struct zfstrace *t, const char *map, uint32_t key, uint64_t
 	return 0;
 }
 
-static int read_hist(struct zfstrace *t, uint32_t slot, unsigned int stage,
-		     struct zfstrace_hist *out)
+static void add_hist(struct zfstrace_hist *sum, const struct hist *h)
 {
-	uint32_t key = slot * HISTS_PER_SLOT + stage;
-	const struct hist *h = t->percpu;
-
-	if (bpf_map_lookup_elem(map_fd(t, "hists"), &key, t->percpu))
-		return -errno;
-	memset(out, 0, sizeof(*out));
-	for (int cpu = 0; cpu < t->cpus; cpu++, h++) {
-		out->sum_ns += h->sum;
-		if (h->max > out->max_ns)
-			out->max_ns = h->max;
-		for (unsigned int i = 0; i < HIST_BUCKETS; i++)
-			out->bucket[i] += h->bucket[i];
+	sum->sum_ns += h->sum;
+	if (h->max > sum->max_ns)
+		sum->max_ns = h->max;
+	for (unsigned int i = 0; i < HIST_BUCKETS; i++) {
+		sum->bucket[i] += h->bucket[i];
+		/* not counted apart: operations go on meanwhile, and both shall agree */
+		sum->count += h->bucket[i];
 	}
-	/* Operations go on meanwhile; buckets and count shall agree. */
-	for (unsigned int i = 0; i < HIST_BUCKETS; i++)
-		out->count += out->bucket[i];
+}
+
+static int read_hists(struct zfstrace *t, uint32_t slot, struct zfstrace_dataset *d)
+{
+	const struct slot_hists *from = t->buffer;
+
+	memset(&d->total, 0, sizeof(d->total));
+	memset(d->stages, 0, sizeof(d->stages));
+	for (int cpu = 0; cpu < t->cpus; cpu++) {
+		uint32_t key = (uint32_t)cpu * t->config.slots + slot;
+
+		if (bpf_map_lookup_elem(map_fd(t, "hists"), &key, t->buffer))
+			return -errno;
+		add_hist(&d->total, &from->hist[STAGE_TOTAL]);
+		for (unsigned int s = 0; s < STAGE_COUNT; s++)
+			add_hist(&d->stages[s], &from->hist[s]);
+	}
 	return 0;
 }
-_Static_assert(sizeof(struct hist) % 8 == 0, "per-CPU values are padded to 8 bytes");
 
 static int read_slot(struct zfstrace *t, uint32_t i, const struct slot *slot)
 {
@@ -425,9 +440,7 @@ static int read_slot(struct zfstrace *t, uint32_t i, const struct slot *slot)
 	d->no_zil = c.no_zil;
 	for (unsigned int k = 0; k < KIND_COUNT; k++)
 		d->kinds[k] = c.kind[k];
-	err = read_hist(t, i, STAGE_TOTAL, &d->total);
-	for (unsigned int s = 0; !err && s < STAGE_COUNT; s++)
-		err = read_hist(t, i, s, &d->stages[s]);
+	err = read_hists(t, i, d);
 	return err ? fail(t, err, "cannot read the histograms (%s)", strerror(-err)) : 0;
 }
 

@@ -47,6 +47,7 @@ def load() -> subprocess.Popen[bytes]:
 
 def bad_input(results: Json) -> None:
     progress("bad input")
+
     def hidden(directory: str) -> list[str]:
         """The command that follows sees this directory empty."""
         return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs x {directory} && exec "$@"', "sh"]
