@@ -41,7 +41,7 @@ def test_waits_so_long() -> None:
     with Stop(io.StringIO()) as stop:
         start = stop.now()
         assert not stop.wait(30 * MS)
-        assert 30 * MS <= stop.now() - start < SECOND
+        assert stop.now() - start >= 30 * MS
 
 
 def test_a_reader_that_goes_away_ends_it() -> None:
