@@ -84,7 +84,7 @@ $(TEST_C): tests/unit/test_c.c $(LIB_SRC) $(LIB_HDR)
 ## test-lab: tests on real OpenZFS in virtual machines (FLAVOURS="trixie bookworm")
 test-lab: all
 	scripts/lab build $(FLAVOURS)
-	$(PYTHON) -m pytest tests/lab $(addprefix --flavour ,$(FLAVOURS))
+	$(PYTHON) -m pytest -s tests/lab $(addprefix --flavour ,$(FLAVOURS))
 
 ## test-matrix: test, and the lab tests on trixie-backports as well
 test-matrix: test
