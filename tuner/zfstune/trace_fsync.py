@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -61,18 +62,25 @@ def prepare(host: Host, options: FsyncOptions) -> None:
     host.learn_names()
 
 
-def announce(session: FsyncSession, options: FsyncOptions, duration_ns: int | None) -> None:
-    """Says on stderr that the trace runs now."""
-    probes = session.probes()
-    attached = sum(not probe.missing for probe in probes)
-    what = options.dataset or options.pool or "all pools"
-    span = f", {format_span(duration_ns)}" if duration_ns else ""
-    print(
-        f"zfstune: {attached} of {len(probes)} probes attached, tracing {what}{who_of(options)}"
-        f"{span}; Ctrl-C to end",
-        file=sys.stderr,
-        flush=True,
-    )
+@contextmanager
+def attached(host: Host, options: FsyncOptions, duration_ns: int | None) -> Iterator[FsyncSession]:
+    """A session that has begun, which is said on stderr, and that ends with the block."""
+    print("zfstune: attaching ...", file=sys.stderr, flush=True)
+    session = host.open_fsync_trace(options)
+    try:
+        probes = session.probes()
+        there = sum(not probe.missing for probe in probes)
+        what = options.dataset or options.pool or "all pools"
+        span = f", {format_span(duration_ns)}" if duration_ns else ""
+        print(
+            f"zfstune: {there} of {len(probes)} probes attached, tracing {what}{who_of(options)}"
+            f"{span}; Ctrl-C to end",
+            file=sys.stderr,
+            flush=True,
+        )
+        yield session
+    finally:
+        session.close()
 
 
 def who_of(options: FsyncOptions) -> str:
@@ -84,13 +92,8 @@ def trace(
     args: argparse.Namespace, options: FsyncOptions, host: Host, out: TextIO, stop: Stop
 ) -> None:
     """Attaches, prints until stop or the duration, detaches."""
-    print("zfstune: attaching ...", file=sys.stderr, flush=True)
-    session = host.open_fsync_trace(options)
-    try:
-        announce(session, options, args.duration)
+    with attached(host, options, args.duration) as session:
         _Trace(args, options, host, session, out, stop).loop()
-    finally:
-        session.close()
 
 
 class _Trace:

@@ -17,7 +17,7 @@ from zfstune.fsync_view import footer
 from zfstune.host import open_host
 from zfstune.stop import Stop
 from zfstune.table import Style, cut, style_of
-from zfstune.trace_fsync import announce, iso_utc, options_of, prepare, who_of
+from zfstune.trace_fsync import attached, iso_utc, options_of, prepare, who_of
 from zfstune.units import SECOND, format_count, format_span, format_time
 
 # How long a poll may keep the loop from noticing that stdout was closed.
@@ -40,13 +40,8 @@ def trace(
     args: argparse.Namespace, options: FsyncOptions, host: Host, out: TextIO, stop: Stop
 ) -> None:
     """Attaches, prints until stop, duration or count, detaches."""
-    print("zfstune: attaching ...", file=sys.stderr, flush=True)
-    session = host.open_fsync_trace(options)
-    try:
-        announce(session, options, args.duration)
+    with attached(host, options, args.duration) as session:
         _SlowTrace(args, options, host, session, out, stop).loop()
-    finally:
-        session.close()
 
 
 class _SlowTrace:
