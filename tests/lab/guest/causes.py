@@ -24,16 +24,9 @@ from labkit import (
     programs,
     progress,
     sh,
+    sync_writes,
     traced,
 )
-
-
-def sync_writes(path: str, n: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    for i in range(n):
-        os.pwrite(fd, b"x" * 8192, i * 8192)
-        os.fsync(fd)
-    os.close(fd)
 
 
 @contextlib.contextmanager

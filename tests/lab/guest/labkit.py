@@ -62,6 +62,15 @@ def fio(directory: str, *options: str, name: str = "job", size: str = "64M") -> 
     return result
 
 
+def sync_writes(path: str, n: int) -> None:
+    """Writes 8 kB n times, with an fsync after each."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    for i in range(n):
+        os.pwrite(fd, b"x" * 8192, i * 8192)
+        os.fsync(fd)
+    os.close(fd)
+
+
 class Tracer:
     """`zfstune trace ...`, started and attached when the constructor returns."""
 

@@ -3,7 +3,6 @@ attaching and detaching under load."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -20,20 +19,13 @@ from labkit import (
     progress,
     run,
     sh,
+    sync_writes,
     traced,
 )
 from zfstrace.lib import FsyncTrace
 
 ROUNDS = 50
 EVENTS = Path("/sys/kernel/tracing/kprobe_events")
-
-
-def fsyncs(path: str, n: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    for i in range(n):
-        os.pwrite(fd, b"x" * 4096, i * 4096)
-        os.fsync(fd)
-    os.close(fd)
 
 
 def load() -> subprocess.Popen[bytes]:
@@ -81,7 +73,7 @@ def ways_out(results: Json) -> None:
     out: Json = {}
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         tracer = Tracer("fsync", "tank", json_lines=False)
-        fsyncs("/tank/db/signal", 11)
+        sync_writes("/tank/db/signal", 11)
         text = tracer.stop(signal.Signals[name])
         out[name] = {
             "stdout": text,
@@ -111,12 +103,12 @@ def kill_nine(results: Json) -> None:
         tracer.stop(signal.SIGKILL)
         results["killed"][option or "default"] = programs()
     with traced(results, "after_kill", "fsync", "tank", "--no-fentry"):
-        fsyncs("/tank/db/kill", 13)
+        sync_writes("/tank/db/kill", 13)
     results["events_left"] = EVENTS.read_text()
     progress("no tracefs")  # then kretprobes come from perf, with their small pool
     sh("umount /sys/kernel/tracing; umount -l /sys/kernel/debug")
     with traced(results, "no_tracefs", "fsync", "tank", "--no-fentry"):
-        fsyncs("/tank/db/perf", 7)
+        sync_writes("/tank/db/perf", 7)
     sh("mount -t debugfs debugfs /sys/kernel/debug; mount -t tracefs tracefs /sys/kernel/tracing")
 
 
@@ -125,13 +117,13 @@ def comings_and_goings(results: Json) -> None:
     progress("unmount, export, import")
     sh("zpool create -f side /dev/vdc; zfs create side/late; zpool export side")
     with traced(results, "moving", "fsync"):
-        fsyncs("/tank/db/moving", 11)
+        sync_writes("/tank/db/moving", 11)
         sh("zfs unmount tank/db; zfs mount tank/db")
-        fsyncs("/tank/db/moving", 13)
+        sync_writes("/tank/db/moving", 13)
         sh("zpool export tank; zpool import tank")
-        fsyncs("/tank/db/moving", 17)
+        sync_writes("/tank/db/moving", 17)
         sh("zpool import side")
-        fsyncs("/side/late/file", 19)
+        sync_writes("/side/late/file", 19)
         time.sleep(1.5)  # names are read once a second
         sh("zpool export side")
     sh("zpool import side; zpool destroy side")
@@ -172,7 +164,7 @@ def main() -> None:
     results: Json = {}
     make_pool()
     sh("zfs create tank/db")
-    fsyncs("/tank/db/warm", 3)
+    sync_writes("/tank/db/warm", 3)
     bad_input(results)
     ways_out(results)
     kill_nine(results)
