@@ -12,7 +12,7 @@ from zfstrace.stages import KINDS, NAMES
 from zfstrace.summary import OTHERS, Key, Span, since, summarize
 from zfstrace.types import DatasetCounts, FsyncSummary, Losses, SlowFsync, summary_from_json
 
-SPAN = Span("2026-11-21T09:49:12.000Z", 10**10, Losses(1, 2, 3, 4, 5, 6), PROBES)
+SPAN = Span("2026-11-21T09:49:12.000Z", 10**10, Losses(1, 2, 3, 4, 5, 6, 7), PROBES)
 
 NUMBER = {
     "duration_ns",
@@ -136,7 +136,8 @@ def test_schema_holds_and_comes_back(values: list[int], no_zil: int) -> None:
 def test_losses() -> None:
     line = rows_of(counts(total=[1]))["tank", None].to_json()
     assert line["lost"] == 6
-    assert line["losses"] == {"start": 1, "return": 2, "event": 3, "log_block": 4, "overflow": 5}
+    want = {"start": 1, "return": 2, "event": 3, "log_block": 4, "overflow": 5, "skipped": 7}
+    assert line["losses"] == want
     assert line["unfinished"] == 6
 
 

@@ -56,7 +56,8 @@ struct zfstrace {
 	struct zfstrace_dataset **datasets; /* config.slots pointers */
 	unsigned int dataset_count;
 	struct counters counters;
-	uint64_t missed; /* probe hits the kernel reports as missed */
+	uint64_t missed;  /* probe hits the kernel reports as missed */
+	uint64_t skipped; /* the same of the tracepoints */
 	char error[ERROR_LEN];
 };
 

@@ -444,20 +444,19 @@ static int read_slot(struct zfstrace *t, uint32_t i, const struct slot *slot)
 	return err ? fail(t, err, "cannot read the histograms (%s)", strerror(-err)) : 0;
 }
 
-/* Hits at which the kernel did not run a program: see preemptible(). */
-static uint64_t programs_skipped(struct zfstrace *t)
+/* Hits at which the kernel did not run a program: see preemptible(). Of the
+ * tracepoints only a stage depends, no operation. */
+static void count_skipped(struct zfstrace *t)
 {
-	uint64_t sum = 0;
-
 	for (unsigned int i = 0; i < probe_count; i++) {
 		struct bpf_prog_info info = {};
 		uint32_t size = sizeof(info);
 
 		if (t->probes[i].link &&
 		    !bpf_obj_get_info_by_fd(bpf_program__fd(program_of(t, i)), &info, &size))
-			sum += info.recursion_misses;
+			*(probe_defs[i].tracepoint ? &t->skipped : &t->missed) +=
+				info.recursion_misses;
 	}
-	return sum;
 }
 
 int zfstrace_refresh(struct zfstrace *t)
@@ -476,7 +475,9 @@ int zfstrace_refresh(struct zfstrace *t)
 			return err;
 		t->dataset_count = i + 1;
 	}
-	t->missed = kretprobe_missed() + programs_skipped(t);
+	t->missed = kretprobe_missed();
+	t->skipped = 0;
+	count_skipped(t);
 	err = sum_words(t, "counters", 0, (uint64_t *)&t->counters, sizeof(t->counters) / 8);
 	return err ? fail(t, err, "cannot read the counters (%s)", strerror(-err)) : 0;
 }
@@ -504,6 +505,7 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 		.log_block = c->lost_lwb,
 		.overflow = c->slots_overflow,
 		.unfinished = c->started > ended ? c->started - ended : 0,
+		.skipped = t->skipped,
 	};
 }
 

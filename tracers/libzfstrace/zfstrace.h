@@ -142,6 +142,7 @@ struct zfstrace_losses {
 	uint64_t overflow;   /* operations summed in the rest (with a filter: left out):
 			      * max_datasets too small */
 	uint64_t unfinished; /* begun and not ended yet (not a loss) */
+	uint64_t skipped;    /* lock waits not seen, by any thread: in the stage around */
 };
 
 /* Merges the per-CPU maps into the session. The accessors below show the

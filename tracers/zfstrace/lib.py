@@ -76,7 +76,15 @@ class _Dataset(ctypes.Structure):
 class _Losses(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_uint64)
-        for name in ("start", "return_", "event", "log_block", "overflow", "unfinished")
+        for name in (
+            "start",
+            "return_",
+            "event",
+            "log_block",
+            "overflow",
+            "unfinished",
+            "skipped",
+        )
     )
 
 
@@ -335,6 +343,7 @@ class FsyncTrace:
             losses.log_block,
             losses.overflow,
             losses.unfinished,
+            losses.skipped,
         )
 
     def probes(self) -> tuple[Probe, ...]:

@@ -45,6 +45,7 @@ class Losses:
     log_block: int = 0
     overflow: int = 0
     unfinished: int = 0
+    skipped: int = 0
 
     @property
     def lost(self) -> int:
@@ -60,6 +61,7 @@ class Losses:
             self.log_block - earlier.log_block,
             self.overflow - earlier.overflow,
             self.unfinished,
+            self.skipped - earlier.skipped,
         )
 
     def to_json(self) -> Json:
@@ -70,6 +72,7 @@ class Losses:
             "event": self.event,
             "log_block": self.log_block,
             "overflow": self.overflow,
+            "skipped": self.skipped,
         }
 
 
@@ -257,6 +260,7 @@ def summary_from_json(line: Json) -> FsyncSummary:
             losses["log_block"],
             losses["overflow"],
             line["unfinished"],
+            losses["skipped"],
         ),
         probes=tuple(probes),
         note=line["note"],

@@ -206,6 +206,13 @@ def footer(losses: Losses, probes: Sequence[Probe], style: Style) -> list[str]:
             "",
             style.width,
         )
+    if losses.skipped:
+        lines += wrap(
+            f"{format_count(losses.skipped)} lock waits on this host were not seen: if in an "
+            "fsync, `issuer_lock` is part of the stage around",
+            "",
+            style.width,
+        )
     if losses.overflow:
         lines += wrap(
             f"{format_count(losses.overflow)} operations are of datasets that found no room: "
