@@ -220,8 +220,7 @@ static __always_inline void report_slow(const struct op *op, __u64 total, __u8 k
 
 static __always_inline void op_end(struct op *op, __u64 now, bool error)
 {
-	struct slot_counters *sc;
-	struct slot_hists *h;
+	struct slot_data *data;
 	struct slot *s;
 	__u64 total;
 	__u32 slot, kind, index;
@@ -236,9 +235,10 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 		COUNT(filtered);
 		return;
 	}
+	index = bpf_get_smp_processor_id() * config.slots + slot;
 	s = bpf_map_lookup_elem(&slots, &slot);
-	sc = bpf_map_lookup_elem(&slot_counters, &slot);
-	if (!s || !sc)
+	data = bpf_map_lookup_elem(&slot_data, &index);
+	if (!s || !data)
 		return;
 	if (!slot) {
 		COUNT(slots_overflow);
@@ -255,22 +255,18 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	kind = kind_of(op);
 	total = now - op->start;
 	if (op->commits)
-		ADD(sc->commits, op->commits);
+		ADD(data->commits, op->commits);
 	else
-		ADD(sc->no_zil, 1);
+		ADD(data->no_zil, 1);
 	if (error)
-		ADD(sc->errors, 1);
+		ADD(data->errors, 1);
 	barrier_var(kind); /* keeps check and use in one register for the verifier */
 	if (kind < KIND_COUNT)
-		ADD(sc->kind[kind], 1);
-	index = bpf_get_smp_processor_id() * config.slots + slot;
-	h = bpf_map_lookup_elem(&hists, &index);
-	if (!h)
-		return;
-	hist_add(&h->hist[STAGE_TOTAL], total);
+		ADD(data->kind[kind], 1);
+	hist_add(&data->hist[STAGE_TOTAL], total);
 	for (int i = 0; i < STAGE_COUNT; i++)
 		if (op->stage_ns[i])
-			hist_add(&h->hist[i], op->stage_ns[i]);
+			hist_add(&data->hist[i], op->stage_ns[i]);
 	if (config.slow_ns && total >= config.slow_ns)
 		report_slow(op, total, kind);
 }

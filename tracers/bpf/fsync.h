@@ -56,11 +56,6 @@ struct hist {
 	unsigned int bucket[HIST_BUCKETS];
 };
 
-/* Of one dataset on one CPU: a histogram per stage, and STAGE_TOTAL. */
-struct slot_hists {
-	struct hist hist[HISTS_PER_SLOT];
-};
-
 /*
  * A dataset as the kernel side knows it. Slot 0 collects what found no free
  * slot. objset is 0 until it is known; dev is the superblock's device number
@@ -73,8 +68,9 @@ struct slot {
 	char pool[POOL_NAME_LEN];
 };
 
-/* Per slot and CPU. */
-struct slot_counters {
+/* Of one dataset on one CPU: a histogram per stage and STAGE_TOTAL, and counts. */
+struct slot_data {
+	struct hist hist[HISTS_PER_SLOT];
 	unsigned long long commits; /* calls that reached zil_commit_impl */
 	unsigned long long errors;  /* fsyncs that returned an error */
 	unsigned long long no_zil;  /* operations without any commit */

@@ -5,12 +5,22 @@
 
 #include "fsync.h"
 
-/* Per-CPU values are added to atomically: a preemptible kernel may run another
- * thread's program on this CPU in the middle of ours. */
+/*
+ * What user space reads is in arrays that it maps: a look-up by system call
+ * keeps the kernel from running kprobe programs on that CPU
+ * (bpf_disable_instrumentation), on a preemptible kernel also those of the
+ * threads that run there meanwhile. So there are no per-CPU maps, which cannot
+ * be mapped, but arrays with an entry for each CPU.
+ *
+ * Entries are added to atomically: a preemptible kernel may run another
+ * thread's program on this CPU in the middle of ours.
+ */
 #define ADD(counter, n) ((void)__sync_fetch_and_add(&(counter), (n)))
 
+/* [CPU]; libzfstrace sets max_entries. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct counters);
@@ -18,22 +28,20 @@ struct {
 
 #define COUNT(field)                                                                               \
 	do {                                                                                       \
-		__u32 zero = 0;                                                                    \
-		struct counters *c = bpf_map_lookup_elem(&counters, &zero);                        \
+		__u32 cpu = bpf_get_smp_processor_id();                                            \
+		struct counters *c = bpf_map_lookup_elem(&counters, &cpu);                         \
 		if (c)                                                                             \
 			ADD(c->field, 1);                                                          \
 	} while (0)
 
-/*
- * [CPU][slot]; libzfstrace sets max_entries. An array, not a per-CPU one: its
- * look-up is inlined on every kernel, and one serves all stages.
- */
+/* [CPU][slot]; libzfstrace sets max_entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct slot_hists);
-} hists SEC(".maps");
+	__type(value, struct slot_data);
+} slot_data SEC(".maps");
 
 static __always_inline __u32 hist_bucket(__u64 v)
 {

@@ -33,20 +33,14 @@ struct {
 	__type(value, struct slot);
 } slot_scratch SEC(".maps");
 
-/* libzfstrace sets max_entries of these two. */
+/* libzfstrace sets max_entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct slot);
 } slots SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct slot_counters);
-} slot_counters SEC(".maps");
 
 static __always_inline bool same_pool(const struct slot *s)
 {

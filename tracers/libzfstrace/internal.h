@@ -49,7 +49,9 @@ struct zfstrace {
 	bool attached;
 	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
 	int cpus;
-	void *buffer; /* room for one value of the largest map */
+	const struct slot *slots;	   /* mapped: [slot] */
+	const struct slot_data *slot_data; /* mapped: [CPU][slot] */
+	const struct counters *per_cpu;	   /* mapped: [CPU] */
 	struct ring_buffer *ring;
 	zfstrace_slow_fn slow_fn;
 	void *slow_ctx;

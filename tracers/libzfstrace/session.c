@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -144,12 +145,66 @@ static int map_fd(const struct zfstrace *t, const char *name)
 	return bpf_object__find_map_fd_by_name(t->object, name);
 }
 
+/* The maps that are read, and where they are mapped. */
+struct mapping {
+	const char *name;
+	unsigned int entries;
+	size_t entry_bytes;
+	const void **at;
+};
+#define MAPPINGS 3
+
+static void list_mappings(struct zfstrace *t, struct mapping *m)
+{
+	unsigned int cpus = (unsigned int)t->cpus;
+
+	m[0] = (struct mapping) { "slots", t->config.slots, sizeof(*t->slots),
+				  (const void **)&t->slots };
+	m[1] = (struct mapping) { "slot_data", cpus * t->config.slots, sizeof(*t->slot_data),
+				  (const void **)&t->slot_data };
+	m[2] = (struct mapping) { "counters", cpus, sizeof(*t->per_cpu),
+				  (const void **)&t->per_cpu };
+}
+_Static_assert(sizeof(struct slot) % 8 == 0 && sizeof(struct slot_data) % 8 == 0 &&
+		       sizeof(struct counters) % 8 == 0,
+	       "the kernel pads entries to 8 bytes");
+
+static size_t mapping_bytes(const struct mapping *m)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	return (m->entries * m->entry_bytes + page - 1) / page * page;
+}
+
+static int map_maps(struct zfstrace *t)
+{
+	struct mapping m[MAPPINGS];
+
+	list_mappings(t, m);
+	for (unsigned int i = 0; i < MAPPINGS; i++) {
+		void *at = mmap(NULL, mapping_bytes(&m[i]), PROT_READ, MAP_SHARED,
+				map_fd(t, m[i].name), 0);
+
+		if (at == MAP_FAILED)
+			return fail(t, -errno, "cannot map the counters (%s)", strerror(errno));
+		*m[i].at = at;
+	}
+	return 0;
+}
+
+static void unmap_maps(struct zfstrace *t)
+{
+	struct mapping m[MAPPINGS];
+
+	list_mappings(t, m);
+	for (unsigned int i = 0; i < MAPPINGS; i++)
+		if (*m[i].at)
+			munmap((void *)(uintptr_t)*m[i].at, mapping_bytes(&m[i]));
+}
+
 static int size_maps(struct zfstrace *t, uint32_t slow_buffer)
 {
-	const struct {
-		const char *name;
-		unsigned int per_slot;
-	} sized[] = { { "slots", 1 }, { "slot_counters", 1 }, { "hists", (unsigned int)t->cpus } };
+	struct mapping m[MAPPINGS];
 	struct bpf_map *config = bpf_object__find_map_by_name(t->object, ".rodata.config");
 	struct bpf_map *ring = bpf_object__find_map_by_name(t->object, "slow_events");
 	uint32_t ring_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
@@ -157,10 +212,10 @@ static int size_maps(struct zfstrace *t, uint32_t slow_buffer)
 
 	while (t->config.slow_ns && ring_bytes < (slow_buffer ? slow_buffer : 1U << 20))
 		ring_bytes *= 2;
-	for (unsigned int i = 0; i < ARRAY_SIZE(sized); i++)
-		err |= bpf_map__set_max_entries(
-			bpf_object__find_map_by_name(t->object, sized[i].name),
-			t->config.slots * sized[i].per_slot);
+	list_mappings(t, m);
+	for (unsigned int i = 0; i < MAPPINGS; i++)
+		err |= bpf_map__set_max_entries(bpf_object__find_map_by_name(t->object, m[i].name),
+						m[i].entries);
 	err |= bpf_map__set_max_entries(ring, ring_bytes);
 	err |= bpf_map__set_initial_value(config, &t->config, sizeof(t->config));
 	return err ? fail(t, -EINVAL, "the library's programs do not fit it: rebuild it") : 0;
@@ -182,7 +237,7 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 	if (err)
 		return err;
 	err = bpf_object__load(t->object);
-	return err ? load_failure(t, err) : 0;
+	return err ? load_failure(t, err) : map_maps(t);
 }
 
 static void detach(struct zfstrace *t)
@@ -280,23 +335,12 @@ static int attach(struct zfstrace *t)
 
 static int prepare_reading(struct zfstrace *t)
 {
-	size_t percpu = sizeof(struct counters) > sizeof(struct slot_counters)
-				? sizeof(struct counters)
-				: sizeof(struct slot_counters);
-	size_t room;
-
 	t->cpus = libbpf_num_possible_cpus();
 	if (t->cpus < 1)
 		return fail(t, -EIO, "cannot tell the number of CPUs");
-	room = (size_t)t->cpus * percpu;
-	if (room < sizeof(struct slot_hists))
-		room = sizeof(struct slot_hists);
-	t->buffer = malloc(room);
 	t->datasets[0] = calloc(1, sizeof(**t->datasets));
-	return t->buffer && t->datasets[0] ? 0 : fail(t, -ENOMEM, "out of memory");
+	return t->datasets[0] ? 0 : fail(t, -ENOMEM, "out of memory");
 }
-_Static_assert(sizeof(struct counters) % 8 == 0 && sizeof(struct slot_counters) % 8 == 0,
-	       "per-CPU values are padded to 8 bytes");
 
 int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **out)
 {
@@ -336,12 +380,12 @@ void zfstrace_close(struct zfstrace *t)
 		(void)set_enabled(t, 0);
 	detach(t);
 	ring_buffer__free(t->ring);
+	unmap_maps(t);
 	bpf_object__close(t->object);
 	if (t->datasets)
 		for (unsigned int i = 0; i < t->config.slots; i++)
 			free(t->datasets[i]);
 	free(t->datasets);
-	free(t->buffer);
 	free(t);
 }
 
@@ -372,20 +416,6 @@ bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_pr
 
 /* ---- read --------------------------------------------------------------- */
 
-/* Sums one per-CPU value of 64-bit words into sum. */
-static int sum_words(struct zfstrace *t, const char *map, uint32_t key, uint64_t *sum, size_t words)
-{
-	const uint64_t *value = t->buffer;
-
-	if (bpf_map_lookup_elem(map_fd(t, map), &key, t->buffer))
-		return -errno;
-	memset(sum, 0, words * sizeof(*sum));
-	for (int cpu = 0; cpu < t->cpus; cpu++)
-		for (size_t i = 0; i < words; i++)
-			sum[i] += *value++;
-	return 0;
-}
-
 static void add_hist(struct zfstrace_hist *sum, const struct hist *h)
 {
 	sum->sum_ns += h->sum;
@@ -398,50 +428,35 @@ static void add_hist(struct zfstrace_hist *sum, const struct hist *h)
 	}
 }
 
-static int read_hists(struct zfstrace *t, uint32_t slot, struct zfstrace_dataset *d)
+static int read_slot(struct zfstrace *t, uint32_t i)
 {
-	const struct slot_hists *from = t->buffer;
-
-	memset(&d->total, 0, sizeof(d->total));
-	memset(d->stages, 0, sizeof(d->stages));
-	for (int cpu = 0; cpu < t->cpus; cpu++) {
-		uint32_t key = (uint32_t)cpu * t->config.slots + slot;
-
-		if (bpf_map_lookup_elem(map_fd(t, "hists"), &key, t->buffer))
-			return -errno;
-		add_hist(&d->total, &from->hist[STAGE_TOTAL]);
-		for (unsigned int s = 0; s < STAGE_COUNT; s++)
-			add_hist(&d->stages[s], &from->hist[s]);
-	}
-	return 0;
-}
-
-static int read_slot(struct zfstrace *t, uint32_t i, const struct slot *slot)
-{
+	const struct slot *slot = &t->slots[i];
 	struct zfstrace_dataset *d = t->datasets[i];
-	struct slot_counters c;
-	int err;
 
 	if (!d) {
 		d = t->datasets[i] = calloc(1, sizeof(*d));
 		if (!d)
 			return fail(t, -ENOMEM, "out of memory");
 	}
+	memset(d, 0, sizeof(*d));
 	memcpy(d->pool, slot->pool, sizeof(d->pool));
 	d->objset = slot->objset;
 	d->dev_major = slot->dev >> 20; /* the kernel's own encoding of dev_t */
 	d->dev_minor = slot->dev & 0xfffff;
 	d->rest = i == 0;
-	err = sum_words(t, "slot_counters", i, (uint64_t *)&c, sizeof(c) / 8);
-	if (err)
-		return fail(t, err, "cannot read the counters (%s)", strerror(-err));
-	d->commits = c.commits;
-	d->errors = c.errors;
-	d->no_zil = c.no_zil;
-	for (unsigned int k = 0; k < KIND_COUNT; k++)
-		d->kinds[k] = c.kind[k];
-	err = read_hists(t, i, d);
-	return err ? fail(t, err, "cannot read the histograms (%s)", strerror(-err)) : 0;
+	for (int cpu = 0; cpu < t->cpus; cpu++) {
+		const struct slot_data *data = &t->slot_data[(uint32_t)cpu * t->config.slots + i];
+
+		d->commits += data->commits;
+		d->errors += data->errors;
+		d->no_zil += data->no_zil;
+		for (unsigned int k = 0; k < KIND_COUNT; k++)
+			d->kinds[k] += data->kind[k];
+		add_hist(&d->total, &data->hist[STAGE_TOTAL]);
+		for (unsigned int s = 0; s < STAGE_COUNT; s++)
+			add_hist(&d->stages[s], &data->hist[s]);
+	}
+	return 0;
 }
 
 /* Hits at which the kernel did not run a program: see preemptible(). Of the
@@ -461,25 +476,23 @@ static void count_skipped(struct zfstrace *t)
 
 int zfstrace_refresh(struct zfstrace *t)
 {
-	int err;
+	uint64_t *sum = (uint64_t *)&t->counters;
 
-	for (uint32_t i = 0; i < t->config.slots; i++) {
-		struct slot slot;
+	for (uint32_t i = 0; i < t->config.slots && (i == 0 || t->slots[i].used); i++) {
+		int err = read_slot(t, i);
 
-		if (bpf_map_lookup_elem(map_fd(t, "slots"), &i, &slot))
-			return fail(t, -errno, "cannot read the datasets (%s)", strerror(errno));
-		if (i && !slot.used)
-			break;
-		err = read_slot(t, i, &slot);
 		if (err)
 			return err;
 		t->dataset_count = i + 1;
 	}
+	memset(&t->counters, 0, sizeof(t->counters));
+	for (int cpu = 0; cpu < t->cpus; cpu++)
+		for (size_t i = 0; i < sizeof(t->counters) / sizeof(*sum); i++)
+			sum[i] += ((const uint64_t *)&t->per_cpu[cpu])[i];
 	t->missed = kretprobe_missed();
 	t->skipped = 0;
 	count_skipped(t);
-	err = sum_words(t, "counters", 0, (uint64_t *)&t->counters, sizeof(t->counters) / 8);
-	return err ? fail(t, err, "cannot read the counters (%s)", strerror(-err)) : 0;
+	return 0;
 }
 
 unsigned int zfstrace_datasets(const struct zfstrace *t)
