@@ -63,10 +63,12 @@ def test_failed_log_write_waits_for_a_txg(causes: Json) -> None:
 
 
 def test_busy_cpu_is_wakeup(causes: Json) -> None:
+    """Of the time after it began to wait. What it loses before that is `issue`: on a
+    preemptible kernel most of it, and the log is often on disk before the wait begins."""
     row = dataset_row(causes["wakeup"]["rows"], "tank/db")
     calm = dataset_row(causes["crowd1"]["rows"], "tank/db")
     assert row["count"] == 60
-    assert share(row, "wakeup") > 0.2
+    assert share(row, "wakeup") > share(row, "log_write", "flush")
     assert stage(row, "wakeup")["p50"] > stage(calm, "wakeup")["p50"] * 5
 
 
