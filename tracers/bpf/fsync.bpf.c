@@ -231,10 +231,8 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	if (op->slot == NO_SLOT)
 		op->slot = slot_get(0, op->file);
 	slot = op->slot;
-	if (slot == SLOT_UNWANTED) {
-		COUNT(filtered);
+	if (slot == SLOT_UNWANTED)
 		return;
-	}
 	index = bpf_get_smp_processor_id() * config.slots + slot;
 	s = bpf_map_lookup_elem(&slots, &slot);
 	data = bpf_map_lookup_elem(&slot_data, &index);
@@ -248,10 +246,8 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	} else if (!s->dev && op->file) {
 		s->dev = file_dev(op->file);
 	}
-	if (!slot_wanted(s, s->dev)) {
-		COUNT(filtered);
+	if (!slot_wanted(s, s->dev))
 		return;
-	}
 	kind = kind_of(op);
 	total = now - op->start;
 	if (op->commits)

@@ -81,7 +81,6 @@ struct slot_data {
 struct counters {
 	unsigned long long started;
 	unsigned long long finished;
-	unsigned long long filtered;	   /* ended, but not of the wanted dataset */
 	unsigned long long lost_start;	   /* no room for the thread's state */
 	unsigned long long lost_return;	   /* a return probe did not fire */
 	unsigned long long lost_event;	   /* ring buffer full */
