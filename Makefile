@@ -9,7 +9,7 @@ DESTDIR ?=
 
 BPF_DIR := tracers/bpf
 LIB_DIR := tracers/libzfstrace
-BPF_OBJ := $(BPF_DIR)/fsync.bpf.o
+BPF_OBJ := $(patsubst %.c,%.o,$(wildcard $(BPF_DIR)/*.bpf.c))
 LIB := $(LIB_DIR)/libzfstrace.so
 LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
 LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
@@ -23,7 +23,8 @@ SH_FILES := scripts/bootstrap .ci/run $(wildcard scripts/*.sh scripts/zfslab/gue
 # _GNU_SOURCE stays unset on purpose: with it glibc 2.38 and later renames
 # strtol and friends, and a library built there would not load on Debian 12.
 CFLAGS ?= -O2 -g
-ALL_CFLAGS := -std=gnu11 -D_DEFAULT_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden $(CFLAGS)
+ALL_CFLAGS := -std=gnu11 -D_DEFAULT_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden \
+	-DBPF_DIR='"$(BPF_DIR)"' $(CFLAGS)
 
 # What the compiler calls the machine, and what libbpf's headers call it.
 MACHINE = $(shell $(CC) -dumpmachine)
@@ -48,7 +49,7 @@ $(BPF_DIR)/%.bpf.o: $(BPF_DIR)/%.bpf.c $(wildcard $(BPF_DIR)/*.h)
 	mv $@.tmp $@
 
 $(LIB): $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
-	$(CC) $(ALL_CFLAGS) -DFSYNC_OBJECT='"$(BPF_OBJ)"' -shared -Wl,-soname,libzfstrace.so \
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libzfstrace.so \
 		-o $@.tmp $(LIB_SRC) -lbpf
 	mv $@.tmp $@
 
@@ -75,11 +76,12 @@ TEST_C := build/test_c
 test-c: $(TEST_C)
 	$(TEST_C)
 
-$(TEST_C): tests/unit/test_c.c $(LIB_SRC) $(LIB_HDR)
+$(TEST_C): tests/unit/test_c.c $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 	@mkdir -p build
 	$(CC) $(ALL_CFLAGS) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
 		-Itracers/libzfstrace -o $@ tests/unit/test_c.c \
-		$(addprefix $(LIB_DIR)/,hist.c symbols.c btf_names.c kretprobe.c probes.c error.c) -lbpf
+		$(addprefix $(LIB_DIR)/,hist.c symbols.c btf_names.c kretprobe.c probes.c error.c \
+		tables.c object.c) -lbpf
 
 ## test-lab: tests on real OpenZFS in virtual machines (FLAVOURS="trixie bookworm")
 test-lab: all

@@ -170,11 +170,12 @@ static void test_kretprobe_lines(void)
 	CHECK(!kretprobe_line_pid("r:zfstune_7/", &pid, event, sizeof(event)));
 	CHECK(!kretprobe_line_pid("r:zfstune_7/toolong", &pid, event, 4));
 	CHECK(!kretprobe_line_pid("", &pid, event, sizeof(event)));
-	CHECK(kretprobe_profile_missed("  zt77_zil_commit_return    1234     5\n", 77, &missed));
+	CHECK(kretprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 77, 3, &missed));
 	CHECK(missed == 5);
-	CHECK(!kretprobe_profile_missed("  zt77_zil_commit_return    1234     5\n", 7, &missed));
-	CHECK(!kretprobe_profile_missed("  zt77_x 12\n", 77, &missed));
-	CHECK(!kretprobe_profile_missed("", 77, &missed));
+	CHECK(!kretprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 7, 3, &missed));
+	CHECK(!kretprobe_profile_missed("  zt77_31_zil_commit_return    1234     5\n", 77, 3, &missed));
+	CHECK(!kretprobe_profile_missed("  zt77_3_x 12\n", 77, 3, &missed));
+	CHECK(!kretprobe_profile_missed("", 77, 3, &missed));
 }
 
 static void test_preemptible(void)

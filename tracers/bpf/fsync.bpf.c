@@ -19,10 +19,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "fsync.h"
-#include "fsync_config.h"
-
-const volatile struct fsync_config config SEC(".rodata.config") = {};
-
+#include "config.bpf.h"
 #include "hist.bpf.h"
 #include "layout.bpf.h"
 #include "probe.bpf.h"
@@ -44,10 +41,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
  * zil_commit_waiter_t begins zcw_cv, zcw_lock; other structures put the lock
  * first. kcondvar_t has 72 bytes without lock debugging. */
 #define ZCW_LOCK_MAX 160
-
-/* Set by user space once every probe is attached: an operation that passed
- * only some of them would be told wrongly. */
-int enabled SEC(".data.enabled") = 0;
 
 struct op {
 	__u64 start;
@@ -76,6 +69,15 @@ struct {
 	__type(key, int);
 	__type(value, struct op);
 } ops SEC(".maps");
+
+/* [CPU][slot]; libzfstrace sets max_entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot_data);
+} slot_data SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

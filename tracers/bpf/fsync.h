@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the fsync tracer's kernel side and user side share: stages, histogram
- * shape, and the layout of the maps. Included by fsync.bpf.c and by
- * libzfstrace; plain C types only, so that both compilers agree.
+ * What the fsync tracer's kernel side and user side share: stages, kinds, and
+ * the layout of the maps.
  */
 #ifndef ZFSTRACE_BPF_FSYNC_H
 #define ZFSTRACE_BPF_FSYNC_H
 
-/*
- * Log-linear histogram: 32 sub-buckets per power of two, so a bucket is at
- * most 1/32 of its value wide. Values below 64 have a bucket each; values of
- * 2^42 ns (73 minutes) and above share the last bucket.
- */
-#define HIST_SUB_BITS 5
-#define HIST_SUB (1 << HIST_SUB_BITS)
-#define HIST_MAX_BITS 42
-#define HIST_BUCKETS ((HIST_MAX_BITS - HIST_SUB_BITS + 1) * HIST_SUB)
+#include "trace.h"
 
 /* The stages of an fsync in the order in which they happen. */
 enum fsync_stage {
@@ -46,16 +37,6 @@ enum fsync_kind {
 	KIND_COUNT,
 };
 
-#define POOL_NAME_LEN 256 /* ZFS_MAX_DATASET_NAME_LEN */
-#define COMM_LEN 16
-
-/* A bucket wraps after 2^32 values. */
-struct hist {
-	unsigned long long sum;
-	unsigned long long max;
-	unsigned int bucket[HIST_BUCKETS];
-};
-
 /*
  * A dataset as the kernel side knows it. Slot 0 collects what found no free
  * slot. objset is 0 until it is known; dev is the superblock's device number
@@ -75,17 +56,6 @@ struct slot_data {
 	unsigned long long errors;  /* fsyncs that returned an error */
 	unsigned long long no_zil;  /* operations without any commit */
 	unsigned long long kind[KIND_COUNT];
-};
-
-/* Global, per CPU. */
-struct counters {
-	unsigned long long started;
-	unsigned long long finished;
-	unsigned long long lost_start;	   /* no room for the thread's state */
-	unsigned long long lost_return;	   /* a return probe did not fire */
-	unsigned long long lost_event;	   /* ring buffer full */
-	unsigned long long lost_lwb;	   /* a wait whose log block is unknown */
-	unsigned long long slots_overflow; /* operations counted in slot 0 */
 };
 
 /* A slow operation, through the ring buffer. */

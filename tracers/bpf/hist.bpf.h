@@ -3,7 +3,7 @@
 #ifndef ZFSTRACE_BPF_HIST_H
 #define ZFSTRACE_BPF_HIST_H
 
-#include "fsync.h"
+#include "trace.h"
 
 /*
  * What user space reads is in arrays that it maps: a look-up by system call
@@ -33,15 +33,6 @@ struct {
 		if (c)                                                                             \
 			ADD(c->field, 1);                                                          \
 	} while (0)
-
-/* [CPU][slot]; libzfstrace sets max_entries. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct slot_data);
-} slot_data SEC(".maps");
 
 static __always_inline __u32 hist_bucket(__u64 v)
 {

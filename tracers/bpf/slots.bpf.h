@@ -3,6 +3,7 @@
 #ifndef ZFSTRACE_BPF_SLOTS_H
 #define ZFSTRACE_BPF_SLOTS_H
 
+#include "config.bpf.h"
 #include "fsync.h"
 #include "layout.bpf.h"
 
@@ -42,24 +43,13 @@ struct {
 	__type(value, struct slot);
 } slots SEC(".maps");
 
-static __always_inline bool same_pool(const struct slot *s)
-{
-	for (int i = 0; i < POOL_NAME_LEN; i++) {
-		if (s->pool[i] != config.pool[i])
-			return false;
-		if (!s->pool[i])
-			break;
-	}
-	return true;
-}
-
 /*
  * Whether a dataset is one to measure. What is not known of it yet passes;
  * user space filters by name as well. dev is that of the file at hand.
  */
 static __always_inline bool slot_wanted(const struct slot *s, __u32 dev)
 {
-	if (config.pool[0] && s->pool[0] && !same_pool(s))
+	if (config.pool[0] && s->pool[0] && !same_pool(s->pool))
 		return false;
 	if (!config.objset)
 		return true;

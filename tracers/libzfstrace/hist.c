@@ -3,8 +3,6 @@
 #include "internal.h"
 
 _Static_assert(HIST_BUCKETS == ZFSTRACE_HIST_BUCKETS, "header and BPF disagree");
-_Static_assert(STAGE_COUNT == ZFSTRACE_STAGES, "header and BPF disagree");
-_Static_assert((int)KIND_COUNT == ZFSTRACE_KINDS, "header and BPF disagree");
 
 unsigned int zfstrace_hist_index(uint64_t value)
 {

@@ -9,16 +9,15 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 
-#include "../bpf/fsync.h"
-#include "../bpf/fsync_config.h"
+#include "../bpf/trace.h"
 #include "zfstrace.h"
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-#define MAX_PROBES 24
 #define MAX_SYMBOLS 2
+#define MAX_MAPS 4
 #define ERROR_LEN 512
 
-/* A place to watch; the table is in probes.c. */
+/* A place to watch. */
 struct probe_def {
 	const char *name;
 	const char *symbols[MAX_SYMBOLS]; /* the first that exists is taken */
@@ -29,11 +28,37 @@ struct probe_def {
 	bool tracepoint; /* of the kernel, by BTF; symbols[0] is its name */
 };
 
-extern const struct probe_def probe_defs[];
-extern const unsigned int probe_count;
+/* An array that user space maps. It has `fixed` entries, or one for each slot,
+ * for each CPU, or [CPU][slot]. */
+struct map_def {
+	const char *name;
+	size_t entry_bytes;
+	unsigned int fixed;
+	bool per_slot;
+	bool per_cpu;
+};
+
+/* A BPF object with its probes. The definitions are in tables.c. */
+struct tracer_def {
+	const char *name;
+	const char *object, *object_end;
+	const struct probe_def *probes;
+	unsigned int probe_count;
+	const struct map_def *maps;
+	unsigned int map_count;
+	const char *ring;	 /* the map of its events, NULL = none */
+	unsigned int ring_bytes; /* 0: what the caller asks for */
+	unsigned int slots;	 /* when the caller does not say */
+};
+
+extern const struct tracer_def tracer_defs[];
+extern const unsigned int tracer_count;
+const struct tracer_def *tracer_find(const char *name);
 
 /* What became of a probe_def in this session. */
 struct probe {
+	const struct probe_def *def;
+	const char *tracer;
 	const char *symbol; /* chosen from the definition, NULL = none exists */
 	const char *module; /* whose BTF has it */
 	enum zfstrace_how how;
@@ -43,19 +68,24 @@ struct probe {
 };
 
 struct zfstrace {
-	struct fsync_config config;
+	const struct tracer_def *def; /* NULL: a survey of all */
+	unsigned int number;	      /* tells the sessions of a process apart */
+	struct trace_config config;
 	struct bpf_object *object;
-	struct probe probes[MAX_PROBES];
+	struct probe *probes;
+	unsigned int probe_count;
 	bool attached;
 	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
 	int cpus;
-	const struct slot *slots;	   /* mapped: [slot] */
-	const struct slot_data *slot_data; /* mapped: [CPU][slot] */
-	const struct counters *per_cpu;	   /* mapped: [CPU] */
+	struct {
+		const void *at;
+		unsigned int entries;
+		size_t bytes;
+	} maps[MAX_MAPS]; /* as in def->maps */
 	struct ring_buffer *ring;
-	zfstrace_slow_fn slow_fn;
-	void *slow_ctx;
-	struct zfstrace_dataset **datasets; /* config.slots pointers */
+	zfstrace_event_fn event_fn;
+	void *event_ctx;
+	struct zfstrace_dataset **datasets; /* fsync.c: config.slots pointers */
 	unsigned int dataset_count;
 	struct counters counters;
 	uint64_t missed;  /* probe hits the kernel reports as missed */
@@ -76,20 +106,30 @@ int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_
 int btf_file_names(const char *name, uint32_t kind, const char *const *names, bool *found,
 		   unsigned int n);
 
-/* probes.c: chooses the way for every probe, and the symbol where BTF tells
- * it; for kprobes the attempt to attach tells (survey: /proc/kallsyms does). */
+/* probes.c: lists the probes of a tracer, or of all (NULL); chooses the way
+ * for every probe, and the symbol where BTF tells it; for kprobes the attempt
+ * to attach tells (survey: /proc/kallsyms does). */
+int probes_list(struct zfstrace *t, const struct tracer_def *def);
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
 bool preemptible(const char *modes);
 
+/* session.c: the first entry of a mapped map. */
+const void *session_map(const struct zfstrace *t, const char *name);
+
+/* fsync.c: what a session of "fsync" has beside. */
+int fsync_refresh(struct zfstrace *t);
+void fsync_free(struct zfstrace *t);
+
 /* kretprobe.c: kretprobes by tracefs, which lets one say how many threads may
- * be inside at once (perf's own has room for max(10, 2 * CPUs) only). */
+ * be inside at once (perf's own has room for max(10, 2 * CPUs) only). An event
+ * is known by its session's number and a name. */
 #define KRETPROBE_MAXACTIVE 4096
-int kretprobe_open(const char *id, const char *symbol);
-void kretprobe_remove(const char *id);
+int kretprobe_open(unsigned int session, const char *name, const char *symbol);
+void kretprobe_remove(unsigned int session, const char *name);
 void kretprobe_remove_stale(void);
-uint64_t kretprobe_missed(void);
+uint64_t kretprobe_missed(unsigned int session);
 /* Pure parts, for the unit tests. */
 bool kretprobe_line_pid(const char *line, long *pid, char *event, size_t len);
-bool kretprobe_profile_missed(const char *line, long pid, uint64_t *missed);
+bool kretprobe_profile_missed(const char *line, long pid, unsigned int session, uint64_t *missed);
 
 #endif

@@ -20,7 +20,15 @@
 
 /* The process is in the event's name as well: kprobe_profile shows no group. */
 #define GROUP "zfstune_"
-#define EVENT "zt"
+#define EVENT_FORMAT "zt%ld_%u_" /* process, session */
+#define EVENT_LEN 96
+
+static void event_path(char path[EVENT_LEN], unsigned int session, const char *name)
+{
+	long pid = getpid();
+
+	snprintf(path, EVENT_LEN, GROUP "%ld/" EVENT_FORMAT "%s", pid, pid, session, name);
+}
 
 static const char *tracefs(void)
 {
@@ -53,14 +61,13 @@ static int write_event(const char *line)
 	return err;
 }
 
-static int event_config(const char *id, unsigned long long *config)
+static int event_config(const char *event, unsigned long long *config)
 {
 	char path[160];
 	FILE *f;
 	int n;
 
-	snprintf(path, sizeof(path), "%s/events/" GROUP "%d/" EVENT "%d_%s/id", tracefs(),
-		 (int)getpid(), (int)getpid(), id);
+	snprintf(path, sizeof(path), "%s/events/%s/id", tracefs(), event);
 	f = fopen(path, "re");
 	if (!f)
 		return -errno;
@@ -71,19 +78,19 @@ static int event_config(const char *id, unsigned long long *config)
 
 /* Returns a perf event to attach a program to, or a negative errno: -ENOENT
  * when there is no such symbol, others when tracefs cannot be used. */
-int kretprobe_open(const char *id, const char *symbol)
+int kretprobe_open(unsigned int session, const char *name, const char *symbol)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_TRACEPOINT, .size = sizeof(attr) };
 	unsigned long long config;
-	char line[160];
+	char event[EVENT_LEN], line[192];
 	int fd, err;
 
-	snprintf(line, sizeof(line), "r%d:" GROUP "%d/" EVENT "%d_%s %s\n", KRETPROBE_MAXACTIVE,
-		 (int)getpid(), (int)getpid(), id, symbol);
+	event_path(event, session, name);
+	snprintf(line, sizeof(line), "r%d:%s %s\n", KRETPROBE_MAXACTIVE, event, symbol);
 	err = write_event(line);
 	if (err)
 		return err;
-	err = event_config(id, &config);
+	err = event_config(event, &config);
 	if (err == 0) {
 		attr.config = config;
 		fd = (int)syscall(SYS_perf_event_open, &attr, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
@@ -91,21 +98,21 @@ int kretprobe_open(const char *id, const char *symbol)
 			return fd;
 		err = -errno;
 	}
-	kretprobe_remove(id);
+	kretprobe_remove(session, name);
 	return err;
 }
 
-void kretprobe_remove(const char *id)
+void kretprobe_remove(unsigned int session, const char *name)
 {
-	char line[96];
+	char event[EVENT_LEN], line[EVENT_LEN + 4];
 
-	snprintf(line, sizeof(line), "-:" GROUP "%d/" EVENT "%d_%s\n", (int)getpid(), (int)getpid(),
-		 id);
+	event_path(event, session, name);
+	snprintf(line, sizeof(line), "-:%s\n", event);
 	(void)write_event(line);
 }
 
 /* The process and name of an event of ours in a line of kprobe_events,
- * "r4096:zfstune_123/zt123_zil_commit_return zil_commit". */
+ * "r4096:zfstune_123/zt123_1_zil_commit_return zil_commit". */
 bool kretprobe_line_pid(const char *line, long *pid, char *event, size_t len)
 {
 	const char *p = strchr(line, ':');
@@ -129,7 +136,7 @@ bool kretprobe_line_pid(const char *line, long *pid, char *event, size_t len)
 void kretprobe_remove_stale(void)
 {
 	const char *dir = tracefs();
-	char path[64], line[512], event[64], stale[32][96];
+	char path[64], line[512], event[64], stale[64][96];
 	unsigned int n = 0;
 	long pid;
 	FILE *f;
@@ -149,23 +156,23 @@ void kretprobe_remove_stale(void)
 		(void)write_event(stale[--n]);
 }
 
-/* The misses of an event of process pid in a line of kprobe_profile,
- * "  event   hits   misses". */
-bool kretprobe_profile_missed(const char *line, long pid, uint64_t *missed)
+/* The misses of an event of a session of process pid in a line of
+ * kprobe_profile, "  event   hits   misses". */
+bool kretprobe_profile_missed(const char *line, long pid, unsigned int session, uint64_t *missed)
 {
 	unsigned long long hits, misses;
-	char name[128], want[32];
+	char name[128], want[48];
 
 	if (sscanf(line, "%127s %llu %llu", name, &hits, &misses) != 3)
 		return false;
-	snprintf(want, sizeof(want), EVENT "%ld_", pid);
+	snprintf(want, sizeof(want), EVENT_FORMAT, pid, session);
 	if (strncmp(name, want, strlen(want)) != 0)
 		return false;
 	*missed = misses;
 	return true;
 }
 
-uint64_t kretprobe_missed(void)
+uint64_t kretprobe_missed(unsigned int session)
 {
 	const char *dir = tracefs();
 	uint64_t sum = 0, missed;
@@ -179,7 +186,7 @@ uint64_t kretprobe_missed(void)
 	if (!f)
 		return 0;
 	while (fgets(line, sizeof(line), f))
-		if (kretprobe_profile_missed(line, getpid(), &missed))
+		if (kretprobe_profile_missed(line, getpid(), session, &missed))
 			sum += missed;
 	fclose(f);
 	return sum;

@@ -4,13 +4,16 @@
  * arrays have the layout of the libbpf it was made with, and one library must
  * run with every libbpf from 1.1 on.
  */
-__asm__(".section .rodata\n"
-	".balign 8\n"
-	".globl zfstrace_fsync_object\n"
-	".hidden zfstrace_fsync_object\n"
-	"zfstrace_fsync_object:\n"
-	".incbin \"" FSYNC_OBJECT "\"\n"
-	".globl zfstrace_fsync_object_end\n"
-	".hidden zfstrace_fsync_object_end\n"
-	"zfstrace_fsync_object_end:\n"
-	".previous\n");
+#define EMBED(id)                                                                                  \
+	__asm__(".section .rodata\n"                                                               \
+		".balign 8\n"                                                                      \
+		".globl zfstrace_" #id "_object\n"                                                 \
+		".hidden zfstrace_" #id "_object\n"                                                \
+		"zfstrace_" #id "_object:\n"                                                       \
+		".incbin \"" BPF_DIR "/" #id ".bpf.o\"\n"                                          \
+		".globl zfstrace_" #id "_object_end\n"                                             \
+		".hidden zfstrace_" #id "_object_end\n"                                            \
+		"zfstrace_" #id "_object_end:\n"                                                   \
+		".previous\n")
+
+EMBED(fsync);

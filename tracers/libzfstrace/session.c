@@ -10,33 +10,9 @@
 
 #include "internal.h"
 
-extern const char zfstrace_fsync_object[]; /* object.c */
-extern const char zfstrace_fsync_object_end[];
-
-static const char *const stage_names[] = {
-	"writeback", "async_to_sync", "tx_assign", "issuer_lock",  "issue", "batch_wait",
-	"log_write", "flush",	      "wakeup",	   "txg_fallback", "other",
-};
-_Static_assert(ARRAY_SIZE(stage_names) == STAGE_COUNT, "a stage has no name");
-
-static const char *const kind_names[] = {
-	"fsync", "fdatasync", "o_sync", "msync", "zvol", "other"
-};
-_Static_assert(ARRAY_SIZE(kind_names) == KIND_COUNT, "a kind has no name");
-
 int zfstrace_abi(void)
 {
 	return ZFSTRACE_ABI;
-}
-
-const char *zfstrace_stage_name(unsigned int i)
-{
-	return i < STAGE_COUNT ? stage_names[i] : NULL;
-}
-
-const char *zfstrace_kind_name(unsigned int i)
-{
-	return i < KIND_COUNT ? kind_names[i] : NULL;
 }
 
 /* ---- open --------------------------------------------------------------- */
@@ -51,11 +27,11 @@ static int no_print(enum libbpf_print_level level, const char *fmt, va_list ap)
 static struct zfstrace *session_new(void)
 {
 	struct zfstrace *t = calloc(1, sizeof(*t));
+	static unsigned int sessions;
 
 	if (!t)
 		return NULL;
-	for (unsigned int i = 0; i < MAX_PROBES; i++)
-		t->probes[i].perf_fd = -1;
+	t->number = __sync_add_and_fetch(&sessions, 1);
 	libbpf_set_print(no_print);
 	return t;
 }
@@ -67,14 +43,14 @@ static int take_options(struct zfstrace *t, const struct zfstrace_opts *opts)
 	if (opts->pool && strlen(opts->pool) >= sizeof(t->config.pool))
 		return fail(t, -EINVAL, "the pool's name is longer than ZFS allows");
 	t->config.pid = opts->pid;
-	t->config.slots = (opts->max_datasets ? opts->max_datasets : 32) + 1;
+	t->config.slots = opts->max_datasets ? opts->max_datasets + 1 : t->def->slots;
+	t->config.mode = opts->mode;
 	t->config.slow_ns = opts->slow_ns;
 	t->config.objset = opts->objset;
 	t->config.objset_dev = opts->objset_dev;
 	if (opts->pool)
 		strcpy(t->config.pool, opts->pool);
-	t->datasets = calloc(t->config.slots, sizeof(*t->datasets));
-	return t->datasets ? 0 : fail(t, -ENOMEM, "out of memory");
+	return 0;
 }
 
 static struct bpf_program *program_of(struct zfstrace *t, unsigned int i)
@@ -88,7 +64,7 @@ static struct bpf_program *program_of(struct zfstrace *t, unsigned int i)
 
 	if (!t->probes[i].how)
 		return NULL;
-	snprintf(name, sizeof(name), "%s%s", prefix[t->probes[i].how], probe_defs[i].program);
+	snprintf(name, sizeof(name), "%s%s", prefix[t->probes[i].how], t->probes[i].def->program);
 	return bpf_object__find_program_by_name(t->object, name);
 }
 
@@ -119,13 +95,13 @@ static int choose_programs(struct zfstrace *t)
 	struct bpf_program *prog;
 
 	bpf_object__for_each_program(prog, t->object) bpf_program__set_autoload(prog, false);
-	for (unsigned int i = 0; i < probe_count; i++) {
+	for (unsigned int i = 0; i < t->probe_count; i++) {
 		if (!t->probes[i].how)
 			continue;
 		prog = program_of(t, i);
 		if (!prog)
 			return fail(t, -EINVAL, "no program for %s: the library is broken",
-				    probe_defs[i].name);
+				    t->probes[i].def->name);
 		bpf_program__set_autoload(prog, true);
 		if (t->probes[i].how == ZFSTRACE_FENTRY) {
 			int err = set_target(prog, &t->probes[i]);
@@ -145,78 +121,88 @@ static int map_fd(const struct zfstrace *t, const char *name)
 	return bpf_object__find_map_fd_by_name(t->object, name);
 }
 
-/* The maps that are read, and where they are mapped. */
-struct mapping {
-	const char *name;
-	unsigned int entries;
-	size_t entry_bytes;
-	const void **at;
-};
-#define MAPPINGS 3
-
-static void list_mappings(struct zfstrace *t, struct mapping *m)
+static unsigned int map_entries(const struct zfstrace *t, const struct map_def *m)
 {
-	unsigned int cpus = (unsigned int)t->cpus;
+	unsigned int n = m->fixed ? m->fixed : 1;
 
-	m[0] = (struct mapping) { "slots", t->config.slots, sizeof(*t->slots),
-				  (const void **)&t->slots };
-	m[1] = (struct mapping) { "slot_data", cpus * t->config.slots, sizeof(*t->slot_data),
-				  (const void **)&t->slot_data };
-	m[2] = (struct mapping) { "counters", cpus, sizeof(*t->per_cpu),
-				  (const void **)&t->per_cpu };
-}
-_Static_assert(sizeof(struct slot) % 8 == 0 && sizeof(struct slot_data) % 8 == 0 &&
-		       sizeof(struct counters) % 8 == 0,
-	       "the kernel pads entries to 8 bytes");
-
-static size_t mapping_bytes(const struct mapping *m)
-{
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-	return (m->entries * m->entry_bytes + page - 1) / page * page;
+	if (m->per_slot)
+		n *= t->config.slots;
+	return m->per_cpu ? n * (unsigned int)t->cpus : n;
 }
 
 static int map_maps(struct zfstrace *t)
 {
-	struct mapping m[MAPPINGS];
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-	list_mappings(t, m);
-	for (unsigned int i = 0; i < MAPPINGS; i++) {
-		void *at = mmap(NULL, mapping_bytes(&m[i]), PROT_READ, MAP_SHARED,
-				map_fd(t, m[i].name), 0);
+	for (unsigned int i = 0; i < t->def->map_count; i++) {
+		const struct map_def *m = &t->def->maps[i];
+		size_t bytes = map_entries(t, m) * m->entry_bytes;
+		void *at;
 
+		bytes = (bytes + page - 1) / page * page;
+		at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, map_fd(t, m->name), 0);
 		if (at == MAP_FAILED)
 			return fail(t, -errno, "cannot map the counters (%s)", strerror(errno));
-		*m[i].at = at;
+		t->maps[i].at = at;
+		t->maps[i].bytes = bytes;
+		t->maps[i].entries = map_entries(t, m);
 	}
 	return 0;
 }
 
 static void unmap_maps(struct zfstrace *t)
 {
-	struct mapping m[MAPPINGS];
-
-	list_mappings(t, m);
-	for (unsigned int i = 0; i < MAPPINGS; i++)
-		if (*m[i].at)
-			munmap((void *)(uintptr_t)*m[i].at, mapping_bytes(&m[i]));
+	for (unsigned int i = 0; i < MAX_MAPS; i++)
+		if (t->maps[i].at)
+			munmap((void *)(uintptr_t)t->maps[i].at, t->maps[i].bytes);
 }
 
-static int size_maps(struct zfstrace *t, uint32_t slow_buffer)
+const void *session_map(const struct zfstrace *t, const char *name)
 {
-	struct mapping m[MAPPINGS];
+	return zfstrace_table(t, name, NULL, NULL);
+}
+
+const void *zfstrace_table(const struct zfstrace *t, const char *name, unsigned int *entries,
+			   size_t *entry_bytes)
+{
+	for (unsigned int i = 0; t->def && i < t->def->map_count; i++) {
+		if (strcmp(t->def->maps[i].name, name) != 0)
+			continue;
+		if (entries)
+			*entries = t->maps[i].entries;
+		if (entry_bytes)
+			*entry_bytes = t->def->maps[i].entry_bytes;
+		return t->maps[i].at;
+	}
+	return NULL;
+}
+
+/* A ring buffer is a power of two of pages; one that is not read stays at one. */
+static uint32_t ring_size(const struct zfstrace *t, const struct zfstrace_opts *opts)
+{
+	uint32_t bytes = (uint32_t)sysconf(_SC_PAGESIZE), want = t->def->ring_bytes;
+
+	if (!want && opts->slow_ns)
+		want = opts->slow_buffer ? opts->slow_buffer : 1U << 20;
+	while (bytes < want)
+		bytes *= 2;
+	return bytes;
+}
+
+static int size_maps(struct zfstrace *t, const struct zfstrace_opts *opts)
+{
 	struct bpf_map *config = bpf_object__find_map_by_name(t->object, ".rodata.config");
-	struct bpf_map *ring = bpf_object__find_map_by_name(t->object, "slow_events");
-	uint32_t ring_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
 	int err = 0;
 
-	while (t->config.slow_ns && ring_bytes < (slow_buffer ? slow_buffer : 1U << 20))
-		ring_bytes *= 2;
-	list_mappings(t, m);
-	for (unsigned int i = 0; i < MAPPINGS; i++)
-		err |= bpf_map__set_max_entries(bpf_object__find_map_by_name(t->object, m[i].name),
-						m[i].entries);
-	err |= bpf_map__set_max_entries(ring, ring_bytes);
+	for (unsigned int i = 0; i < t->def->map_count; i++) {
+		const struct map_def *m = &t->def->maps[i];
+
+		err |= bpf_map__set_max_entries(bpf_object__find_map_by_name(t->object, m->name),
+						map_entries(t, m));
+	}
+	if (t->def->ring)
+		err |= bpf_map__set_max_entries(
+			bpf_object__find_map_by_name(t->object, t->def->ring), ring_size(t, opts));
 	err |= bpf_map__set_initial_value(config, &t->config, sizeof(t->config));
 	return err ? fail(t, -EINVAL, "the library's programs do not fit it: rebuild it") : 0;
 }
@@ -224,16 +210,16 @@ static int size_maps(struct zfstrace *t, uint32_t slow_buffer)
 static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
 	DECLARE_LIBBPF_OPTS(bpf_object_open_opts, open_opts, .object_name = "zfstune");
-	size_t size = (size_t)(zfstrace_fsync_object_end - zfstrace_fsync_object);
+	size_t size = (size_t)(t->def->object_end - t->def->object);
 	int err;
 
-	t->object = bpf_object__open_mem(zfstrace_fsync_object, size, &open_opts);
+	t->object = bpf_object__open_mem(t->def->object, size, &open_opts);
 	if (!t->object)
 		return fail(t, -errno, "cannot read the library's BPF object (%s)",
 			    strerror(errno));
 	err = choose_programs(t);
 	if (!err)
-		err = size_maps(t, opts->slow_buffer);
+		err = size_maps(t, opts);
 	if (err)
 		return err;
 	err = bpf_object__load(t->object);
@@ -242,23 +228,25 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 
 static void detach(struct zfstrace *t)
 {
-	for (unsigned int i = 0; i < probe_count; i++) {
+	for (unsigned int i = 0; i < t->probe_count; i++) {
 		struct probe *p = &t->probes[i];
 
 		bpf_link__destroy(p->link); /* closes perf_fd too */
 		if (p->perf_fd >= 0)
-			kretprobe_remove(probe_defs[i].program);
+			kretprobe_remove(t->number, p->def->program);
 		p->link = NULL;
 		p->perf_fd = -1;
 	}
 }
 
-static struct bpf_link *attach_kretprobe(struct probe *p, const char *id, struct bpf_program *prog)
+static struct bpf_link *attach_kretprobe(const struct zfstrace *t, struct probe *p,
+					 struct bpf_program *prog)
 {
+	const char *id = p->def->program;
 	struct bpf_link *link;
 	int err;
 
-	p->perf_fd = kretprobe_open(id, p->symbol);
+	p->perf_fd = kretprobe_open(t->number, id, p->symbol);
 	if (p->perf_fd == -ENOENT) { /* no such symbol */
 		errno = ENOENT;
 		return NULL;
@@ -270,7 +258,7 @@ static struct bpf_link *attach_kretprobe(struct probe *p, const char *id, struct
 		return link;
 	err = errno;
 	close(p->perf_fd);
-	kretprobe_remove(id);
+	kretprobe_remove(t->number, id);
 	p->perf_fd = -1;
 	errno = err;
 	return NULL;
@@ -278,9 +266,9 @@ static struct bpf_link *attach_kretprobe(struct probe *p, const char *id, struct
 
 static int attach_probe(struct zfstrace *t, unsigned int i)
 {
-	const struct probe_def *d = &probe_defs[i];
 	struct bpf_program *prog = program_of(t, i);
 	struct probe *p = &t->probes[i];
+	const struct probe_def *d = p->def;
 	const char *known = p->symbol;
 
 	if (p->how != ZFSTRACE_KPROBE)
@@ -289,7 +277,7 @@ static int attach_probe(struct zfstrace *t, unsigned int i)
 		if (!d->symbols[j] || (known && known != d->symbols[j]))
 			continue;
 		p->symbol = d->symbols[j];
-		p->link = d->returns ? attach_kretprobe(p, d->program, prog)
+		p->link = d->returns ? attach_kretprobe(t, p, prog)
 				     : bpf_program__attach_kprobe(prog, false, p->symbol);
 	}
 	if (p->link)
@@ -315,16 +303,16 @@ static int attach(struct zfstrace *t)
 	int err;
 
 	kretprobe_remove_stale();
-	for (unsigned int i = 0; i < probe_count; i++) {
+	for (unsigned int i = 0; i < t->probe_count; i++) {
 		if (!t->probes[i].how)
 			continue;
 		err = attach_probe(t, i);
 		if (err == -EPERM || err == -EACCES)
 			return load_failure(t, -EPERM);
-		if (err && probe_defs[i].required)
+		if (err && t->probes[i].def->required)
 			return fail(t, err == -ENOENT ? -ENOENT : -EIO,
-				    "cannot attach to %s (%s): %s", probe_defs[i].name,
-				    t->probes[i].why, probe_defs[i].cost);
+				    "cannot attach to %s (%s): %s", t->probes[i].def->name,
+				    t->probes[i].why, t->probes[i].def->cost);
 	}
 	err = set_enabled(t, 1);
 	if (err)
@@ -333,16 +321,7 @@ static int attach(struct zfstrace *t)
 	return 0;
 }
 
-static int prepare_reading(struct zfstrace *t)
-{
-	t->cpus = libbpf_num_possible_cpus();
-	if (t->cpus < 1)
-		return fail(t, -EIO, "cannot tell the number of CPUs");
-	t->datasets[0] = calloc(1, sizeof(**t->datasets));
-	return t->datasets[0] ? 0 : fail(t, -ENOMEM, "out of memory");
-}
-
-int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **out)
+int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zfstrace **out)
 {
 	struct zfstrace *t = session_new();
 	int err;
@@ -350,11 +329,17 @@ int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **out)
 	*out = t;
 	if (!t)
 		return -ENOMEM;
+	t->def = tracer_find(name);
+	if (!t->def)
+		return fail(t, -EINVAL, "there is no tracer %s", name);
+	t->cpus = libbpf_num_possible_cpus();
+	if (t->cpus < 1)
+		return fail(t, -EIO, "cannot tell the number of CPUs");
 	err = take_options(t, opts);
 	if (!err)
-		err = probes_resolve(t, opts->no_fentry, false);
+		err = probes_list(t, t->def);
 	if (!err)
-		err = prepare_reading(t);
+		err = probes_resolve(t, opts->no_fentry, false);
 	if (!err)
 		err = load(t, opts);
 	if (!err)
@@ -367,9 +352,13 @@ int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **out)
 int zfstrace_survey(struct zfstrace **out)
 {
 	struct zfstrace *t = session_new();
+	int err;
 
 	*out = t;
-	return t ? probes_resolve(t, false, true) : -ENOMEM;
+	if (!t)
+		return -ENOMEM;
+	err = probes_list(t, NULL);
+	return err ? err : probes_resolve(t, false, true);
 }
 
 void zfstrace_close(struct zfstrace *t)
@@ -382,10 +371,8 @@ void zfstrace_close(struct zfstrace *t)
 	ring_buffer__free(t->ring);
 	unmap_maps(t);
 	bpf_object__close(t->object);
-	if (t->datasets)
-		for (unsigned int i = 0; i < t->config.slots; i++)
-			free(t->datasets[i]);
-	free(t->datasets);
+	fsync_free(t);
+	free(t->probes);
 	free(t);
 }
 
@@ -401,14 +388,15 @@ const char *zfstrace_layout(const struct zfstrace *t)
 
 bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_probe *p)
 {
-	if (i >= probe_count)
+	if (i >= t->probe_count)
 		return false;
 	*p = (struct zfstrace_probe) {
-		.name = probe_defs[i].name,
-		.symbol = t->probes[i].symbol ? t->probes[i].symbol : probe_defs[i].symbols[0],
+		.tracer = t->probes[i].tracer,
+		.name = t->probes[i].def->name,
+		.symbol = t->probes[i].symbol ? t->probes[i].symbol : t->probes[i].def->symbols[0],
 		.how = (int32_t)t->probes[i].how,
-		.required = probe_defs[i].required,
-		.cost = probe_defs[i].cost,
+		.required = t->probes[i].def->required,
+		.cost = t->probes[i].def->cost,
 		.why = t->probes[i].why,
 	};
 	return true;
@@ -416,93 +404,37 @@ bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_pr
 
 /* ---- read --------------------------------------------------------------- */
 
-static void add_hist(struct zfstrace_hist *sum, const struct hist *h)
-{
-	sum->sum_ns += h->sum;
-	if (h->max > sum->max_ns)
-		sum->max_ns = h->max;
-	for (unsigned int i = 0; i < HIST_BUCKETS; i++) {
-		sum->bucket[i] += h->bucket[i];
-		/* not counted apart: operations go on meanwhile, and both shall agree */
-		sum->count += h->bucket[i];
-	}
-}
-
-static int read_slot(struct zfstrace *t, uint32_t i)
-{
-	const struct slot *slot = &t->slots[i];
-	struct zfstrace_dataset *d = t->datasets[i];
-
-	if (!d) {
-		d = t->datasets[i] = calloc(1, sizeof(*d));
-		if (!d)
-			return fail(t, -ENOMEM, "out of memory");
-	}
-	memset(d, 0, sizeof(*d));
-	memcpy(d->pool, slot->pool, sizeof(d->pool));
-	d->objset = slot->objset;
-	d->dev_major = slot->dev >> 20; /* the kernel's own encoding of dev_t */
-	d->dev_minor = slot->dev & 0xfffff;
-	d->rest = i == 0;
-	for (int cpu = 0; cpu < t->cpus; cpu++) {
-		const struct slot_data *data = &t->slot_data[(uint32_t)cpu * t->config.slots + i];
-
-		d->commits += data->commits;
-		d->errors += data->errors;
-		d->no_zil += data->no_zil;
-		for (unsigned int k = 0; k < KIND_COUNT; k++)
-			d->kinds[k] += data->kind[k];
-		add_hist(&d->total, &data->hist[STAGE_TOTAL]);
-		for (unsigned int s = 0; s < STAGE_COUNT; s++)
-			add_hist(&d->stages[s], &data->hist[s]);
-	}
-	return 0;
-}
-
 /* Hits at which the kernel did not run a program: see preemptible(). Of the
  * tracepoints only a stage depends, no operation. */
 static void count_skipped(struct zfstrace *t)
 {
-	for (unsigned int i = 0; i < probe_count; i++) {
+	for (unsigned int i = 0; i < t->probe_count; i++) {
 		struct bpf_prog_info info = {};
 		uint32_t size = sizeof(info);
 
 		if (t->probes[i].link &&
 		    !bpf_obj_get_info_by_fd(bpf_program__fd(program_of(t, i)), &info, &size))
-			*(probe_defs[i].tracepoint ? &t->skipped : &t->missed) +=
+			*(t->probes[i].def->tracepoint ? &t->skipped : &t->missed) +=
 				info.recursion_misses;
 	}
 }
 
 int zfstrace_refresh(struct zfstrace *t)
 {
+	const struct counters *per_cpu = session_map(t, "counters");
 	uint64_t *sum = (uint64_t *)&t->counters;
+	int err = session_map(t, "slot_data") ? fsync_refresh(t) : 0;
 
-	for (uint32_t i = 0; i < t->config.slots && (i == 0 || t->slots[i].used); i++) {
-		int err = read_slot(t, i);
-
-		if (err)
-			return err;
-		t->dataset_count = i + 1;
-	}
+	if (err)
+		return err;
 	memset(&t->counters, 0, sizeof(t->counters));
 	for (int cpu = 0; cpu < t->cpus; cpu++)
 		for (size_t i = 0; i < sizeof(t->counters) / sizeof(*sum); i++)
-			sum[i] += ((const uint64_t *)&t->per_cpu[cpu])[i];
-	t->missed = kretprobe_missed();
+			sum[i] += ((const uint64_t *)&per_cpu[cpu])[i];
+	t->missed = kretprobe_missed(t->number);
 	t->skipped = 0;
 	count_skipped(t);
 	return 0;
-}
-
-unsigned int zfstrace_datasets(const struct zfstrace *t)
-{
-	return t->dataset_count;
-}
-
-const struct zfstrace_dataset *zfstrace_dataset(const struct zfstrace *t, unsigned int i)
-{
-	return i < t->dataset_count ? t->datasets[i] : NULL;
 }
 
 void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
@@ -524,37 +456,20 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 
 static int on_event(void *ctx, void *data, size_t size)
 {
-	const struct slow_event *e = data;
 	struct zfstrace *t = ctx;
-	struct zfstrace_slow s = {
-		.start_ns = e->start_ns,
-		.total_ns = e->total_ns,
-		.object = e->object,
-		.dataset = e->slot,
-		.pid = e->pid,
-		.tid = e->tid,
-		.kind = e->kind,
-	};
 
-	if (size < sizeof(*e))
-		return 0;
-	for (unsigned int i = 0; i < STAGE_COUNT; i++)
-		s.stage_ns[i] = e->stage_ns[i];
-	memcpy(s.comm, e->comm, sizeof(s.comm));
-	s.comm[sizeof(s.comm) - 1] = '\0';
-	if (t->slow_fn)
-		t->slow_fn(&s, t->slow_ctx);
+	t->event_fn(data, size, t->event_ctx);
 	return 0;
 }
 
-int zfstrace_poll(struct zfstrace *t, int timeout_ms, zfstrace_slow_fn fn, void *ctx)
+int zfstrace_events(struct zfstrace *t, int timeout_ms, zfstrace_event_fn fn, void *ctx)
 {
 	if (!t->ring) {
-		t->ring = ring_buffer__new(map_fd(t, "slow_events"), on_event, t, NULL);
+		t->ring = ring_buffer__new(map_fd(t, t->def->ring), on_event, t, NULL);
 		if (!t->ring)
 			return fail(t, -errno, "cannot map the ring buffer (%s)", strerror(errno));
 	}
-	t->slow_fn = fn;
-	t->slow_ctx = ctx;
+	t->event_fn = fn;
+	t->event_ctx = ctx;
 	return ring_buffer__poll(t->ring, timeout_ms);
 }

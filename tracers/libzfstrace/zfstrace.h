@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define ZFSTRACE_ABI 1
+#define ZFSTRACE_ABI 2
 #define ZFSTRACE_STAGES 11
 #define ZFSTRACE_KINDS 6
 #define ZFSTRACE_HIST_BUCKETS 1216
@@ -59,9 +59,10 @@ struct zfstrace_opts {
 	const char *pool;      /* only this pool, NULL = all */
 	uint64_t objset;       /* only this dataset of the pool, 0 = all */
 	bool no_fentry;	       /* use kprobes even where fentry is possible */
+	uint32_t mode;	       /* a tracer's own: see its header in tracers/bpf */
 };
 
-/* Loads the programs and attaches what this kernel has. On failure *t is
+/* Loads the fsync tracer and attaches what this kernel has. On failure *t is
  * still a session, for zfstrace_error() and zfstrace_probe(); close it. It
  * is NULL only with -ENOMEM. -EPERM: not privileged; -ENOENT: ZFS is not
  * loaded or a symbol without which nothing can be measured is missing;
@@ -69,6 +70,23 @@ struct zfstrace_opts {
 int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **t);
 void zfstrace_close(struct zfstrace *t);
 const char *zfstrace_error(const struct zfstrace *t);
+
+/*
+ * The same for a tracer by name: "fsync" (zfstrace_open() is short for it) and
+ * those whose tables and events are read as they are, by the structures of
+ * tracers/bpf/NAME.h; -EINVAL when there is no such tracer.
+ */
+int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zfstrace **t);
+
+/* A table that the kernel side writes to, mapped: it is always of now. NULL
+ * when the tracer has none of that name. */
+const void *zfstrace_table(const struct zfstrace *t, const char *name, unsigned int *entries,
+			   size_t *entry_bytes);
+
+/* Waits up to timeout_ms for events and hands each to fn. Returns how many, or
+ * a negative errno; -EINTR when a signal came. */
+typedef void (*zfstrace_event_fn)(const void *event, size_t bytes, void *ctx);
+int zfstrace_events(struct zfstrace *t, int timeout_ms, zfstrace_event_fn fn, void *ctx);
 
 /* How a probe was attached. */
 enum zfstrace_how {
@@ -80,6 +98,7 @@ enum zfstrace_how {
 };
 
 struct zfstrace_probe {
+	const char *tracer; /* whose it is */
 	const char *name;   /* what it watches, e.g. "zil_commit:return" */
 	const char *symbol; /* the symbol chosen here, e.g. "zil_commit_flags" */
 	int32_t how;	    /* enum zfstrace_how */
@@ -92,8 +111,8 @@ struct zfstrace_probe {
  * long as the session. */
 bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_probe *p);
 
-/* Like zfstrace_open(), but only looks which probes there are: nothing is
- * loaded or attached (for `zfstune doctor`). */
+/* Looks which probes there are, of all tracers: nothing is loaded or attached
+ * (for `zfstune doctor`). */
 int zfstrace_survey(struct zfstrace **t);
 
 /* Whether the module's BTF is used for struct layouts ("btf"), or they are

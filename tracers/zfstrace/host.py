@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from zfstrace.arc import ArcState
+from zfstrace.device import DeviceCounts
+from zfstrace.throttle import ThrottleCounts
+from zfstrace.txg import Txg
 from zfstrace.types import (
     Check,
     DatasetCounts,
@@ -15,6 +19,7 @@ from zfstrace.types import (
     Probe,
     SlowEvent,
     Survey,
+    TraceOptions,
 )
 
 
@@ -40,6 +45,49 @@ class FsyncSession(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Session(Protocol):
+    """What every running trace has. Ends with close(), which detaches."""
+
+    def refresh(self) -> None:
+        """Brings what the trace shows up to date. Raises TraceError."""
+        ...
+
+    def losses(self) -> Losses:
+        """As of the last refresh."""
+        ...
+
+    def probes(self) -> tuple[Probe, ...]:
+        """Empty where none is used (kstats)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class TxgSession(Session, Protocol):
+    def poll(self, timeout_ms: int) -> list[Txg]:
+        """Waits for txgs to end; may be empty, also because of a signal. In each
+        pool's order."""
+        ...
+
+
+class ThrottleSession(Session, Protocol):
+    def waits(self) -> list[ThrottleCounts]:
+        """As of the last refresh. A process on a pool keeps its index."""
+        ...
+
+
+class DeviceSession(Session, Protocol):
+    def devices(self) -> list[DeviceCounts]:
+        """As of the last refresh. A vdev keeps its index."""
+        ...
+
+
+class ArcSession(Session, Protocol):
+    def state(self) -> ArcState:
+        """As of the last refresh."""
+        ...
 
 
 class Host(Protocol):
@@ -81,4 +129,28 @@ class Host(Protocol):
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
         """Attaches. Raises TraceError."""
+        ...
+
+    def vdev_names(self, pool: str) -> dict[int, str]:
+        """Leaf vdevs by guid, as `zpool status` names them; {} when that is not known."""
+        ...
+
+    def parameter(self, name: str) -> int | None:
+        """A module parameter of ZFS by its Linux name; None when there is none."""
+        ...
+
+    def open_txg_trace(self, options: TraceOptions) -> TxgSession:
+        """Attaches. Raises TraceError."""
+        ...
+
+    def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
+        """Attaches. Raises TraceError."""
+        ...
+
+    def open_device_trace(self, options: TraceOptions) -> DeviceSession:
+        """Attaches. Raises TraceError."""
+        ...
+
+    def open_arc_trace(self, options: TraceOptions) -> ArcSession:
+        """Attaches, or with options.kstat only reads. Raises TraceError."""
         ...

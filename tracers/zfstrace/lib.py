@@ -13,7 +13,7 @@ from zfstrace import errors, stages
 from zfstrace.hist import BUCKETS, Hist
 from zfstrace.types import DatasetCounts, Losses, Probe, SlowEvent, Survey
 
-ABI = 1
+ABI = 2
 FILE = "libzfstrace.so"
 HOW = ("missing", "fentry", "kprobe", "tracepoint", "found")
 
@@ -32,11 +32,13 @@ class _Opts(ctypes.Structure):
         ("pool", ctypes.c_char_p),
         ("objset", ctypes.c_uint64),
         ("no_fentry", ctypes.c_bool),
+        ("mode", ctypes.c_uint32),
     )
 
 
 class _Probe(ctypes.Structure):
     _fields_ = (
+        ("tracer", ctypes.c_char_p),
         ("name", ctypes.c_char_p),
         ("symbol", ctypes.c_char_p),
         ("how", ctypes.c_int32),
@@ -216,6 +218,7 @@ def _probes(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> tuple[Probe, ...]:
                 probe.required,
                 _text(probe.cost),
                 _text(probe.why),
+                _text(probe.tracer),
             )
         )
     return tuple(found)

@@ -20,7 +20,8 @@ class Probe:
     """A place in the kernel that is watched.
 
     how is ``fentry``, ``kprobe``, ``tracepoint``, ``found`` (could be attached) or
-    ``missing``; cost is what its absence costs, why the reason it is missing.
+    ``missing``; cost is what its absence costs, why the reason it is missing. tracer is
+    whose probe it is: ``fsync``, ``txg`` ...
     """
 
     name: str
@@ -29,6 +30,7 @@ class Probe:
     required: bool
     cost: str
     why: str
+    tracer: str = "fsync"
 
     @property
     def missing(self) -> bool:
@@ -303,6 +305,17 @@ class FsyncOptions:
     slow_ns: int = 0
     no_fentry: bool = False
     max_datasets: int = 0
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """What the traces other than fsync's are limited to. None means all; kstat means
+    without BPF, where that is possible."""
+
+    pool: str | None = None
+    pid: int | None = None
+    no_fentry: bool = False
+    kstat: bool = False
 
 
 @dataclass(frozen=True)

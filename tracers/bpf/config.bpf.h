@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What user space asked for, and whether it wants it now; in every object. */
+#ifndef ZFSTRACE_BPF_CONFIG_H
+#define ZFSTRACE_BPF_CONFIG_H
+
+#include "trace.h"
+
+const volatile struct trace_config config SEC(".rodata.config") = {};
+
+/* Set by user space once every probe is attached: what passed only some of
+ * them would be told wrongly. */
+int enabled SEC(".data.enabled") = 0;
+
+/* name is the text of a pool's name: of a spa_t, or of a slot. */
+static __always_inline bool same_pool(const char *name)
+{
+	for (int i = 0; i < POOL_NAME_LEN; i++) {
+		if (name[i] != config.pool[i])
+			return false;
+		if (!name[i])
+			break;
+	}
+	return true;
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What the kernel side and the user side of every tracer share: histogram
+ * shape, counters of losses, and what user space asks for. Plain C types only,
+ * so that both compilers agree.
+ */
+#ifndef ZFSTRACE_BPF_TRACE_H
+#define ZFSTRACE_BPF_TRACE_H
+
+/*
+ * Log-linear histogram: 32 sub-buckets per power of two, so a bucket is at
+ * most 1/32 of its value wide. Values below 64 have a bucket each; values of
+ * 2^42 ns (73 minutes) and above share the last bucket.
+ */
+#define HIST_SUB_BITS 5
+#define HIST_SUB (1 << HIST_SUB_BITS)
+#define HIST_MAX_BITS 42
+#define HIST_BUCKETS ((HIST_MAX_BITS - HIST_SUB_BITS + 1) * HIST_SUB)
+
+#define POOL_NAME_LEN 256 /* ZFS_MAX_DATASET_NAME_LEN */
+#define COMM_LEN 16
+
+/* A bucket wraps after 2^32 values. */
+struct hist {
+	unsigned long long sum;
+	unsigned long long max;
+	unsigned int bucket[HIST_BUCKETS];
+};
+
+/* Global, per CPU. */
+struct counters {
+	unsigned long long started;
+	unsigned long long finished;
+	unsigned long long lost_start;	   /* no room for the state of what begins */
+	unsigned long long lost_return;	   /* a return probe did not fire */
+	unsigned long long lost_event;	   /* ring buffer full */
+	unsigned long long lost_lwb;	   /* a wait whose log block is unknown */
+	unsigned long long slots_overflow; /* operations counted in slot 0 */
+};
+
+/* Written into the object before it is loaded. */
+struct trace_config {
+	unsigned int pid;   /* tgid, 0 = all */
+	unsigned int slots; /* entries of the slot maps */
+	unsigned long long slow_ns;
+	unsigned long long objset; /* 0 = all */
+	unsigned int objset_dev;   /* device number, kernel encoding */
+	unsigned int mode;	   /* a tracer's own: see its header */
+	char pool[POOL_NAME_LEN];  /* "" = all */
+};
+
+#endif

@@ -1,0 +1,158 @@
+"""What the disks of a pool do, by vdev and class of I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from zfstrace.hist import Hist
+from zfstrace.types import SCHEMA, Json, Losses
+
+# In the order of zio_priority_t (include/sys/zio_priority.h, the same in 2.1 to 2.4). Log
+# blocks are sync_write, what a txg sync writes is async_write. unknown: the class could
+# not be told. flush: a cache flush; it does not queue.
+CLASSES = (
+    "sync_read",
+    "sync_write",
+    "async_read",
+    "async_write",
+    "scrub",
+    "removal",
+    "initializing",
+    "trim",
+    "rebuild",
+    "unknown",
+    "flush",
+)
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """One class on one vdev. size is the sum of bytes. queue is the time in ZFS's own queue,
+    device that from there to the end; of an I/O that was merged into a larger one only
+    the larger counts. active_sum and active_max are over the I/Os of this class that were
+    at the device when one of them ended, None when that could not be read."""
+
+    count: int = 0
+    size: int = 0
+    queue: Hist = field(default_factory=Hist)
+    device: Hist = field(default_factory=Hist)
+    active_sum: int | None = None
+    active_max: int | None = None
+
+
+@dataclass(frozen=True)
+class DeviceCounts:
+    """One leaf vdev since the session began. rest sums those that found no room."""
+
+    pool: str
+    guid: int
+    rest: bool
+    classes: Mapping[str, ClassCounts]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of a distribution, in ns."""
+
+    mean: int
+    p50: int
+    p99: int
+    max: int
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """One class on one vdev over an interval; time is the end of that, ISO 8601, UTC.
+
+    vdev is its name as `zpool status` shows it, the guid when that is not known. queue is
+    None for flushes. active_mean and active_max are None when not known.
+    """
+
+    time: str
+    duration_ns: int
+    pool: str
+    vdev: str
+    guid: int
+    io_class: str
+    count: int
+    size: int
+    queue: Spread | None
+    device: Spread
+    active_mean: float | None
+    active_max: int | None
+    losses: Losses = field(default_factory=Losses)
+
+    def to_json(self) -> Json:
+        """As a ``device`` object of the schema; the key of io_class is ``class``."""
+        row = asdict(self)
+        del row["losses"]
+        row["class"] = row.pop("io_class")
+        return {"schema": SCHEMA, "type": "device", **row, "lost": self.losses.lost}
+
+
+def _subtract(now: ClassCounts, earlier: ClassCounts) -> ClassCounts:
+    return replace(
+        now,
+        count=now.count - earlier.count,
+        size=now.size - earlier.size,
+        queue=now.queue.subtract(earlier.queue),
+        device=now.device.subtract(earlier.device),
+        active_sum=None if now.active_sum is None else now.active_sum - (earlier.active_sum or 0),
+    )
+
+
+def since(now: Sequence[DeviceCounts], earlier: Sequence[DeviceCounts]) -> list[DeviceCounts]:
+    """What came between two states of one session, by index."""
+    return [
+        replace(
+            d,
+            classes={
+                name: _subtract(c, earlier[i].classes.get(name, ClassCounts()))
+                for name, c in d.classes.items()
+            },
+        )
+        if i < len(earlier)
+        else d
+        for i, d in enumerate(now)
+    ]
+
+
+def _spread(hist: Hist) -> Spread:
+    return Spread(
+        hist.sum_ns // max(1, hist.count), hist.quantile(500), hist.quantile(990), hist.max_ns
+    )
+
+
+def rows(
+    counts: Sequence[DeviceCounts],
+    names: Mapping[int, str],
+    time: str,
+    duration_ns: int,
+    losses: Losses,
+) -> list[DeviceRow]:
+    """A row for each vdev and class that was used, in the order of pool, vdev and class.
+
+    names are those of the vdevs by guid.
+    """
+    found = [
+        DeviceRow(
+            time,
+            duration_ns,
+            d.pool,
+            names.get(d.guid, str(d.guid)),
+            d.guid,
+            name,
+            c.count,
+            c.size,
+            None if name == "flush" else _spread(c.queue),
+            _spread(c.device),
+            None if c.active_sum is None else c.active_sum / c.count,
+            c.active_max,
+            losses,
+        )
+        for d in counts
+        for name, c in d.classes.items()
+        if c.count
+    ]
+    return sorted(found, key=lambda r: (r.pool, r.vdev, CLASSES.index(r.io_class)))

@@ -1,0 +1,84 @@
+"""The encoding of protocol buffers, as far as pprof's format needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED = {_FIXED64: 8, _FIXED32: 4}
+
+
+def varint(value: int) -> bytes:
+    """7 bits a byte, the lowest first; a negative number as its 64-bit complement."""
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number(field: int, value: int) -> bytes:
+    """A field that is a number."""
+    return varint(field << 3 | _VARINT) + varint(value)
+
+
+def block(field: int, content: bytes) -> bytes:
+    """A field that is a message, a string, or packed numbers."""
+    return varint(field << 3 | _BYTES) + varint(len(content)) + content
+
+
+def packed(field: int, values: Iterable[int]) -> bytes:
+    """A field of many numbers."""
+    return block(field, b"".join(map(varint, values)))
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """(field, value) of each field of a message. Raises ValueError when it ends too soon."""
+    at = 0
+    while at < len(message):
+        key, at = _read_varint(message, at)
+        kind = key & 7
+        if kind == _VARINT:
+            value, at = _read_varint(message, at)
+            yield key >> 3, value
+            continue
+        if kind == _BYTES:
+            size, at = _read_varint(message, at)
+        elif kind in _FIXED:
+            size = _FIXED[kind]
+        else:
+            raise ValueError(f"no wire type {kind}")
+        if at + size > len(message):
+            raise ValueError("a field goes beyond the end")
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def numbers(value: int | bytes) -> list[int]:
+    """The numbers of a repeated field, which may be packed or single."""
+    if isinstance(value, int):
+        return [value]
+    found, at = [], 0
+    while at < len(value):
+        one, at = _read_varint(value, at)
+        found.append(one)
+    return found
+
+
+def signed(value: int) -> int:
+    """A number as int64."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & ((1 << 64) - 1), at
+        shift += 7
+    raise ValueError("a number goes beyond the end")

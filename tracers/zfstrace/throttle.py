@@ -1,0 +1,123 @@
+"""Writers held up by ZFS: who, how long, and by which limit.
+
+Every wait is one call of dmu_tx_wait() (module/zfs/dmu_tx.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from zfstrace.hist import Hist
+from zfstrace.types import SCHEMA, Json, Losses
+
+# dirty_delay: over zfs_delay_min_dirty_percent, slowed down by a computed sleep;
+# dirty_hard: at zfs_dirty_data_max, stopped until the sync has written something;
+# wrlog_delay: the same sleep because of log data (zfs_wrlog_data_max);
+# txg_wait: any other reason, e.g. a dnode still held by the txg before, or a suspended pool;
+# unknown: the kind could not be told (see the probes that are missing).
+KINDS = ("dirty_delay", "dirty_hard", "wrlog_delay", "txg_wait", "unknown")
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Waits of one kind: how many, ns in all, the longest in ns."""
+
+    count: int = 0
+    total_ns: int = 0
+    max_ns: int = 0
+
+
+@dataclass(frozen=True)
+class ThrottleCounts:
+    """One process on one pool since the session began. rest sums those that found no
+    room. latency is of all its waits. dirty_bytes is the pool's dirty data at its last
+    wait, None when it could not be read."""
+
+    pool: str
+    pid: int
+    comm: str
+    rest: bool
+    kinds: Mapping[str, Waits]
+    latency: Hist
+    dirty_bytes: int | None
+
+
+@dataclass(frozen=True)
+class ThrottleRow:
+    """One process on one pool over an interval; time is the end of that, ISO 8601, UTC.
+
+    dirty_data_max is zfs_dirty_data_max now, None when not known.
+    """
+
+    time: str
+    duration_ns: int
+    pool: str
+    pid: int
+    comm: str
+    count: int
+    total_ns: int
+    p50: int
+    p99: int
+    max: int
+    kinds: Mapping[str, Waits]
+    dirty_bytes: int | None
+    dirty_data_max: int | None
+    losses: Losses = field(default_factory=Losses)
+
+    def to_json(self) -> Json:
+        """As a ``throttle`` object of the schema."""
+        row = asdict(self)
+        del row["losses"]
+        return {"schema": SCHEMA, "type": "throttle", **row, "lost": self.losses.lost}
+
+
+def _subtract(now: ThrottleCounts, earlier: ThrottleCounts) -> ThrottleCounts:
+    return replace(
+        now,
+        kinds={
+            kind: Waits(
+                waits.count - earlier.kinds[kind].count,
+                waits.total_ns - earlier.kinds[kind].total_ns,
+                waits.max_ns,
+            )
+            for kind, waits in now.kinds.items()
+        },
+        latency=now.latency.subtract(earlier.latency),
+    )
+
+
+def since(now: Sequence[ThrottleCounts], earlier: Sequence[ThrottleCounts]) -> list[ThrottleCounts]:
+    """What came between two states of one session, by index."""
+    return [_subtract(c, earlier[i]) if i < len(earlier) else c for i, c in enumerate(now)]
+
+
+def rows(
+    counts: Sequence[ThrottleCounts],
+    time: str,
+    duration_ns: int,
+    dirty_data_max: int | None,
+    losses: Losses,
+) -> list[ThrottleRow]:
+    """A row for each process that waited, the longest total first."""
+    found = [
+        ThrottleRow(
+            time,
+            duration_ns,
+            c.pool,
+            c.pid,
+            c.comm,
+            c.latency.count,
+            c.latency.sum_ns,
+            c.latency.quantile(500),
+            c.latency.quantile(990),
+            c.latency.max_ns,
+            c.kinds,
+            c.dirty_bytes,
+            dirty_data_max,
+            losses,
+        )
+        for c in counts
+        if c.latency.count
+    ]
+    return sorted(found, key=lambda row: -row.total_ns)
