@@ -23,6 +23,17 @@ Json = dict[str, Any]
 OUT = Path("/out")
 KPROBES = Path("/sys/kernel/debug/kprobes/list")
 JOBS = (1, 8)
+# Every view alone, all together, and stacks.
+OURS = {
+    "zfstune trace fsync": "zfstune trace fsync tank",
+    "zfstune trace txg": "zfstune trace txg tank",
+    "zfstune trace throttle": "zfstune trace throttle tank",
+    "zfstune trace device": "zfstune trace device tank",
+    "zfstune trace arc": "zfstune trace arc",
+    "zfstune trace (all five)": "zfstune trace --pool tank --interval 2s",
+    "zfstune flame --off-cpu": "zfstune flame --off-cpu --duration 1h -o /tmp/bench.folded",
+    "zfstune flame --wakeup": "zfstune flame --wakeup --duration 1h -o /tmp/bench.folded",
+}
 
 
 def sh(command: str) -> str:
@@ -89,14 +100,15 @@ def tools() -> dict[str, Callable[[], Tool]]:
         f"kretprobe:{f} /@s[tid]/ {{ @ns = hist(nsecs - @s[tid]); delete(@s[tid]); }}"
     )
     found: dict[str, Callable[[], Tool]] = {
-        "zfstune trace fsync": lambda: Tool(
-            ["zfstune", "trace", "fsync", "tank"], lambda text: "tracing" in text
-        ),
         "bpftrace one-liner": lambda: Tool(["bpftrace", "-e", one_liner], kprobes_on(f)),
     }
     if shutil.which("zfsdist-bpfcc"):
         found["bcc zfsdist"] = lambda: Tool(["zfsdist-bpfcc"], kprobes_on("zpl_fsync"))
-    return found
+    return found | {name: ours(command) for name, command in OURS.items()}
+
+
+def ours(command: str) -> Callable[[], Tool]:
+    return lambda: Tool(command.split(), lambda text: "; Ctrl-C to end" in text)
 
 
 def one_round(results: Json, seconds: float) -> None:

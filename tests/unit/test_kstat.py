@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zfs_linux import kstat, mounts
+from zfstrace.txg import TxgState
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -114,7 +115,16 @@ def test_what_is_written_is_read(values: dict[str, int]) -> None:
     ],
 )
 def test_txg_state(start: int, end: int, want: str | None) -> None:
-    assert kstat.txg_state(kstat.parse_history(TXGS), start, end) == want
+    state = kstat.txg_state(kstat.parse_history(TXGS), start, end)
+    assert (state.state if state else None) == want
+
+
+def test_txg_state_names_the_txg() -> None:
+    rows = kstat.parse_history(TXGS)
+    # 4 syncs from 1530 to 1830, 5 from 1930 on
+    assert kstat.txg_state(rows, 1600, 1700) == TxgState("syncing", 4, 170)
+    assert kstat.txg_state(rows, 1600, 1900) == TxgState("syncing", 4, 300)
+    assert kstat.txg_state(rows, 1950, 2000) == TxgState("syncing", 5, 70)
 
 
 def test_mountinfo() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from zfstrace.hist import Hist
-from zfstrace.types import SCHEMA, Json, Losses
+from zfstrace.types import OTHERS, SCHEMA, Json, Losses
 
 # In the order of zio_priority_t (include/sys/zio_priority.h, the same in 2.1 to 2.4). Log
 # blocks are sync_write, what a txg sync writes is async_write. unknown: the class could
@@ -65,8 +65,9 @@ class Spread:
 class DeviceRow:
     """One class on one vdev over an interval; time is the end of that, ISO 8601, UTC.
 
-    vdev is its name as `zpool status` shows it, the guid when that is not known. queue is
-    None for flushes. active_mean and active_max are None when not known.
+    vdev is its name as `zpool status` shows it, the guid when that is not known, OTHERS for
+    the sum of those that found no room. queue is None for flushes. active_mean and
+    active_max are None when not known.
     """
 
     time: str
@@ -140,7 +141,7 @@ def rows(
             time,
             duration_ns,
             d.pool,
-            names.get(d.guid, str(d.guid)),
+            OTHERS if d.rest else names.get(d.guid, str(d.guid)),
             d.guid,
             name,
             c.count,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from zfstrace.hist import Hist
-from zfstrace.types import SCHEMA, Json, Losses
+from zfstrace.types import OTHERS, SCHEMA, Json, Losses
 
 # dirty_delay: over zfs_delay_min_dirty_percent, slowed down by a computed sleep;
 # dirty_hard: at zfs_dirty_data_max, stopped until the sync has written something;
@@ -44,10 +44,46 @@ class ThrottleCounts:
 
 
 @dataclass(frozen=True)
+class ThrottleState:
+    """The throttle of a pool during a span of time; None is what is not known.
+
+    dirty_bytes is of the moment nearest to its end, dirty_data_max is zfs_dirty_data_max.
+    waits counts those that ended in the span; delayed says whether any writer was held
+    up, also one that still is.
+    """
+
+    dirty_bytes: int | None = None
+    dirty_data_max: int | None = None
+    delayed: bool | None = None
+    waits: int | None = None
+
+    @property
+    def dirty_percent(self) -> float | None:
+        """Of zfs_dirty_data_max."""
+        return percent_of(self.dirty_bytes, self.dirty_data_max)
+
+    def to_json(self) -> Json:
+        """As the field ``throttle`` of a ``slow_fsync``."""
+        return {
+            "dirty_bytes": self.dirty_bytes,
+            "dirty_percent": self.dirty_percent,
+            "delayed": self.delayed,
+        }
+
+
+def percent_of(dirty_bytes: int | None, dirty_data_max: int | None) -> float | None:
+    """Dirty data in percent of the limit, with one digit; None when not known."""
+    if dirty_bytes is None or not dirty_data_max:
+        return None
+    return round(100 * dirty_bytes / dirty_data_max, 1)
+
+
+@dataclass(frozen=True)
 class ThrottleRow:
     """One process on one pool over an interval; time is the end of that, ISO 8601, UTC.
 
-    dirty_data_max is zfs_dirty_data_max now, None when not known.
+    comm is OTHERS for the sum of those that found no room. dirty_data_max is
+    zfs_dirty_data_max now, None when not known.
     """
 
     time: str
@@ -106,7 +142,7 @@ def rows(
             duration_ns,
             c.pool,
             c.pid,
-            c.comm,
+            OTHERS if c.rest else c.comm,
             c.latency.count,
             c.latency.sum_ns,
             c.latency.quantile(500),

@@ -47,3 +47,14 @@ class Txg:
     def to_json(self) -> Json:
         """As a ``txg`` object of the schema."""
         return {"schema": SCHEMA, "type": "txg", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class TxgState:
+    """What a pool's txgs did during a span of time: ``syncing`` before ``quiescing`` before
+    ``open``. txg is the number of the one that did it, sync_ns how long it had been
+    syncing when the span (or its sync) ended; None is what is not known."""
+
+    state: str
+    txg: int | None = None
+    sync_ns: int | None = None

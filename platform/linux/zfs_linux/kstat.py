@@ -12,6 +12,8 @@ import contextlib
 import re
 from pathlib import Path
 
+from zfstrace.txg import TxgState
+
 Value = int | str
 
 _CHAR, _STRING = "0", "7"
@@ -62,20 +64,21 @@ def _is_number(word: str) -> bool:
     return digits.isascii() and digits.isdigit() and len(digits) <= 20
 
 
-def txg_state(rows: list[dict[str, Value]], start_ns: int, end_ns: int) -> str | None:
+def txg_state(rows: list[dict[str, Value]], start_ns: int, end_ns: int) -> TxgState | None:
     """What the txgs of a pool did between two moments of the kstat's clock
-    (CLOCK_MONOTONIC_RAW): ``syncing`` before ``quiescing`` before ``open``.
+    (CLOCK_MONOTONIC_RAW).
 
     rows are those of the ``txgs`` kstat (module/zfs/spa_stats.c). None when they do
     not reach back to the moment.
     """
     found = None
     for row in rows:
-        birth, opened, quiesced, waited, synced = (
-            row.get(name) for name in ("birth", "otime", "qtime", "wtime", "stime")
+        txg, birth, opened, quiesced, waited, synced = (
+            row.get(name) for name in ("txg", "birth", "otime", "qtime", "wtime", "stime")
         )
         if not (
-            isinstance(birth, int)
+            isinstance(txg, int)
+            and isinstance(birth, int)
             and isinstance(opened, int)
             and isinstance(quiesced, int)
             and isinstance(waited, int)
@@ -84,17 +87,17 @@ def txg_state(rows: list[dict[str, Value]], start_ns: int, end_ns: int) -> str |
             continue
         letter = row.get("state")
         if birth <= end_ns:
-            found = found or "open"
+            found = found or TxgState("open", txg)
         closed = birth + opened
         began = closed + quiesced + waited
         if letter == "S" and began <= end_ns:
-            return "syncing"
+            return TxgState("syncing", txg, end_ns - began)
         if letter == "C" and began <= end_ns and began + synced >= start_ns:
-            return "syncing"
+            return TxgState("syncing", txg, min(end_ns - began, synced))
         if letter == "Q" and closed <= end_ns:
-            found = "quiescing"
+            found = TxgState("quiescing", txg)
         if letter in ("W", "S", "C") and closed <= end_ns and closed + quiesced >= start_ns:
-            found = "quiescing"
+            found = TxgState("quiescing", txg)
     return found
 
 
@@ -104,6 +107,12 @@ def read(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def read_number(path: Path) -> int | None:
+    """A file with one number, e.g. a module parameter; None without one."""
+    text = read(path).strip()
+    return int(text) if _is_number(text) else None
 
 
 def pools(root: Path) -> list[str]:

@@ -1,0 +1,99 @@
+"""Traces on Linux that need something beside libzfstrace: parameters, kstats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from zfs_linux import kstat
+from zfstrace.arc import ArcState
+from zfstrace.errors import TraceError
+from zfstrace.fsync_trace import FsyncTrace
+from zfstrace.pool_trace import ArcTrace, ThrottleTrace
+from zfstrace.types import FsyncOptions, Losses, Probe, TraceOptions
+
+_PARAMETERS = ("zfs_dirty_data_max", "zfs_delay_min_dirty_percent", "zfs_delay_scale")
+
+
+class ThrottleWithParams(ThrottleTrace):
+    """Implements zfstrace.host.ThrottleSession; reads the parameters at every refresh,
+    since an administrator or a tuner may change them meanwhile."""
+
+    def __init__(self, options: TraceOptions, parameter: Callable[[str], int | None]) -> None:
+        super().__init__(pool=options.pool, pid=options.pid or 0, no_fentry=options.no_fentry)
+        self._parameter = parameter
+        self._tell()
+
+    def _tell(self) -> None:
+        self.tell(*(self._parameter(name) or 0 for name in _PARAMETERS))
+
+    def refresh(self) -> None:
+        self._tell()
+        super().refresh()
+
+
+class TracedFsyncs(FsyncTrace):
+    """Implements zfstrace.host.FsyncSession. A trace of slow operations has a throttle trace
+    beside it; throttle is None without, or when that cannot be traced."""
+
+    def __init__(
+        self,
+        options: FsyncOptions,
+        parameter: Callable[[str], int | None],
+        objset: int,
+        dev: tuple[int, int],
+        max_datasets: int,
+    ) -> None:
+        self.throttle: ThrottleTrace | None = None
+        super().__init__(
+            pool=options.pool,
+            objset=objset,
+            dev=dev,
+            pid=options.pid or 0,
+            slow_ns=options.slow_ns,
+            max_datasets=max_datasets,
+            no_fentry=options.no_fentry,
+        )
+        if not options.slow_ns:
+            return
+        try:
+            self.throttle = ThrottleWithParams(
+                TraceOptions(pool=options.pool, no_fentry=options.no_fentry), parameter
+            )
+        except TraceError:  # its field is null then, the rest of the trace goes on
+            self.throttle = None
+
+    def close(self) -> None:
+        if self.throttle:
+            self.throttle.close()
+        super().close()
+
+
+class ArcStats:
+    """Implements zfstrace.host.ArcSession: the arcstats kstat, and with BPF the waits."""
+
+    def __init__(self, path: Path, options: TraceOptions) -> None:
+        self._path = path
+        self._trace = None if options.kstat else ArcTrace(no_fentry=options.no_fentry)
+
+    def state(self) -> ArcState:
+        stats = {
+            name: value
+            for name, value in kstat.parse_named(kstat.read(self._path)).items()
+            if isinstance(value, int)
+        }
+        return ArcState(stats, self._trace.waits() if self._trace else None)
+
+    def refresh(self) -> None:
+        if self._trace:
+            self._trace.refresh()
+
+    def losses(self) -> Losses:
+        return self._trace.losses() if self._trace else Losses()
+
+    def probes(self) -> tuple[Probe, ...]:
+        return self._trace.probes() if self._trace else ()
+
+    def close(self) -> None:
+        if self._trace:
+            self._trace.close()

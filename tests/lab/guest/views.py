@@ -1,0 +1,246 @@
+"""Scenario: the views of the write path, each under a load of which ZFS's own counters,
+kept beside, tell what it must show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from labkit import (
+    KSTAT,
+    Json,
+    Tracer,
+    finish,
+    fio,
+    kstat,
+    make_pool,
+    programs,
+    progress,
+    run,
+    sh,
+    sync_writes,
+)
+
+PARAMETERS = Path("/sys/module/zfs/parameters")
+EVENTS = Path("/sys/kernel/tracing/kprobe_events")
+MIB = 1 << 20
+
+
+@contextmanager
+def parameters(**values: int) -> Iterator[None]:
+    """Module parameters for the time of the body."""
+    before = {name: (PARAMETERS / name).read_text() for name in values}
+    try:
+        for name, value in values.items():
+            (PARAMETERS / name).write_text(str(value))
+        yield
+    finally:
+        for name, text in before.items():
+            (PARAMETERS / name).write_text(text)
+
+
+@contextmanager
+def views(results: Json, key: str, **commands: str) -> Iterator[None]:
+    """Traces the body by several commands at once, and notes the change of the dmu_tx kstat
+    between the first that is attached and the first that ends."""
+    tracers = {name: Tracer(*command.split()) for name, command in commands.items()}
+    before = kstat("dmu_tx")
+    try:
+        yield
+    finally:
+        after = kstat("dmu_tx")
+        results[key] = {
+            name: {"rows": tracer.rows(), "stderr": tracer.stderr.read_text()}
+            for name, tracer in tracers.items()
+        }
+        results[key]["status"] = {n: t.process.returncode for n, t in tracers.items()}
+        results[key]["dmu_tx"] = {n: after[n] - before[n] for n in after}
+
+
+def txg_rows(pool: str) -> list[Json]:
+    """The finished rows of the txgs kstat."""
+    lines = (KSTAT / pool / "txgs").read_text().splitlines()
+    names = lines[0].split()
+    rows = [dict(zip(names, line.split(), strict=True)) for line in lines[1:]]
+    return [
+        {n: int(v) for n, v in row.items() if v.isdigit()} for row in rows if row["state"] == "C"
+    ]
+
+
+def write_and_sync(results: Json) -> None:
+    """1 GiB by dd, then sync(1): the txgs' bytes are known; then idle for the timer."""
+    progress("dd 1 GiB")
+    sh("zpool sync tank")
+    with views(
+        results, "dd", txg="txg tank", kstat="txg tank --source kstat", device="device tank"
+    ):
+        with parameters(zfs_dirty_data_max=256 * MIB):
+            sh("dd if=/dev/zero of=/tank/big bs=1M count=1024 2>/dev/null; sync")
+        time.sleep(6)
+        sh("echo x > /tank/small; zpool sync tank")
+        time.sleep(1.5)
+    results["dd"]["bytes"] = 1024 * MIB
+    results["dd"]["kstat_rows"] = txg_rows("tank")
+
+
+def throttled(results: Json) -> None:
+    progress("throttle")
+    with views(results, "delay", throttle="throttle tank", txg="txg tank"):
+        with parameters(zfs_dirty_data_max=64 * MIB):
+            sh("dd if=/dev/zero of=/tank/slow bs=1M count=200 2>/dev/null; sync")
+        time.sleep(1)
+    # hardly any delay on the way to the limit: writers run into it
+    with views(results, "hard", throttle="throttle tank"):
+        with parameters(zfs_dirty_data_max=32 * MIB, zfs_delay_scale=100):
+            sh("dd if=/dev/zero of=/tank/slow bs=1M count=120 2>/dev/null; sync")
+        time.sleep(1)
+    with views(results, "wrlog", throttle="throttle tank"):
+        with parameters(zfs_wrlog_data_max=8 * MIB):
+            fio("/tank", "--fsync=1", "--number_ios=1501", name="log", size="16M")
+        time.sleep(1)
+    with views(results, "slow", slow="slow --over 1us tank"):
+        with parameters(zfs_dirty_data_max=64 * MIB):
+            bulk = subprocess.Popen(
+                ["dd", "if=/dev/zero", "of=/tank/bulk", "bs=1M", "count=150"],
+                stderr=subprocess.DEVNULL,
+            )
+            sync_writes("/tank/slowfile", 101)
+            bulk.wait()
+        time.sleep(1)
+
+
+def two_pools(results: Json) -> None:
+    progress("two pools")
+    make_pool("side", "/dev/vdc")
+    commands = {"throttle": "throttle tank", "txg": "txg tank", "device": "device tank"}
+    with views(results, "tank_only", **commands, all_txg="txg", all_device="device"):
+        with parameters(zfs_dirty_data_max=48 * MIB):
+            sh("dd if=/dev/zero of=/side/big bs=1M count=100 2>/dev/null; sync")
+            sync_writes("/tank/one", 103)
+            sh("zpool sync")
+        time.sleep(1)
+    sh("zpool destroy side")
+
+
+def reads_and_scrub(results: Json) -> None:
+    progress("scrub, ARC")
+    used = int(sh("zfs get -Hpo value used tank"))
+    sh("zpool export tank; zpool import tank")  # nothing of it is cached now
+    with views(results, "read", arc="arc --interval 1s", device="device tank"):
+        sh("cat /tank/big > /dev/null; cat /tank/small /tank/small > /dev/null")
+        time.sleep(1)
+    with views(results, "scrub", device="device tank", txg="txg tank"):
+        sh("zpool scrub -w tank")
+        time.sleep(0.5)
+    results["scrub"]["used"] = used
+    results["arcstats"] = kstat("arcstats")
+    flushed = Path("/sys/block/vdb/stat").read_text().split()[15]
+    with views(results, "flush", device="device tank"):
+        fio("/tank", "--fsync=1", "--number_ios=331", name="flush", size="4M")
+    now = Path("/sys/block/vdb/stat").read_text().split()[15]
+    results["flush"]["kernel"] = int(now) - int(flushed)
+
+
+def overview(results: Json) -> None:
+    progress("overview")
+    load = subprocess.Popen(
+        "exec fio --name=load --directory=/tank --rw=write --bs=8k --size=16M --fsync=1 "
+        "--time_based --runtime=3600 --output=/dev/null",
+        shell=True,
+    )
+    results["overview"] = run(["zfstune", "trace", "--duration", "6s"])
+    results["overview_json"] = run(["zfstune", "trace", "--duration", "6s", "--json"])
+    load.kill()
+    load.wait()
+    results["overview_programs"] = programs()
+
+
+def leaving(results: Json) -> None:
+    """The pool, then the module, goes away under every view."""
+    progress("export, import, unload")
+    names = ("txg", "throttle", "device", "arc", "fsync")
+    tracers = {name: Tracer(name) for name in names}
+    sync_writes("/tank/a", 11)
+    sh("zpool export tank; zpool import tank")
+    sync_writes("/tank/a", 13)
+    sh("zpool sync tank")
+    time.sleep(1)
+    results["exported"] = {
+        n: {"rows": t.rows(), "status": t.process.returncode, "stderr": t.stderr.read_text()}
+        for n, t in tracers.items()
+    }
+    sh("zpool export tank")
+    # fentry holds the module, kprobes do not
+    tracers = {name: Tracer(name, "--no-fentry", json_lines=False) for name in names}
+    results["unload"] = run(["modprobe", "-r", "zfs"])
+    results["unloaded"] = {}
+    for name, tracer in tracers.items():
+        tracer.process.wait(60)
+        results["unloaded"][name] = {
+            "status": tracer.process.returncode,
+            "stdout": tracer.stdout.read_text(),
+            "stderr": tracer.stderr.read_text(),
+        }
+    results["unloaded_programs"] = programs()
+    results["unloaded_events"] = EVENTS.read_text()
+    results["dmesg"] = sh("dmesg | grep -iE 'oops|BUG:|WARNING:|panic' || true")
+    sh("modprobe zfs; zpool import tank")
+
+
+def endurance(results: Json, seconds: int) -> None:
+    """Everything at once under load: losses, and the memory of the tracer."""
+    progress(f"all views for {seconds} s")
+    load = subprocess.Popen(
+        "exec fio --name=load --directory=/tank --rw=write --bs=8k --size=16M --fsync=1 "
+        "--numjobs=2 --thread --time_based --runtime=36000 --output=/dev/null",
+        shell=True,
+    )
+    with Path("/tmp/endurance.json").open("w") as out:
+        tracer = subprocess.Popen(
+            ["zfstune", "trace", "--interval", "1s", "--json", "--duration", f"{seconds}s"],
+            stdout=out,
+            stderr=subprocess.DEVNULL,
+        )
+    status = Path(f"/proc/{tracer.pid}/status")
+    rss: list[int] = []
+    cpu = 0.0
+    while tracer.poll() is None:
+        text = status.read_text() if status.exists() else ""
+        if "VmRSS" in text:
+            rss.append(int(text.split("VmRSS:")[1].split()[0]))
+            ticks = Path(f"/proc/{tracer.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            cpu = (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+        time.sleep(1)
+    load.kill()
+    load.wait()
+    lines = Path("/tmp/endurance.json").read_text().splitlines()
+    results["endurance"] = {
+        "seconds": seconds,
+        "status": tracer.returncode,
+        "rss_kib": rss,
+        "cpu_seconds": cpu,
+        "lost": max(int(line.split('"lost": ')[1].split(",")[0].rstrip("}")) for line in lines),
+        "lines": len(lines),
+    }
+
+
+def main() -> None:
+    results: Json = {}
+    seconds = int(os.environ.get("ZFSTUNE_ENDURANCE", "45"))
+    make_pool()
+    if seconds <= 60:
+        write_and_sync(results)
+        throttled(results)
+        two_pools(results)
+        reads_and_scrub(results)
+        overview(results)
+        leaving(results)
+    endurance(results, seconds)
+    finish(results)
+
+
+main()

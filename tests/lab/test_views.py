@@ -1,0 +1,255 @@
+"""The views of the write path show what ZFS's own counters say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from lab.rows import Json
+
+VIEWS = ("txg", "throttle", "device", "arc", "fsync")
+
+
+@pytest.fixture
+def views(scenario: Callable[[str, str], Json], flavour: str) -> Json:
+    return scenario("views", flavour)
+
+
+def of(views: Json, key: str, tracer: str) -> list[Json]:
+    rows: list[Json] = views[key][tracer]["rows"]
+    return rows
+
+
+def kinds(rows: list[Json]) -> dict[str, int]:
+    """Waits by kind, of all processes."""
+    found: dict[str, int] = {}
+    for row in rows:
+        for kind, waits in row["kinds"].items():
+            found[kind] = found.get(kind, 0) + waits["count"]
+    return found
+
+
+def of_class(rows: list[Json], io_class: str) -> Json:
+    (row,) = [r for r in rows if r["class"] == io_class]
+    return row
+
+
+@pytest.mark.parametrize("key", ["dd", "delay", "hard", "wrlog", "slow", "tank_only", "scrub"])
+def test_all_end_well(views: Json, key: str) -> None:
+    assert set(views[key]["status"].values()) == {0}
+    for tracer in views[key]["status"]:
+        assert all(row.get("lost", 0) == 0 for row in of(views, key, tracer)), tracer
+
+
+# --- txg
+
+
+def test_written_bytes(views: Json) -> None:
+    """1 GiB and what describes it, within 5 %."""
+    for tracer in ("txg", "kstat"):
+        written = sum(row["written_bytes"] for row in of(views, "dd", tracer))
+        assert written == pytest.approx(views["dd"]["bytes"], rel=0.05), tracer
+
+
+@pytest.mark.parametrize("tracer", ["txg", "kstat"])
+def test_txgs_are_the_kstats(views: Json, tracer: str) -> None:
+    """In number, order and (within 10 %, or the millisecond that the two clocks' ends lie
+    apart) in sync time."""
+    rows = of(views, "dd", tracer)
+    numbers = [row["txg"] for row in rows]
+    theirs = {row["txg"]: row for row in views["dd"]["kstat_rows"]}
+    assert len(numbers) > 5
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    for row in rows:
+        known = theirs[row["txg"]]
+        assert row["dirty_bytes"] == known["ndirty"]
+        assert row["written_bytes"] == known["nwritten"]
+        for ours, name in (("sync_ns", "stime"), ("open_ns", "otime")):
+            if row[ours] is not None:
+                assert row[ours] == pytest.approx(known[name], rel=0.10, abs=3e6), (ours, row)
+
+
+def test_why_txgs_closed(views: Json) -> None:
+    reasons = [row["reason"] for row in of(views, "dd", "txg")]
+    assert reasons.count("dirty") >= 3
+    assert "timer" in reasons
+    assert "waiter" in reasons
+
+
+def test_passes_and_zil_sync(views: Json) -> None:
+    for row in of(views, "dd", "txg"):
+        assert 1 <= row["passes"] <= 10
+        assert 0 <= row["zil_sync_ns"] <= row["sync_ns"]
+
+
+def test_delays_are_in_their_txgs(views: Json) -> None:
+    rows = of(views, "delay", "txg")
+    waits = of(views, "delay", "throttle")
+    delayed = sum(row["delayed_tx"] or 0 for row in rows)
+    # those of the txg that was open as the trace began are not told
+    assert delayed == pytest.approx(sum(row["count"] for row in waits), rel=0.05)
+
+
+# --- throttle
+
+
+def test_delays_are_counted(views: Json) -> None:
+    found = kinds(of(views, "delay", "throttle"))
+    counted = views["delay"]["dmu_tx"]
+    assert found["dirty_delay"] + found["dirty_hard"] == counted["dmu_tx_dirty_delay"]
+    assert found["dirty_delay"] > 100
+    assert found["unknown"] == 0
+
+
+def test_who_is_delayed(views: Json) -> None:
+    worst = of(views, "delay", "throttle")[0]
+    assert worst["comm"] == "dd"
+    assert worst["pool"] == "tank"
+    assert worst["total_ns"] > 0
+    assert 0 < worst["dirty_bytes"] <= 80 << 20
+
+
+def test_hard_waits(views: Json) -> None:
+    """Told from delays by the dirty data at the wait's beginning, a moment before ZFS looks."""
+    found = kinds(of(views, "hard", "throttle"))
+    counted = views["hard"]["dmu_tx"]
+    assert found["dirty_delay"] + found["dirty_hard"] == counted["dmu_tx_dirty_delay"]
+    assert counted["dmu_tx_dirty_over_max"] > 10
+    assert found["dirty_hard"] == pytest.approx(counted["dmu_tx_dirty_over_max"], rel=0.1, abs=3)
+
+
+def test_log_data_is_told_apart(views: Json) -> None:
+    found = kinds(of(views, "wrlog", "throttle"))
+    counted = views["wrlog"]["dmu_tx"]["dmu_tx_wrlog_delay"]
+    assert counted > 0
+    assert found["wrlog_delay"] == counted
+
+
+def test_slow_fsyncs_know_the_throttle(views: Json) -> None:
+    rows = of(views, "slow", "slow")
+    assert len(rows) >= 101
+    known = [row["throttle"] for row in rows if row["throttle"]]
+    assert len(known) == len(rows)
+    assert any(state["delayed"] for state in known)
+    assert any(state["dirty_bytes"] for state in known)
+    assert {row["txg_state"] for row in rows} & {"syncing", "quiescing", "open"}
+
+
+# --- two pools
+
+
+def test_two_pools_do_not_mix(views: Json) -> None:
+    for tracer in ("throttle", "txg", "device"):
+        assert {row["pool"] for row in of(views, "tank_only", tracer)} <= {"tank"}
+    assert {row["pool"] for row in of(views, "tank_only", "all_txg")} == {"tank", "side"}
+    both = of(views, "tank_only", "all_device")
+    written = {
+        pool: sum(r["size"] for r in both if r["pool"] == pool and r["class"] == "async_write")
+        for pool in ("tank", "side")
+    }
+    assert written["side"] >= 100 << 20
+    assert written["tank"] < 20 << 20
+    assert {row["vdev"] for row in both} == {"vdb", "vdc"}
+    ours = {r["txg"]: r for r in of(views, "tank_only", "txg")}
+    theirs = {r["txg"]: r for r in of(views, "tank_only", "all_txg") if r["pool"] == "tank"}
+    assert set(ours) & set(theirs)
+
+
+# --- device
+
+
+def test_device_bytes(views: Json) -> None:
+    """What the txgs wrote is what the disk got."""
+    row = of_class(of(views, "dd", "device"), "async_write")
+    assert row["vdev"] == "vdb"
+    assert row["size"] == pytest.approx(views["dd"]["bytes"], rel=0.05)
+    assert row["queue"]["p50"] <= row["queue"]["p99"] <= row["queue"]["max"]
+    assert 0 < row["device"]["p50"] <= row["device"]["p99"] <= row["device"]["max"]
+
+
+def test_active(views: Json, flavour: str) -> None:
+    row = of_class(of(views, "dd", "device"), "async_write")
+    if flavour == "bookworm":  # no module BTF, and no way to find it without
+        assert row["active_mean"] is None
+    else:
+        assert 1 <= row["active_mean"] <= row["active_max"] <= 10 + 1
+
+
+def test_scrub(views: Json) -> None:
+    row = of_class(of(views, "scrub", "device"), "scrub")
+    assert row["size"] == pytest.approx(views["scrub"]["used"], rel=0.10)
+
+
+def test_flushes_are_the_kernels(views: Json) -> None:
+    row = of_class(of(views, "flush", "device"), "flush")
+    assert row["count"] >= 331
+    # txg syncs flush as well; the kernel merges flushes that come together
+    assert row["count"] == pytest.approx(views["flush"]["kernel"], rel=0.1)
+    assert row["queue"] is None
+    assert of_class(of(views, "flush", "device"), "sync_write")["count"] >= 331
+
+
+# --- ARC
+
+
+def test_arc(views: Json) -> None:
+    rows = of(views, "read", "arc")
+    stats = views["arcstats"]
+    last = rows[-1]
+    assert last["target_max"] == stats["c_max"]
+    assert last["target_min"] == stats["c_min"]
+    assert last["size"] == pytest.approx(stats["size"], rel=0.3)
+    assert sum(row["demand_misses"] for row in rows) > 0
+    assert sum(row["demand_hits"] for row in rows) > 0
+    assert all(row["waits"] is not None for row in rows)
+
+
+def test_iohits_are_apart(views: Json, flavour: str) -> None:
+    known = [row["demand_iohits"] is not None for row in of(views, "read", "arc")]
+    assert all(known) if flavour != "bookworm" else not any(known)
+
+
+# --- all at once
+
+
+def test_overview(views: Json) -> None:
+    shown = views["overview"]
+    assert shown["status"] == 0
+    for name in VIEWS:
+        assert name in shown["stdout"]
+    assert all(len(line) < 100 for line in shown["stdout"].splitlines())
+    assert views["overview_json"]["status"] == 0
+    assert views["overview_programs"] == []
+
+
+def test_export_and_import(views: Json) -> None:
+    for name, found in views["exported"].items():
+        assert found["status"] == 0, name
+        assert "Traceback" not in found["stderr"]
+    assert (
+        sum(r["kinds"]["fsync"] for r in views["exported"]["fsync"]["rows"] if r["dataset"]) == 24
+    )
+    txgs = [row["txg"] for row in views["exported"]["txg"]["rows"] if row["pool"] == "tank"]
+    assert txgs == sorted(txgs)
+
+
+def test_unloading_the_module(views: Json) -> None:
+    assert views["unload"]["status"] == 0, views["unload"]["stderr"]
+    for name, found in views["unloaded"].items():
+        assert found["status"] == 0, (name, found)
+        assert "ZFS was unloaded" in found["stderr"]
+        assert "Traceback" not in found["stderr"]
+    assert views["unloaded_programs"] == []
+    assert "zfstune" not in views["unloaded_events"]
+    assert views["dmesg"] == ""
+
+
+def test_endurance(views: Json) -> None:
+    found = views["endurance"]
+    assert found["status"] == 0
+    assert found["lost"] == 0
+    # of the time after the first quarter: until then tables fill and Python warms up
+    rss = found["rss_kib"][len(found["rss_kib"]) // 4 :]
+    assert max(rss) - min(rss) < 5 * 1024, rss
+    share = found["cpu_seconds"] / found["seconds"]
+    print(f"\nall views at once: {share:.1%} of a CPU, {max(rss) // 1024} MiB, lost 0")

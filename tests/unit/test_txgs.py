@@ -1,0 +1,141 @@
+"""Txgs on Linux: from events and kstat rows to what is shown."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zfs_linux import kstat, txgs
+from zfstrace.pool_trace import TxgEvent
+
+DATA = Path(__file__).parents[1] / "data"
+FLAVOURS = ("bookworm", "trixie", "trixie-backports")
+SECOND = 1_000_000_000
+
+
+def event(**fields: int) -> TxgEvent:
+    base = {
+        "txg": 7,
+        "opened": 10 * SECOND,
+        "quiescing": 15 * SECOND,
+        "quiesced": 15 * SECOND + 5,
+        "syncing": 15 * SECOND + 12,
+        "synced": 16 * SECOND,
+        "last_syncing": 10 * SECOND,
+        "zil_sync_ns": 3,
+        "delay_ns": 40,
+        "delayed": 2,
+        "passes": 4,
+    }
+    return TxgEvent(**{**base, **fields}, pool=b"tank")
+
+
+def test_an_event() -> None:
+    row: txgs.Row = {"ndirty": 100, "nwritten": 200, "writes": 3}
+    txg = txgs.from_event(event(), row, 5)
+    assert (txg.pool, txg.txg, txg.reason, txg.source) == ("tank", 7, "timer", "bpf")
+    assert (txg.open_ns, txg.quiesce_ns, txg.wait_ns) == (5 * SECOND, 5, 7)
+    assert txg.sync_ns == SECOND - 12
+    assert (txg.passes, txg.zil_sync_ns, txg.delayed_tx, txg.delay_ns) == (4, 3, 2, 40)
+    assert (txg.dirty_bytes, txg.written_bytes, txg.writes) == (100, 200, 3)
+
+
+def test_what_was_not_seen_is_none() -> None:
+    txg = txgs.from_event(event(opened=0, passes=0), None, 5)
+    assert txg.open_ns is None
+    assert txg.passes is None
+    # of a txg that was open before the trace began some delays were not counted
+    assert txg.delayed_tx is None
+    assert txg.delay_ns is None
+    assert txg.dirty_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "last_syncing", "timeout", "want"),
+    [
+        (1, 10, 5, "dirty"),
+        (2, 10, 5, "waiter"),
+        (0, 10, 5, "timer"),
+        (0, 11, 5, "unknown"),
+        (0, 0, 5, "unknown"),
+        (0, 10, None, "unknown"),
+    ],
+)
+def test_reasons(reason: int, last_syncing: int, timeout: int | None, want: str) -> None:
+    e = event(reason=reason, last_syncing=last_syncing * SECOND)
+    assert txgs.from_event(e, None, timeout).reason == want
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_recorded_rows(flavour: str) -> None:
+    rows = kstat.parse_history((DATA / flavour / "txgs").read_text(encoding="utf-8"))
+    done = [row for row in rows if row["state"] == "C"]
+    assert done
+    for before, row in zip([None, *done], done, strict=False):
+        txg = txgs.from_rows("tank", row, before, 5)
+        assert txg.txg == row["txg"]
+        assert txg.sync_ns == row["stime"]
+        assert txg.written_bytes == row["nwritten"]
+        assert txg.passes is None
+        assert txg.source == "kstat"
+
+
+def write_rows(root: Path, pool: str, rows: list[tuple[int, str]]) -> None:
+    (root / pool).mkdir(exist_ok=True)
+    lines = ["txg birth state ndirty nread nwritten reads writes otime qtime wtime stime"]
+    lines += [f"{txg} {txg * 100} {state} 1 0 2 0 1 50 1 1 40" for txg, state in rows]
+    (root / pool / "txgs").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_kstat_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(txgs, "_POLL_NS", 0)
+    write_rows(tmp_path, "tank", [(4, "C"), (5, "S")])
+    write_rows(tmp_path, "other", [(90, "C")])
+    session = txgs.KstatTxgs("tank", tmp_path, tmp_path / "none")
+    assert session.poll(0) == []
+    write_rows(tmp_path, "tank", [(4, "C"), (5, "C"), (6, "C"), (7, "S")])
+    write_rows(tmp_path, "other", [(90, "C"), (91, "C")])
+    assert [(t.pool, t.txg) for t in session.poll(0)] == [("tank", 5), ("tank", 6)]
+    assert session.losses().lost == 0
+    # rows 7 and 8 left the list before they were read
+    write_rows(tmp_path, "tank", [(9, "C")])
+    assert [t.txg for t in session.poll(0)] == [9]
+    assert session.losses().lost == 2
+
+
+class FakeTrace:
+    def __init__(self, events: list[TxgEvent]) -> None:
+        self.events = events
+
+    def ended(self, timeout_ms: int) -> list[TxgEvent]:
+        events, self.events = self.events, []
+        return events
+
+
+def test_an_event_waits_for_its_row(tmp_path: Path) -> None:
+    write_rows(tmp_path, "tank", [(7, "S")])
+    fake = FakeTrace([event(synced=time.monotonic_ns() + SECOND)])
+    session = txgs.TracedTxgs(fake, tmp_path, tmp_path / "none")  # type: ignore[arg-type]
+    assert session.poll(0) == []
+    write_rows(tmp_path, "tank", [(7, "C")])
+    (txg,) = session.poll(0)
+    assert txg.written_bytes == 2
+
+
+def test_an_event_without_a_row_is_shown_at_once(tmp_path: Path) -> None:
+    fake = FakeTrace([event()])
+    session = txgs.TracedTxgs(fake, tmp_path, tmp_path / "none")  # type: ignore[arg-type]
+    (txg,) = session.poll(0)
+    assert txg.written_bytes is None
+
+
+@given(st.integers(0, 10**13) | st.none(), st.integers(0, 3600) | st.none())
+def test_timer(since: int | None, timeout: int | None) -> None:
+    due = txgs.timer(since, timeout)
+    assert due == (
+        since is not None and timeout is not None and since > timeout * SECOND - 50_000_001
+    )

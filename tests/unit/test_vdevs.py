@@ -1,0 +1,47 @@
+"""Names of vdevs, from what zpool(8) of each flavour prints and from anything at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zfs_linux import vdevs
+
+DATA = Path(__file__).parents[1] / "data"
+FLAVOURS = ("bookworm", "trixie", "trixie-backports")
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_recorded(flavour: str) -> None:
+    named = (DATA / flavour / "zpool_list").read_text(encoding="utf-8")
+    numbered = (DATA / flavour / "zpool_list_guids").read_text(encoding="utf-8")
+    names = vdevs.parse(named, numbered)
+    assert list(names.values()) == ["mirror-0", "vdc", "vdd", "vde", "vdf"]
+    # the guids stand in the second text only
+    assert all(f"\t{guid}\t" in numbered for guid in names)
+
+
+def test_a_name_with_a_blank() -> None:
+    assert vdevs.parse("\t/a b/disk\t1G\n", "\t42\t1G\n") == {42: "/a b/disk"}
+
+
+def test_a_disk_replaced_between_the_calls() -> None:
+    assert vdevs.parse("\tvdb\t1G\n\tvdc\t1G\n", "\t42\t1G\n") == {}
+
+
+LINES = st.lists(st.text(alphabet="\tab12 -", max_size=20), max_size=6).map("\n".join)
+
+
+@given(LINES, LINES)
+def test_anything(named: str, numbered: str) -> None:
+    for guid, name in vdevs.parse(named, numbered).items():
+        assert str(guid).lstrip("0") or guid == 0
+        assert f"\t{name}" in named
+
+
+def test_no_zpool_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert vdevs.names("tank") == {}

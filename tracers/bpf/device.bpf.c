@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Times the I/Os of leaf vdevs, by vdev and class. ZFS times them itself
+ * (io_delta: queue and device, io_delay: device; vdev_queue.c, zio.c), so one
+ * look at a zio that is done is enough; only cache flushes, which do not
+ * queue, are timed here.
+ */
+#include <stdbool.h>
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "device.h"
+
+#include "config.bpf.h"
+#include "hist.bpf.h"
+#include "pool.bpf.h"
+#include "probe.bpf.h"
+#include "zfs_views.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define TYPE_WRITE 2 /* zio_type_t */
+#define TYPE_FLUSH 5 /* ioctl until 2.2, of which only the flush is left */
+#define VDEV_SPA 104 /* the same in every build of 2.1 to 2.4 seen */
+#define VDEV_TOP 120
+#define VDEV_GUID 8
+
+/* What a search has found where there is no BTF; 0 = not yet. */
+unsigned int off_vd;
+unsigned int off_delta;
+unsigned int off_type;
+unsigned int off_priority;
+
+unsigned int next_vdev = 1; /* 0 is the rest */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64); /* guid */
+	__type(value, __u32);
+} vdev_index SEC(".maps");
+
+/* libzfstrace sets max_entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct vdev_slot);
+} vdevs SEC(".maps");
+
+/* When a flush was sent, by its zio. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, __u64);
+} flushes SEC(".maps");
+
+/* ---- layouts ------------------------------------------------------------ */
+
+static __always_inline bool has_btf(void)
+{
+	struct zio *z = 0;
+
+	return bpf_core_field_exists(z->io_vd) && bpf_core_field_exists(z->io_delta);
+}
+
+static __always_inline bool is_vdev(__u64 vd)
+{
+	__u64 spa, top;
+
+	if ((long long)vd >= 0) /* no kernel address */
+		return false;
+	spa = read_u64(vd + VDEV_SPA);
+	if ((long long)spa >= 0 || !is_spa(spa))
+		return false;
+	top = read_u64(vd + VDEV_TOP);
+	return top && read_u64(top + VDEV_SPA) == spa;
+}
+
+/* io_delta without BTF: with io_delay behind it and, 24 bytes before, io_timestamp:
+ * a time of the last minute and the two parts of what has passed since. A time is
+ * after the first second of the clock, or any 0 would do as well. */
+static __always_inline void search_delta(__u64 zio, __u64 now)
+{
+	for (int i = 4; i <= 24 && !off_delta; i++) {
+		__u32 off = off_vd + 8 * i;
+		__u64 start = read_u64(zio + off - 24), delta = read_u64(zio + off);
+		__u64 delay = read_u64(zio + off + 8);
+
+		if (start > 1000000000 && delta && delay && delay <= delta &&
+		    now + 60000000000 - (start + delta) < 120000000000)
+			off_delta = off;
+	}
+}
+
+/* io_type and io_priority without BTF: of the words before io_spa only these two are
+ * small and not 0 in the zio of a leaf vdev (but the priority of a sync read is: then
+ * the next zio tells). */
+static __always_inline void search_type(__u64 zio, __u64 spa)
+{
+	__u32 type = 0, priority = 0, more = 0, at = 0;
+
+	for (int off = 64; off <= 200 && !at; off += 8)
+		if (read_u64(zio + off) == spa)
+			at = off;
+	if (!at)
+		return;
+	for (int off = 32; off >= 12; off -= 4) {
+		__u32 v = read_u32(zio + at - off);
+
+		if (!v || v > 0xff) /* above: io_reexecute and io_state, bytes */
+			continue;
+		if (!type)
+			type = at - off;
+		else if (!priority)
+			priority = at - off;
+		else
+			more++;
+	}
+	if (!priority || more || read_u32(zio + type) > TYPE_WRITE ||
+	    read_u32(zio + priority) >= PRIORITIES)
+		return;
+	off_type = type;
+	off_priority = priority;
+}
+
+static __always_inline __u64 zio_vd(__u64 zio)
+{
+	if (has_btf())
+		return (__u64)BPF_CORE_READ((struct zio *)zio, io_vd);
+	for (int off = 480; off <= 640 && !off_vd; off += 8)
+		if (is_vdev(read_u64(zio + off)))
+			off_vd = off;
+	return off_vd ? read_u64(zio + off_vd) : 0;
+}
+
+static __always_inline void zio_times(__u64 zio, __u64 *delta, __u64 *delay)
+{
+	if (has_btf()) {
+		*delta = BPF_CORE_READ((struct zio *)zio, io_delta);
+		*delay = BPF_CORE_READ((struct zio *)zio, io_delay);
+		return;
+	}
+	*delta = *delay = 0;
+	if (!off_delta)
+		search_delta(zio, bpf_ktime_get_ns());
+	if (!off_delta)
+		return;
+	*delta = read_u64(zio + off_delta);
+	*delay = read_u64(zio + off_delta + 8);
+}
+
+/* io_size stands two words before io_vd. */
+static __always_inline __u64 zio_size(__u64 zio)
+{
+	if (has_btf())
+		return BPF_CORE_READ((struct zio *)zio, io_size);
+	return read_u64(zio + off_vd - 16);
+}
+
+static __always_inline __u32 zio_priority(__u64 zio, __u64 vd)
+{
+	if (has_btf())
+		return BPF_CORE_READ((struct zio *)zio, io_priority);
+	if (!off_priority)
+		search_type(zio, read_u64(vd + VDEV_SPA));
+	return off_priority ? read_u32(zio + off_priority) : CLASS_UNKNOWN;
+}
+
+static __always_inline bool is_flush(__u64 zio)
+{
+	if (has_btf())
+		return BPF_CORE_READ((struct zio *)zio, io_type) == TYPE_FLUSH;
+	return off_type && read_u32(zio + off_type) == TYPE_FLUSH;
+}
+
+/* I/Os of a class at the device, the one at hand, which has left, included; 0 when
+ * that cannot be read. */
+static __always_inline __u32 active(__u64 vd, __u32 priority)
+{
+	struct vdev *v = (struct vdev *)vd;
+
+	if (bpf_core_field_exists(v->vdev_queue.vq_cactive))
+		return 1 + read_u32((__u64)&v->vdev_queue.vq_cactive + 4 * priority);
+	if (bpf_core_field_exists(v->vdev_queue.vq_class) &&
+	    bpf_core_field_exists(((struct vdev_queue_class *)0)->vqc_active))
+		return 1 + read_u32((__u64)&v->vdev_queue.vq_class +
+				    priority * bpf_core_type_size(struct vdev_queue_class));
+	return 0;
+}
+
+/* ---- probes ------------------------------------------------------------- */
+
+static __always_inline struct io_class *find_class(__u64 vd, __u32 class)
+{
+	__u64 guid = read_u64(vd + VDEV_GUID);
+	__u32 *found = bpf_map_lookup_elem(&vdev_index, &guid), n = 0;
+	struct vdev_slot *slot;
+
+	if (found) {
+		slot = bpf_map_lookup_elem(&vdevs, found);
+		n = *found;
+	} else {
+		__u64 spa = read_u64(vd + VDEV_SPA);
+
+		if (!pool_wanted(spa))
+			return 0;
+		if (next_vdev < config.slots)
+			n = __sync_fetch_and_add(&next_vdev, 1);
+		if (n >= config.slots)
+			n = 0;
+		slot = bpf_map_lookup_elem(&vdevs, &n);
+		if (!slot)
+			return 0;
+		if (n) {
+			slot->guid = guid;
+			bpf_probe_read_kernel_str(slot->pool, sizeof(slot->pool), (void *)spa);
+		}
+		slot->used = 1;
+		bpf_map_update_elem(&vdev_index, &guid, &n, BPF_ANY);
+	}
+	if (!n)
+		COUNT(slots_overflow);
+	barrier_var(class);
+	return slot && class < CLASSES ? &slot->classes[class] : 0;
+}
+
+/* A step of every zio after its I/O; only those that were in the queue of a leaf vdev
+ * have times. */
+static __always_inline void on_io_assess(__u64 zio)
+{
+	__u64 delta, delay, vd;
+	__u32 class, n;
+	struct io_class *c;
+
+	if (!enabled)
+		return;
+	vd = zio_vd(zio);
+	if (!vd)
+		return;
+	zio_times(zio, &delta, &delay);
+	if (!delta || !delay || delay > delta)
+		return;
+	class = zio_priority(zio, vd);
+	if (class > CLASS_UNKNOWN)
+		class = CLASS_UNKNOWN;
+	c = find_class(vd, class);
+	if (!c)
+		return;
+	ADD(c->count, 1);
+	ADD(c->bytes, zio_size(zio));
+	hist_add(&c->queue, delta - delay);
+	hist_add(&c->device, delay);
+	n = class < PRIORITIES ? active(vd, class) : 0;
+	if (n) {
+		ADD(c->active_sum, n);
+		ADD(c->active_count, 1);
+		if (n > c->active_max)
+			c->active_max = n;
+	}
+}
+AT_ENTRY(io_assess, (__u64 zio), (zio))
+
+static __always_inline void on_io_start(__u64 zio)
+{
+	__u64 now;
+
+	if (!enabled || !is_flush(zio))
+		return;
+	COUNT(started);
+	now = bpf_ktime_get_ns();
+	if (bpf_map_update_elem(&flushes, &zio, &now, BPF_ANY))
+		COUNT(lost_start);
+}
+AT_ENTRY(io_start, (__u64 zio), (zio))
+
+static __always_inline void on_flushed(__u64 bio)
+{
+	__u64 zio = (__u64)BPF_CORE_READ((struct bio *)bio, bi_private);
+	__u64 *start = bpf_map_lookup_elem(&flushes, &zio);
+	struct io_class *c;
+
+	if (!start)
+		return;
+	c = find_class(zio_vd(zio), CLASS_FLUSH);
+	if (c) {
+		ADD(c->count, 1);
+		hist_add(&c->device, bpf_ktime_get_ns() - *start);
+	}
+	bpf_map_delete_elem(&flushes, &zio);
+	COUNT(finished);
+}
+AT_ENTRY(flushed, (__u64 bio), (bio))

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Pools: from the structures that probes are handed to the pool's name. */
+#ifndef ZFSTRACE_BPF_POOL_H
+#define ZFSTRACE_BPF_POOL_H
+
+#include "config.bpf.h"
+
+static __always_inline __u64 read_u64(__u64 addr)
+{
+	__u64 v = 0;
+
+	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr);
+	return v;
+}
+
+static __always_inline __u32 read_u32(__u64 addr)
+{
+	__u32 v = 0;
+
+	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr);
+	return v;
+}
+
+/* A dsl_pool_t begins with the pointer to its spa_t, and that with the pool's
+ * name (2.1 to 2.4). */
+static __always_inline __u64 pool_spa(__u64 dp)
+{
+	return read_u64(dp);
+}
+
+static __always_inline bool is_spa(__u64 spa)
+{
+	char c = 0;
+
+	if (!spa)
+		return false;
+	bpf_probe_read_kernel(&c, 1, (void *)spa);
+	return c > ' ' && c < 0x7f;
+}
+
+struct pool_text {
+	char name[POOL_NAME_LEN];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pool_text);
+} pool_scratch SEC(".maps");
+
+/* Whether a pool is one to measure. */
+static __always_inline bool pool_wanted(__u64 spa)
+{
+	struct pool_text *t;
+	__u32 zero = 0;
+
+	if (!config.pool[0])
+		return true;
+	t = bpf_map_lookup_elem(&pool_scratch, &zero);
+	if (!t || bpf_probe_read_kernel_str(t->name, sizeof(t->name), (void *)spa) < 0)
+		return false;
+	return same_pool(t->name);
+}
+
+#endif

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Times every wait of a transaction, dmu_tx_wait() (module/zfs/dmu_tx.c), and
+ * tells which limit it was. A wait for dirty data is known by tx_wait_dirty; a
+ * computed sleep passes the stub delay__mintime(tx, dirty, ns) on its way.
+ */
+#include <stdbool.h>
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "throttle.h"
+
+#include "config.bpf.h"
+#include "dirty.bpf.h"
+#include "hist.bpf.h"
+#include "pool.bpf.h"
+#include "probe.bpf.h"
+#include "zfs_views.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* What a search has found where there is no BTF; 0 = not yet. */
+unsigned int off_tx_pool;
+unsigned int off_tx_start;
+
+struct wait {
+	__u64 start;
+	__u64 tx;
+	__u64 dirty;	/* 0 = not known */
+	__u64 delay_ns; /* of the computed sleep */
+	__u8 dirty_wait;
+	__u8 known; /* whether dirty_wait is */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u32); /* tid */
+	__type(value, struct wait);
+} waits SEC(".maps");
+
+unsigned int next_waiter = 1; /* 0 is the rest */
+
+struct waiter_key {
+	__u64 spa;
+	__u32 pid;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct waiter_key);
+	__type(value, __u32);
+} waiter_index SEC(".maps");
+
+/* libzfstrace sets max_entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct waiter);
+} waiters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct throttle_params);
+} params SEC(".maps");
+
+static __always_inline struct throttle_params *get_params(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&params, &zero);
+}
+
+/* ---- layouts ------------------------------------------------------------ */
+
+/* tx_pool without BTF: the first word that points to what points to a pool's
+ * name; tx_objset and tx_dir before it begin otherwise. */
+static __always_inline __u64 tx_pool(__u64 tx)
+{
+	struct dmu_tx *t = (struct dmu_tx *)tx;
+
+	if (bpf_core_field_exists(t->tx_pool))
+		return (__u64)BPF_CORE_READ(t, tx_pool);
+	for (int off = 24; off <= 64 && !off_tx_pool; off += 8)
+		if (is_spa(pool_spa(read_u64(tx + off))))
+			off_tx_pool = off;
+	return off_tx_pool ? read_u64(tx + off_tx_pool) : 0;
+}
+
+/*
+ * tx_wait_dirty without BTF: it follows tx_start, the only word of a dmu_tx_t
+ * that is a time of the last minute. ZFS's clock (MONOTONIC_RAW) and ours
+ * drift apart slowly.
+ */
+static __always_inline bool tx_wait_dirty(__u64 tx, __u64 now, bool *known)
+{
+	struct dmu_tx *t = (struct dmu_tx *)tx;
+
+	*known = true;
+	if (bpf_core_field_exists(t->tx_wait_dirty))
+		return BPF_CORE_READ(t, tx_wait_dirty);
+	for (int off = 64; off <= 240 && !off_tx_start; off += 8) {
+		__u64 start = read_u64(tx + off);
+
+		/* after the first second, or a txg's number would do as well */
+		if (start > 1000000000 && now + 60000000000 - start < 120000000000)
+			off_tx_start = off;
+	}
+	*known = off_tx_start;
+	return off_tx_start && read_u32(tx + off_tx_start + 8) == 1;
+}
+
+/* ---- probes ------------------------------------------------------------- */
+
+static __always_inline void on_tx_wait(__u64 tx)
+{
+	struct wait w = { .tx = tx };
+	__u32 tid = bpf_get_current_pid_tgid();
+	__u64 dp;
+	bool known;
+
+	if (!enabled || (config.pid && config.pid != bpf_get_current_pid_tgid() >> 32))
+		return;
+	w.start = bpf_ktime_get_ns();
+	w.dirty_wait = tx_wait_dirty(tx, w.start, &known);
+	w.known = known;
+	dp = tx_pool(tx);
+	if (dp)
+		w.dirty = pool_dirty(dp);
+	COUNT(started);
+	if (bpf_map_update_elem(&waits, &tid, &w, BPF_ANY))
+		COUNT(lost_start);
+}
+AT_ENTRY(tx_wait, (__u64 tx), (tx))
+
+static __always_inline void on_delay(__u64 tx, __u64 dirty, __u64 ns)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct wait *w = bpf_map_lookup_elem(&waits, &tid);
+
+	if (!w || w->tx != tx)
+		return;
+	w->delay_ns = ns;
+	w->known = w->dirty_wait = 1;
+	/* after a hard wait it is less than at its beginning: that is the kind's */
+	if (!w->dirty)
+		w->dirty = dirty;
+}
+AT_ENTRY(delay, (__u64 tx, __u64 dirty, __u64 ns), (tx, dirty, ns))
+
+/* Which of its two sleeps dmu_tx_delay() took, the one for dirty data or the one
+ * for log data: the longer; the first can be computed again. */
+static __always_inline bool is_wrlog(const struct wait *w, const struct throttle_params *p)
+{
+	__u64 min = p->dirty_data_max / 100 * p->delay_min_dirty_percent, ns = 0;
+
+	if (!p->dirty_data_max || !w->dirty)
+		return false;
+	if (w->dirty <= min)
+		return true;
+	if (!w->delay_ns || w->dirty >= p->dirty_data_max)
+		return false;
+	ns = p->delay_scale * (w->dirty - min) / (p->dirty_data_max - w->dirty);
+	return w->delay_ns / 2 > ns; /* dirty data moved a little in between */
+}
+
+static __always_inline __u32 wait_kind(const struct wait *w)
+{
+	struct throttle_params *p = get_params();
+
+	if (!w->known)
+		return WAIT_UNKNOWN;
+	if (!w->dirty_wait)
+		return WAIT_TXG;
+	if (p && p->dirty_data_max && w->dirty >= p->dirty_data_max)
+		return WAIT_DIRTY_HARD;
+	return p && is_wrlog(w, p) ? WAIT_WRLOG : WAIT_DIRTY_DELAY;
+}
+
+static __always_inline struct waiter *find_waiter(__u64 spa)
+{
+	struct waiter_key key = { .spa = spa, .pid = bpf_get_current_pid_tgid() >> 32 };
+	__u32 *found = bpf_map_lookup_elem(&waiter_index, &key), n = 0;
+	struct waiter *w;
+
+	if (found)
+		return bpf_map_lookup_elem(&waiters, found);
+	if (next_waiter < config.slots)
+		n = __sync_fetch_and_add(&next_waiter, 1);
+	if (n >= config.slots)
+		n = 0;
+	w = bpf_map_lookup_elem(&waiters, &n);
+	if (!w)
+		return 0;
+	if (n) {
+		w->pid = key.pid;
+		bpf_get_current_comm(w->comm, sizeof(w->comm));
+		bpf_probe_read_kernel_str(w->pool, sizeof(w->pool), (void *)spa);
+	}
+	w->used = 1;
+	bpf_map_update_elem(&waiter_index, &key, &n, BPF_ANY);
+	return w;
+}
+
+/* Called at the end of every dmu_tx_wait(). */
+static __always_inline void on_tx_waited(__u64 spa)
+{
+	__u32 tid = bpf_get_current_pid_tgid(), kind;
+	struct wait *w = bpf_map_lookup_elem(&waits, &tid);
+	struct waiter *to;
+	__u64 ns;
+
+	if (!w)
+		return;
+	ns = bpf_ktime_get_ns() - w->start;
+	kind = wait_kind(w);
+	to = pool_wanted(spa) ? find_waiter(spa) : 0;
+	if (to) {
+		if (!to->pid)
+			COUNT(slots_overflow);
+		to->last_start = w->start;
+		to->last_end = w->start + ns;
+		if (w->dirty)
+			to->dirty_bytes = w->dirty;
+		hist_add(&to->latency, ns);
+		barrier_var(kind);
+		if (kind < WAIT_KINDS) {
+			ADD(to->count[kind], 1);
+			ADD(to->total_ns[kind], ns);
+			if (ns > to->max_ns[kind])
+				to->max_ns[kind] = ns;
+		}
+	}
+	bpf_map_delete_elem(&waits, &tid);
+	COUNT(finished);
+}
+AT_ENTRY(tx_waited, (__u64 spa), (spa))

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Follows the transaction groups of every pool. The stubs trace_zfs_txg__*(dp,
+ * txg) mark their way (module/zfs/txg.c); up to three are alive, so those of a
+ * pool are kept by txg & 3, as ZFS does.
+ */
+#include <stdbool.h>
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "txg.h"
+
+#include "config.bpf.h"
+#include "hist.bpf.h"
+#include "pool.bpf.h"
+#include "probe.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define TXG_SIZE 4	 /* include/sys/txg.h */
+#define TXG_DEFER_SIZE 2 /* likewise */
+
+struct pool_txgs {
+	__u64 open_txg; /* 0 until one is seen to close */
+	__u64 last_syncing;
+	__u64 wanted_txg; /* up to which somebody wants them closed, and why */
+	__u32 wanted_reason;
+	__u32 pad;
+	struct txg_event row[TXG_SIZE];
+};
+
+/* By spa. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u64);
+	__type(value, struct pool_txgs);
+} pools SEC(".maps");
+
+/* Threads inside spa_sync, by tid. */
+struct syncing {
+	__u64 spa;
+	__u64 txg;
+	__u64 zil_sync_start;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, struct syncing);
+} sync_threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pool_txgs);
+} fresh_pool SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} events SEC(".maps");
+
+static __always_inline struct pool_txgs *find_pool(__u64 spa)
+{
+	struct pool_txgs *p = bpf_map_lookup_elem(&pools, &spa);
+	__u32 zero = 0;
+
+	if (p || !enabled)
+		return p;
+	p = bpf_map_lookup_elem(&fresh_pool, &zero);
+	if (!p || bpf_map_update_elem(&pools, &spa, p, BPF_NOEXIST)) {
+		COUNT(lost_start);
+		return 0;
+	}
+	return bpf_map_lookup_elem(&pools, &spa);
+}
+
+/* The row of a txg; what was left there by the one four before it is cleared. */
+static __always_inline struct txg_event *find_row(struct pool_txgs *p, __u64 txg)
+{
+	struct txg_event *row = &p->row[txg & (TXG_SIZE - 1)];
+
+	if (row->txg != txg) {
+		__builtin_memset(row, 0, sizeof(*row) - POOL_NAME_LEN);
+		row->txg = txg;
+	}
+	return row;
+}
+
+static __always_inline struct txg_event *row_of(__u64 dp, __u64 txg)
+{
+	struct pool_txgs *p;
+
+	if (!enabled)
+		return 0;
+	p = find_pool(pool_spa(dp));
+	return p ? find_row(p, txg) : 0;
+}
+
+static __always_inline void on_opened(__u64 dp, __u64 txg)
+{
+	struct txg_event *row = row_of(dp, txg);
+
+	if (row)
+		row->opened = bpf_ktime_get_ns();
+}
+AT_ENTRY(opened, (__u64 dp, __u64 txg), (dp, txg))
+
+static __always_inline void on_quiescing(__u64 dp, __u64 txg)
+{
+	struct pool_txgs *p;
+	struct txg_event *row;
+
+	if (!enabled)
+		return;
+	p = find_pool(pool_spa(dp));
+	if (!p)
+		return;
+	row = find_row(p, txg);
+	row->quiescing = bpf_ktime_get_ns();
+	row->last_syncing = p->last_syncing;
+	if (!row->reason && txg <= p->wanted_txg)
+		row->reason = p->wanted_reason;
+	p->open_txg = txg + 1;
+}
+AT_ENTRY(quiescing, (__u64 dp, __u64 txg), (dp, txg))
+
+static __always_inline void on_quiesced(__u64 dp, __u64 txg)
+{
+	struct txg_event *row = row_of(dp, txg);
+
+	if (row)
+		row->quiesced = bpf_ktime_get_ns();
+}
+AT_ENTRY(quiesced, (__u64 dp, __u64 txg), (dp, txg))
+
+static __always_inline void on_syncing(__u64 dp, __u64 txg)
+{
+	struct syncing thread = { .txg = txg };
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct pool_txgs *p;
+
+	if (!enabled)
+		return;
+	thread.spa = pool_spa(dp);
+	p = find_pool(thread.spa);
+	if (!p)
+		return;
+	COUNT(started);
+	p->last_syncing = bpf_ktime_get_ns();
+	find_row(p, txg)->syncing = p->last_syncing;
+	bpf_map_update_elem(&sync_threads, &tid, &thread, BPF_ANY);
+}
+AT_ENTRY(syncing, (__u64 dp, __u64 txg), (dp, txg))
+
+static __always_inline void on_pass(__u64 dp, __u64 txg)
+{
+	struct txg_event *row = row_of(dp, txg);
+
+	if (row)
+		row->passes++;
+}
+AT_ENTRY(pass, (__u64 dp, __u64 txg), (dp, txg))
+
+static __always_inline struct syncing *this_sync(void)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+
+	return bpf_map_lookup_elem(&sync_threads, &tid);
+}
+
+static __always_inline void on_zil_sync(void)
+{
+	struct syncing *thread = this_sync();
+
+	if (thread)
+		thread->zil_sync_start = bpf_ktime_get_ns();
+}
+AT_ENTRY(zil_sync, (void *zilog), ())
+
+static __always_inline void on_zil_sync_return(void)
+{
+	struct syncing *thread = this_sync();
+	struct pool_txgs *p;
+
+	if (!thread || !thread->zil_sync_start)
+		return;
+	p = bpf_map_lookup_elem(&pools, &thread->spa);
+	if (p)
+		find_row(p, thread->txg)->zil_sync_ns +=
+			bpf_ktime_get_ns() - thread->zil_sync_start;
+	thread->zil_sync_start = 0;
+}
+AT_RETURN(zil_sync_return)
+
+/* Ends the row: a txg whose sync was not seen from its beginning is left out. */
+static __always_inline void on_synced(__u64 dp, __u64 txg)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	__u64 spa = pool_spa(dp);
+	struct txg_event *row, *e;
+	struct pool_txgs *p = bpf_map_lookup_elem(&pools, &spa);
+
+	bpf_map_delete_elem(&sync_threads, &tid);
+	if (!p || !enabled)
+		return;
+	row = find_row(p, txg);
+	if (!row->syncing)
+		return;
+	row->synced = bpf_ktime_get_ns();
+	COUNT(finished);
+	if (!pool_wanted(spa))
+		return;
+	bpf_probe_read_kernel_str(row->pool, sizeof(row->pool), (void *)spa);
+	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	if (!e) {
+		COUNT(lost_event);
+		return;
+	}
+	bpf_probe_read_kernel(e, sizeof(*e), row);
+	bpf_ringbuf_submit(e, 0);
+}
+AT_ENTRY(synced, (__u64 dp, __u64 txg), (dp, txg))
+
+/* Somebody wants all txgs up to `last` closed; the first to ask is the reason. */
+static __always_inline void want_closed(__u64 dp, __u64 last, __u32 reason)
+{
+	struct pool_txgs *p;
+	__u64 spa;
+
+	if (!enabled)
+		return;
+	spa = pool_spa(dp);
+	p = bpf_map_lookup_elem(&pools, &spa);
+	if (!p || !p->open_txg)
+		return;
+	if (last > p->open_txg + TXG_DEFER_SIZE)
+		last = p->open_txg + TXG_DEFER_SIZE;
+	/* the rows after these two are still those of txgs that sync */
+	for (int i = 0; i < 2; i++) {
+		struct txg_event *row = find_row(p, p->open_txg + i);
+
+		if (row->txg <= last && !row->reason)
+			row->reason = reason;
+	}
+	if (last > p->wanted_txg) {
+		p->wanted_txg = last;
+		p->wanted_reason = reason;
+	}
+}
+
+static __always_inline void on_kick(__u64 dp, __u64 txg)
+{
+	want_closed(dp, txg, TXG_REASON_DIRTY);
+}
+AT_ENTRY(kick, (__u64 dp, __u64 txg), (dp, txg))
+
+/* txg 0 is the open one and those after it until it is on disk for good. */
+static __always_inline void on_wait_synced(__u64 dp, __u64 txg)
+{
+	want_closed(dp, txg ? txg : ~0ULL, TXG_REASON_WAITER);
+}
+AT_ENTRY(wait_synced, (__u64 dp, __u64 txg), (dp, txg))
+
+/* Waits until txg is open; only with should_quiesce it hurries that. */
+static __always_inline void on_wait_open(__u64 dp, __u64 txg, int should_quiesce)
+{
+	if (should_quiesce)
+		want_closed(dp, txg ? txg - 1 : 0, TXG_REASON_WAITER);
+}
+AT_ENTRY(wait_open, (__u64 dp, __u64 txg, int should_quiesce), (dp, txg, should_quiesce))
+
+/* The end of a dmu_tx_wait(): the transaction goes into the txg open now. */
+static __always_inline void on_tx_waited(__u64 spa, __u64 ns)
+{
+	struct pool_txgs *p;
+	struct txg_event *row;
+
+	if (!enabled)
+		return;
+	p = bpf_map_lookup_elem(&pools, &spa);
+	if (!p || !p->open_txg)
+		return;
+	row = find_row(p, p->open_txg);
+	ADD(row->delayed, 1);
+	ADD(row->delay_ns, ns);
+}
+AT_ENTRY(tx_waited, (__u64 spa, __u64 ns), (spa, ns))

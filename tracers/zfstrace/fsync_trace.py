@@ -1,0 +1,92 @@
+"""A running trace of fsyncs: the tracer "fsync" of libzfstrace."""
+
+from __future__ import annotations
+
+import ctypes
+
+from zfstrace import stages
+from zfstrace.hist import Hist
+from zfstrace.lib import SLOW_FN, CDataset, CHist, CSlow, Session, text
+from zfstrace.types import DatasetCounts, SlowEvent
+
+
+def _hist(source: CHist) -> Hist:
+    if not source.count:
+        return Hist()
+    # a slice is one call; indexing a ctypes array 1216 times is a thousand
+    buckets = {i: n for i, n in enumerate(source.bucket[:]) if n}
+    return Hist(source.count, source.sum_ns, source.max_ns, buckets)
+
+
+def _counts(source: CDataset) -> DatasetCounts:
+    return DatasetCounts(
+        text(source.pool),
+        source.objset,
+        (source.dev_major, source.dev_minor),
+        source.rest,
+        source.commits,
+        source.errors,
+        source.no_zil,
+        tuple(source.kinds[:]),
+        _hist(source.total),
+        tuple(_hist(stage) for stage in source.stages),
+    )
+
+
+class FsyncTrace(Session):
+    """Attached from the constructor to close(). The options are Session's; slow_ns is the
+    least duration of an operation that poll() reports."""
+
+    def __init__(
+        self,
+        *,
+        pool: str | None = None,
+        objset: int = 0,
+        dev: tuple[int, int] = (0, 0),
+        pid: int = 0,
+        slow_ns: int = 0,
+        max_datasets: int = 0,
+        no_fentry: bool = False,
+    ) -> None:
+        self._slow: list[SlowEvent] = []
+        self._collect_slow = SLOW_FN(self._on_slow)
+        super().__init__(
+            "fsync",
+            pool=pool,
+            objset=objset,
+            dev=dev,
+            pid=pid,
+            slow_ns=slow_ns,
+            max_slots=max_datasets,
+            no_fentry=no_fentry,
+        )
+
+    def datasets(self) -> list[DatasetCounts]:
+        """As of the last refresh()."""
+        count = self._lib.zfstrace_datasets(self._handle)
+        return [_counts(self._lib.zfstrace_dataset(self._handle, i).contents) for i in range(count)]
+
+    def poll(self, timeout_ms: int) -> list[SlowEvent]:
+        """Waits up to timeout_ms for slow operations. Raises TraceError."""
+        code = self._lib.zfstrace_poll(self._handle, timeout_ms, self._collect_slow, None)
+        events, self._slow = self._slow, []
+        if not events:
+            self._check(code)
+        return events
+
+    def _on_slow(self, event: ctypes._Pointer[CSlow], _context: int) -> None:
+        slow = event.contents
+        self._slow.append(
+            SlowEvent(
+                slow.start_ns,
+                slow.total_ns,
+                tuple(slow.stage_ns[:]),
+                slow.object,
+                slow.dataset,
+                slow.pid,
+                slow.tid,
+                stages.KINDS[slow.kind] if slow.kind < len(stages.KINDS) else "other",
+                text(slow.comm),
+                slow.dirty_bytes or None,
+            )
+        )

@@ -1,0 +1,243 @@
+"""Running traces of pools: the tracers "txg", "throttle", "device" and "arc" of libzfstrace.
+
+Their structures are those of tracers/bpf/{txg,throttle,device,arc}.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from zfstrace import device, throttle
+from zfstrace.device import ClassCounts, DeviceCounts
+from zfstrace.hist import BUCKETS, Hist
+from zfstrace.lib import Session, text
+from zfstrace.throttle import ThrottleCounts, Waits
+
+_u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
+_POOL = ctypes.c_char * 256
+_COMM = ctypes.c_char * 16
+_KINDS = len(throttle.KINDS)
+_CLASSES = len(device.CLASSES)
+
+
+class KernelHist(ctypes.Structure):
+    """struct hist"""
+
+    _fields_ = (("sum", _u64), ("max", _u64), ("bucket", _u32 * BUCKETS))
+
+
+class TxgEvent(ctypes.Structure):
+    """struct txg_event: moments of CLOCK_MONOTONIC, 0 when not seen; reason is 1 for too
+    much dirty data, 2 for a waiter, 0 when nobody asked."""
+
+    txg: int
+    opened: int
+    quiescing: int
+    quiesced: int
+    syncing: int
+    synced: int
+    last_syncing: int
+    zil_sync_ns: int
+    delay_ns: int
+    delayed: int
+    passes: int
+    reason: int
+    pool: bytes
+
+    _fields_ = (
+        ("txg", _u64),
+        ("opened", _u64),
+        ("quiescing", _u64),
+        ("quiesced", _u64),
+        ("syncing", _u64),
+        ("synced", _u64),
+        ("last_syncing", _u64),
+        ("zil_sync_ns", _u64),
+        ("delay_ns", _u64),
+        ("delayed", _u32),
+        ("passes", _u32),
+        ("reason", _u32),
+        ("pad", _u32),
+        ("pool", _POOL),
+    )
+
+
+class Waiter(ctypes.Structure):
+    """struct waiter"""
+
+    _fields_ = (
+        ("count", _u64 * _KINDS),
+        ("total_ns", _u64 * _KINDS),
+        ("max_ns", _u64 * _KINDS),
+        ("dirty_bytes", _u64),
+        ("last_start", _u64),
+        ("last_end", _u64),
+        ("latency", KernelHist),
+        ("pid", _u32),
+        ("used", _u32),
+        ("comm", _COMM),
+        ("pool", _POOL),
+    )
+
+
+class ThrottleParams(ctypes.Structure):
+    """struct throttle_params; 0 = not known"""
+
+    dirty_data_max: int
+    delay_min_dirty_percent: int
+    delay_scale: int
+
+    _fields_ = (
+        ("dirty_data_max", _u64),
+        ("delay_min_dirty_percent", _u64),
+        ("delay_scale", _u64),
+    )
+
+
+class IoClass(ctypes.Structure):
+    """struct io_class"""
+
+    _fields_ = (
+        ("count", _u64),
+        ("bytes", _u64),
+        ("active_sum", _u64),
+        ("active_count", _u64),
+        ("active_max", _u64),
+        ("queue", KernelHist),
+        ("device", KernelHist),
+    )
+
+
+class VdevSlot(ctypes.Structure):
+    """struct vdev_slot"""
+
+    _fields_ = (
+        ("guid", _u64),
+        ("used", _u64),
+        ("pool", _POOL),
+        ("classes", IoClass * _CLASSES),
+    )
+
+
+class ArcTable(ctypes.Structure):
+    """struct arc_table"""
+
+    _fields_ = (("waits", KernelHist),)
+
+
+def _hist(source: KernelHist) -> Hist:
+    if not source.sum and not source.max and not source.bucket[0]:
+        return Hist()
+    buckets = {i: n for i, n in enumerate(source.bucket[:]) if n}
+    # counted from the buckets: the kernel goes on adding, and both shall agree
+    return Hist(sum(buckets.values()), source.sum, source.max, buckets)
+
+
+class TxgTrace(Session):
+    """Transaction groups as they end. The options are Session's."""
+
+    def __init__(self, *, pool: str | None = None, no_fentry: bool = False) -> None:
+        super().__init__("txg", pool=pool, no_fentry=no_fentry)
+
+    def ended(self, timeout_ms: int) -> list[TxgEvent]:
+        """Waits up to timeout_ms. Raises TraceError."""
+        size = ctypes.sizeof(TxgEvent)
+        return [
+            TxgEvent.from_buffer_copy(event)
+            for event in self.events(timeout_ms)
+            if len(event) >= size
+        ]
+
+
+class ThrottleTrace(Session):
+    """Waits of transactions by process. The options are Session's."""
+
+    def __init__(self, *, pool: str | None = None, pid: int = 0, no_fentry: bool = False) -> None:
+        super().__init__("throttle", pool=pool, pid=pid, no_fentry=no_fentry)
+        self._waiters = self.table("waiters", Waiter)
+        self._params = self.table("params", ThrottleParams)[0]
+
+    def tell(self, dirty_data_max: int, delay_min_dirty_percent: int, delay_scale: int) -> None:
+        """The module's parameters as they are now, 0 = not known: hard waits and waits for
+        log data are told by them."""
+        self._params.dirty_data_max = dirty_data_max
+        self._params.delay_min_dirty_percent = delay_min_dirty_percent
+        self._params.delay_scale = delay_scale
+
+    def held_up(self, pool: str, start_ns: int, end_ns: int) -> int:
+        """How many processes last waited for the pool in a span of CLOCK_MONOTONIC."""
+        name, held = pool.encode(), 0
+        for waiter in self._waiters:
+            if waiter.used and waiter.pool == name:
+                held += waiter.last_start <= end_ns and waiter.last_end >= start_ns
+        return held
+
+    def waits(self) -> list[ThrottleCounts]:
+        """A process on a pool keeps its index."""
+        found = []
+        for i, waiter in enumerate(self._waiters):
+            if i and not waiter.used:
+                break
+            kinds = {
+                name: Waits(waiter.count[k], waiter.total_ns[k], waiter.max_ns[k])
+                for k, name in enumerate(throttle.KINDS)
+            }
+            found.append(
+                ThrottleCounts(
+                    text(waiter.pool),
+                    waiter.pid,
+                    text(waiter.comm) if i else "<others>",
+                    i == 0,
+                    kinds,
+                    _hist(waiter.latency),
+                    waiter.dirty_bytes or None,
+                )
+            )
+        return found
+
+
+class DeviceTrace(Session):
+    """I/Os by leaf vdev and class. max_vdevs have a row of their own, the rest is summed."""
+
+    def __init__(
+        self, *, pool: str | None = None, max_vdevs: int = 0, no_fentry: bool = False
+    ) -> None:
+        super().__init__("device", pool=pool, max_slots=max_vdevs, no_fentry=no_fentry)
+        self._vdevs = self.table("vdevs", VdevSlot)
+
+    def devices(self) -> list[DeviceCounts]:
+        """A vdev keeps its index."""
+        found = []
+        for i, vdev in enumerate(self._vdevs):
+            if i and not vdev.used:
+                break
+            classes = {
+                name: _class(io) for name, io in zip(device.CLASSES, vdev.classes, strict=True)
+            }
+            found.append(DeviceCounts(text(vdev.pool), vdev.guid, i == 0, classes))
+        return found
+
+
+def _class(io: IoClass) -> ClassCounts:
+    if not io.count:
+        return ClassCounts()
+    return ClassCounts(
+        io.count,
+        io.bytes,
+        _hist(io.queue),
+        _hist(io.device),
+        io.active_sum if io.active_count else None,
+        io.active_max if io.active_count else None,
+    )
+
+
+class ArcTrace(Session):
+    """Waits for eviction. The options are Session's."""
+
+    def __init__(self, *, no_fentry: bool = False) -> None:
+        super().__init__("arc", no_fentry=no_fentry)
+        self._table = self.table("arc", ArcTable)[0]
+
+    def waits(self) -> Hist:
+        """Since the session began, in ns."""
+        return _hist(self._table.waits)
