@@ -1,6 +1,7 @@
 """Flame graphs: stacks in and out as folded text, SVG, speedscope JSON and pprof."""
 
 from zfstrace.flame.errors import FlameError, WriteFailed
-from zfstrace.flame.files import check_output, read, write
+from zfstrace.flame.output import check_output, save, write
+from zfstrace.flame.source import Source, read
 
-__all__ = ["FlameError", "WriteFailed", "check_output", "read", "write"]
+__all__ = ["FlameError", "Source", "WriteFailed", "check_output", "read", "save", "write"]

@@ -6,8 +6,8 @@ _TIMES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
 # What each kind of stack measures.
 MEASURES = {
     "off-cpu": "off-CPU time",
-    "on-cpu": "on-CPU time",
-    "wakeup": "off-CPU time, with the waker",
+    "on-cpu": "CPU use",
+    "wakeup": "off-CPU time with its wakers",
     "other": "stacks",
 }
 

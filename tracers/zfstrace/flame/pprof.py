@@ -38,16 +38,21 @@ def dump(stacks: Stacks) -> bytes:
     """The whole file. Raises FlameError for a weight beyond 64 bits."""
     strings = _Strings()
     kind, unit = strings.add(stacks.kind), strings.add(_UNIT_NAMES[stacks.unit])
-    ids: dict[str, int] = {}
+    # By name, as they are written in a sample: encoded once, used a million times.
+    ids: dict[str, bytes] = {}
     parts = [wire.block(_SAMPLE_TYPE, wire.number(1, kind) + wire.number(2, unit))]
     for stack in sorted(stacks.counts):
         weight = stacks.counts[stack]
         if weight > _LARGEST:
             raise FlameError("a weight has more than 63 bits, pprof cannot have it: write .folded")
+        names = unfold(stack)
+        for name in names:
+            if name not in ids:
+                ids[name] = wire.varint(len(ids) + 1)
         # leaf first
-        locations = [ids.setdefault(name, len(ids) + 1) for name in reversed(unfold(stack))]
-        parts.append(wire.block(_SAMPLE, wire.packed(1, locations) + wire.packed(2, [weight])))
-    for name, number in ids.items():
+        locations = wire.block(1, b"".join([ids[name] for name in reversed(names)]))
+        parts.append(wire.block(_SAMPLE, locations + wire.number(2, weight)))
+    for number, name in enumerate(ids, 1):
         line = wire.block(4, wire.number(1, number))
         parts.append(wire.block(_LOCATION, wire.number(1, number) + line))
         function = wire.number(1, number) + wire.number(2, strings.add(name))
@@ -100,20 +105,21 @@ def load(data: bytes, name: str) -> Stacks:
 
 
 def _counts(profile: _Profile, chosen: int, scale: int) -> dict[str, int]:
+    names = {location: fold(_frames(profile, location)) for location in profile.locations}
     counts: dict[str, int] = {}
     for locations, values in profile.samples:
         weight = wire.signed(values[chosen]) * scale if chosen < len(values) else 0
         if weight > 0:
-            stack = fold(_frames(profile, reversed(locations))) or UNKNOWN
+            found = [names.get(location, UNKNOWN) for location in reversed(locations)]
+            stack = ";".join(found) or UNKNOWN
             counts[stack] = counts.get(stack, 0) + weight
     return counts
 
 
-def _frames(profile: _Profile, locations: Iterable[int]) -> Iterable[str]:
-    for location in locations:
-        # the last line is the caller of those that were inlined into it
-        for function in reversed(profile.locations.get(location) or [0]):
-            yield profile.text(profile.functions.get(function, 0))
+def _frames(profile: _Profile, location: int) -> Iterable[str]:
+    # the last line is the caller of those that were inlined into it
+    for function in reversed(profile.locations[location] or [0]):
+        yield profile.text(profile.functions.get(function, 0))
 
 
 def _parse(data: bytes) -> _Profile:

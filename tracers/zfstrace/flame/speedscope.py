@@ -65,7 +65,15 @@ def load(text: str, name: str) -> Stacks:
             title=str(file.get("name") or profiles[0].get("name") or ""),
             counts=_counts(file["shared"]["frames"], profiles, _SCALES.get(unit, 1)),
         )
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         why = f"{type(error).__name__} {error}"
         raise FlameError(f"{name} is no file of speedscope: {why}") from None
 
@@ -76,12 +84,13 @@ def _kind(exporter: object) -> str:
 
 
 def _counts(frames: list[Any], profiles: list[Any], scale: int) -> dict[str, int]:
+    names = [fold([str(frame["name"])]) for frame in frames]
     counts: dict[str, float] = {}
     for profile in profiles:
         samples, weights = profile["samples"], profile["weights"]
         for sample, weight in zip(samples, weights, strict=True):
             if min(sample, default=0) < 0:
                 raise ValueError("a frame has a negative number")
-            stack = fold(str(frames[i]["name"]) for i in sample) or UNKNOWN
+            stack = ";".join([names[i] for i in sample]) or UNKNOWN
             counts[stack] = counts.get(stack, 0) + weight * scale
     return {stack: round(weight) for stack, weight in counts.items() if round(weight) > 0}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MASK = (1 << 64) - 1
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
 
 
 def varint(value: int) -> bytes:
     """7 bits a byte, the lowest first; a negative number as its 64-bit complement."""
-    value &= (1 << 64) - 1
+    value &= _MASK
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -27,11 +28,6 @@ def number(field: int, value: int) -> bytes:
 def block(field: int, content: bytes) -> bytes:
     """A field that is a message, a string, or packed numbers."""
     return varint(field << 3 | _BYTES) + varint(len(content)) + content
-
-
-def packed(field: int, values: Iterable[int]) -> bytes:
-    """A field of many numbers."""
-    return block(field, b"".join(map(varint, values)))
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -60,10 +56,20 @@ def numbers(value: int | bytes) -> list[int]:
     """The numbers of a repeated field, which may be packed or single."""
     if isinstance(value, int):
         return [value]
-    found, at = [], 0
-    while at < len(value):
-        one, at = _read_varint(value, at)
-        found.append(one)
+    found = []
+    number = shift = 0
+    # Not by _read_varint(): a profile has millions of them.
+    for byte in value:
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            found.append(number & _MASK)
+            number = shift = 0
+        else:
+            shift += 7
+            if shift > 63:
+                break
+    if shift:
+        raise ValueError("a number goes beyond the end")
     return found
 
 
@@ -79,6 +85,6 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & ((1 << 64) - 1), at
+            return value & _MASK, at
         shift += 7
     raise ValueError("a number goes beyond the end")
