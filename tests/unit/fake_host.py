@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from zfstrace import throttle
+from zfstrace.arc import ArcState
+from zfstrace.device import CLASSES, ClassCounts, DeviceCounts
+from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, from_values
+from zfstrace.host import StackSession
+from zfstrace.recording import StackOptions
 from zfstrace.stages import KINDS, NAMES
+from zfstrace.throttle import ThrottleCounts, ThrottleState, Waits
+from zfstrace.txg import Txg, TxgState
 from zfstrace.types import (
     Check,
     DatasetCounts,
@@ -15,7 +25,10 @@ from zfstrace.types import (
     Probe,
     SlowEvent,
     Survey,
+    Tool,
+    TraceOptions,
 )
+from zfstune.live import Run, options_of
 from zfstune.stop import Stop
 
 PROBES = (
@@ -49,37 +62,136 @@ def counts(
     )
 
 
+def waits(
+    pool: str = "tank",
+    pid: int = 4711,
+    comm: str = "fio",
+    *,
+    rest: bool = False,
+    dirty_bytes: int | None = 3 << 30,
+    **kinds: Sequence[int],
+) -> ThrottleCounts:
+    """A process with waits of these times in ns."""
+    return ThrottleCounts(
+        pool,
+        pid,
+        comm,
+        rest,
+        {k: _waits(kinds.get(k, ())) for k in throttle.KINDS},
+        from_values(ns for times in kinds.values() for ns in times),
+        dirty_bytes,
+    )
+
+
+def _waits(times: Sequence[int]) -> Waits:
+    return Waits(len(times), sum(times), max(times, default=0))
+
+
+def ios(times: Sequence[int], queue: Sequence[int] = (), size: int = 4096) -> ClassCounts:
+    """I/Os that took so long at the device and in the queue, in ns, of size bytes each."""
+    queued = from_values(queue or [1000] * len(times))
+    n = len(times)
+    return ClassCounts(n, n * size, queued, from_values(times), 2 * n, 3)
+
+
+def vdev(guid: int, pool: str = "tank", **classes: ClassCounts) -> DeviceCounts:
+    assert set(classes) <= set(CLASSES)
+    return DeviceCounts(pool, guid, False, classes)
+
+
+def txg(number: int, pool: str = "tank", **given: object) -> Txg:
+    """An unremarkable one; what is given replaces its fields."""
+    fields: dict[str, object] = {
+        "time": "2026-11-21T09:49:12.345Z",
+        "pool": pool,
+        "txg": number,
+        "open_ns": 5_000_000_000,
+        "quiesce_ns": 12_300,
+        "wait_ns": 4_560,
+        "sync_ns": 450_000_000,
+        "passes": 5,
+        "dirty_bytes": 64 << 20,
+        "written_bytes": 70 << 20,
+        "writes": 1000,
+        "delayed_tx": 0,
+        "delay_ns": 0,
+        "reason": "timer",
+        "zil_sync_ns": 4_500_000,
+        "source": "bpf",
+    }
+    return Txg(**(fields | given))  # type: ignore[arg-type]
+
+
+ARC = {
+    "size": 4 << 30,
+    "c": 5 << 30,
+    "c_min": 512 << 20,
+    "c_max": 16 << 30,
+    "demand_data_hits": 990,
+    "demand_metadata_hits": 0,
+    "demand_data_misses": 10,
+    "demand_metadata_misses": 0,
+    "demand_data_iohits": 3,
+    "deleted": 100,
+    "memory_throttle_count": 0,
+    "arc_no_grow": 0,
+}
+
+
+def arc(times: int = 1, waits: Sequence[int] | None = (), **given: int) -> ArcState:
+    """A cache that has counted so many times as much as ARC."""
+    stats = {n: v if n[0] in "sca" else v * times for n, v in ARC.items()}
+    return ArcState(stats | given, None if waits is None else from_values(waits))
+
+
 class FakeSession:
-    """Gives one state per refresh, then the last one again; events once."""
+    """Gives one state per refresh, then the last one again; events once.
+
+    Stands for a session of any kind: what a state is depends on that.
+    """
 
     def __init__(
         self,
-        states: Sequence[Sequence[DatasetCounts]] = ((),),
-        events: Sequence[SlowEvent] = (),
+        states: Sequence[Any] = ((),),
+        events: Sequence[SlowEvent | Txg] = (),
         losses: Losses | None = None,
         on_poll: Callable[[int], None] = lambda _ms: None,
+        probes: tuple[Probe, ...] | None = None,
     ) -> None:
         self._states = list(states)
         self._events = list(events)
         self._losses = losses or Losses()
         self._on_poll = on_poll
-        self._now: Sequence[DatasetCounts] = ()
+        self._probes = PROBES if probes is None else probes
+        self._now: Any = ()
         self.closed = False
 
     def refresh(self) -> None:
         if self._states:
             self._now = self._states.pop(0)
+        if isinstance(self._now, Exception):
+            raise self._now
 
     def datasets(self) -> list[DatasetCounts]:
         return list(self._now)
+
+    def waits(self) -> list[ThrottleCounts]:
+        return list(self._now)
+
+    def devices(self) -> list[DeviceCounts]:
+        return list(self._now)
+
+    def state(self) -> ArcState:
+        assert isinstance(self._now, ArcState)
+        return self._now
 
     def losses(self) -> Losses:
         return self._losses
 
     def probes(self) -> tuple[Probe, ...]:
-        return PROBES
+        return self._probes
 
-    def poll(self, timeout_ms: int) -> list[SlowEvent]:
+    def poll(self, timeout_ms: int) -> list[Any]:
         self._on_poll(timeout_ms)
         events, self._events = self._events, []
         return events
@@ -95,7 +207,12 @@ class FakeHost:
         self, session: FakeSession | None = None, checks: Sequence[Check] = (), survey: bool = True
     ) -> None:
         self.session = session or FakeSession()
-        self.options: FsyncOptions | None = None
+        # instead of session, by the kind of trace: an error is raised at opening
+        self.sessions: dict[str, FakeSession | TraceError] = {}
+        self.options: FsyncOptions | TraceOptions | None = None
+        self.parameters = {"zfs_dirty_data_max": 4 << 30}
+        self.vdevs = {1: "sda", 2: "sdb", 3: "sdc"}
+        self.throttle: ThrottleState | None = ThrottleState(3 << 30, 4 << 30, True, 7)
         self._checks = list(checks)
         self._survey = survey
         self.names = {
@@ -105,12 +222,23 @@ class FakeHost:
         }
         self.devices = {(0, 50): "tank/nosync"}
         self.processes = {1, 4711}
+        self.unloaded = False
 
     def checks(self) -> list[Check]:
         return list(self._checks)
 
     def survey(self) -> Survey:
         return Survey(PROBES if self._survey else (), "btf")
+
+    def tools(self) -> list[Tool]:
+        return [
+            Tool("txgstate.bt", "bpftrace", ""),
+            Tool("zilcommit.bt", "bpftrace", ""),
+            Tool("zildist.py", "bcc", "Python's module bcc is not installed"),
+        ]
+
+    def loaded(self) -> bool:
+        return not self.unloaded
 
     def pools(self) -> list[str]:
         return ["idle", "tank"]
@@ -127,12 +255,74 @@ class FakeHost:
     def process_error(self, pid: int) -> str | None:
         return None if pid in self.processes else f"there is no process {pid}"
 
-    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> str | None:
-        return "syncing"
+    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
+        return TxgState("syncing", 77, 1_200_000_000)
+
+    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
+        return self.throttle
+
+    def vdev_names(self, pool: str) -> dict[int, str]:
+        return self.vdevs
+
+    def parameter(self, name: str) -> int | None:
+        return self.parameters.get(name)
+
+    def _open(self, kind: str, options: FsyncOptions | TraceOptions) -> FakeSession:
+        self.options = options
+        session = self.sessions.get(kind, self.session)
+        if isinstance(session, TraceError):
+            raise session
+        return session
 
     def open_fsync_trace(self, options: FsyncOptions) -> FakeSession:
-        self.options = options
-        return self.session
+        return self._open("fsync", options)
+
+    def open_stack_trace(self, options: StackOptions) -> StackSession:
+        raise NotImplementedError
+
+    def open_txg_trace(self, options: TraceOptions) -> FakeSession:
+        return self._open("txg kstat" if options.kstat else "txg", options)
+
+    def open_throttle_trace(self, options: TraceOptions) -> FakeSession:
+        return self._open("throttle", options)
+
+    def open_device_trace(self, options: TraceOptions) -> FakeSession:
+        return self._open("device", options)
+
+    def open_arc_trace(self, options: TraceOptions) -> FakeSession:
+        return self._open("arc kstat" if options.kstat else "arc", options)
+
+
+def args_of(**given: Any) -> argparse.Namespace:
+    """The options of any trace."""
+    defaults: dict[str, Any] = {
+        "pool": None,
+        "dataset": None,
+        "pid": None,
+        "duration": None,
+        "interval": None,
+        "count": None,
+        "json": False,
+        "histogram": False,
+        "source": "bpf",
+        "no_fentry": False,
+    }
+    return argparse.Namespace(**(defaults | given))
+
+
+class Terminal(io.StringIO):
+    """Of 80 columns and 24 rows."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run_of(
+    host: FakeHost, out: io.StringIO | None = None, stop: FakeStop | None = None, **given: Any
+) -> Run[TraceOptions]:
+    """A run of a trace other than fsync's, with these options."""
+    args = args_of(**given)
+    return Run(args, options_of(args), host, out or io.StringIO(), stop or FakeStop())
 
 
 class FakeStop(Stop):
@@ -144,6 +334,10 @@ class FakeStop(Stop):
 
     def now(self) -> int:
         return self.clock
+
+    def passed(self, ms: int) -> None:
+        """For sessions that wait by themselves."""
+        self.clock += ms * 1_000_000
 
     def wait(self, ns: int) -> bool:
         self.clock += ns

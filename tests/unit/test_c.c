@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../bpf/stacks.h"
 #include "internal.h"
 
 static unsigned int failures;
@@ -170,10 +171,13 @@ static void test_kretprobe_lines(void)
 	CHECK(!kretprobe_line_pid("r:zfstune_7/", &pid, event, sizeof(event)));
 	CHECK(!kretprobe_line_pid("r:zfstune_7/toolong", &pid, event, 4));
 	CHECK(!kretprobe_line_pid("", &pid, event, sizeof(event)));
-	CHECK(kretprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 77, 3, &missed));
+	CHECK(kretprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 77, 3,
+				       &missed));
 	CHECK(missed == 5);
-	CHECK(!kretprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 7, 3, &missed));
-	CHECK(!kretprobe_profile_missed("  zt77_31_zil_commit_return    1234     5\n", 77, 3, &missed));
+	CHECK(!kretprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 7, 3,
+					&missed));
+	CHECK(!kretprobe_profile_missed("  zt77_31_zil_commit_return    1234     5\n", 77, 3,
+					&missed));
 	CHECK(!kretprobe_profile_missed("  zt77_3_x 12\n", 77, 3, &missed));
 	CHECK(!kretprobe_profile_missed("", 77, 3, &missed));
 }
@@ -184,6 +188,32 @@ static void test_preemptible(void)
 	CHECK(preemptible("full (lazy) \n"));
 	CHECK(preemptible("none voluntary (full) \n"));
 	CHECK(!preemptible(""));
+}
+
+/* Which probes a mode of the tracer of stacks needs. */
+static void test_modes(void)
+{
+	static const struct {
+		uint32_t mode;
+		unsigned int probes;
+		const char *first;
+	} cases[] = {
+		{ STACKS_OFF_CPU | STACKS_OF_FSYNC, 1, "sched:sched_switch" },
+		{ STACKS_WAKEUP | STACKS_OF_PID, 2, "sched:sched_switch" },
+		{ STACKS_ON_CPU | STACKS_OF_FSYNC, 1, "cpu-clock" },
+		{ STACKS_ON_CPU | STACKS_OF_TXG_SYNC, 3, "cpu-clock" },
+		{ STACKS_WAKEUP | STACKS_OF_ALL, 4, "sched:sched_switch" },
+	};
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct zfstrace t = { .config.mode = cases[i].mode };
+
+		CHECK(probes_list(&t, tracer_find("stacks")) == 0);
+		CHECK(t.probe_count == cases[i].probes);
+		CHECK(strcmp(t.probes[0].def->name, cases[i].first) == 0);
+		CHECK((t.probes[0].how == ZFSTRACE_SAMPLING) == !!t.probes[0].def->hz);
+		free(t.probes);
+	}
 }
 
 int main(void)
@@ -197,6 +227,7 @@ int main(void)
 	test_btf();
 	test_kretprobe_lines();
 	test_preemptible();
+	test_modes();
 	if (failures) {
 		printf("C unit tests: %u checks failed\n", failures);
 		return 1;

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit.fake_host import FakeHost
+from unit.fake_host import FakeHost, FakeSession, arc
 
+from zfstrace.errors import NoPrivilege
 from zfstrace.types import Check
 from zfstune import cli
 from zfstune import host as host_module
@@ -38,8 +39,16 @@ def zfstune(*words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedPro
         ("", "no command given"),
         ("trcae", "did you mean trace?"),
         ("xyz", "doctor, trace"),
-        ("trace", "no command given"),
         ("trace fsnyc", "did you mean fsync?"),
+        ("trace tank", "there are: fsync, slow, txg, throttle, device, arc"),
+        ("trace --pool tank/db", "is a dataset, not a pool"),
+        ("trace --interval 2", "--interval: '2' has no unit"),
+        ("trace txg --source dtrace", "--source: invalid choice"),
+        ("trace txg --interval 1s", "--interval"),
+        ("trace txg tank/db", "is a dataset, not a pool"),
+        ("trace throttle --pid 0", "1 or more"),
+        ("trace device --dataset tank/db", "--dataset"),
+        ("trace arc tank", "unrecognized arguments: tank"),
         ("trace slow", "--over is missing"),
         ("trace slow --over ten", "'ten' is not a time, write it like 500us"),
         ("trace slow --over 10", "write it like 10ms"),
@@ -57,6 +66,14 @@ def zfstune(*words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedPro
         ("trace fsync a b", "unrecognized arguments: b"),
         ("trace fsync --jsno", "--jsno"),
         ("doctor --fix", "--fix"),
+        ("flame tank", "there are: diff, convert"),
+        ("flame --on-cpu --wakeup", "--wakeup: not allowed with"),
+        ("flame --pid 1 --txg-sync", "--txg-sync: not allowed with"),
+        ("flame --pool tank/db", "stacks are per pool, give tank"),
+        ("flame --duration 0s", "more than 0"),
+        ("flame diff a -o x.svg", "AFTER is missing"),
+        ("flame diff a b", "-o/--output is missing"),
+        ("flame convert a -o x.svg --unit h", "--unit: invalid choice"),
     ],
 )
 def test_usage_errors_are_one_line(
@@ -78,7 +95,21 @@ def test_usage_error_of_the_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("doctor",), ("trace",), ("trace", "fsync"), ("trace", "slow")]
+    "words",
+    [
+        (),
+        ("doctor",),
+        ("trace",),
+        ("trace", "fsync"),
+        ("trace", "slow"),
+        ("trace", "txg"),
+        ("trace", "throttle"),
+        ("trace", "device"),
+        ("trace", "arc"),
+        ("flame",),
+        ("flame", "diff"),
+        ("flame", "convert"),
+    ],
 )
 def test_help_ends_in_examples(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
@@ -96,7 +127,9 @@ def test_version_is_cheap() -> None:
     assert re.fullmatch(r"zfstune \d+\.\d+\.\d+\n", done.stdout)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     ours = {name for name in loaded if name.startswith(("zfstune", "zfstrace", "zfs_"))}
-    assert ours <= {"zfstune", "zfstune.cli", "zfstune.errors", "zfstune.units"}
+    allowed = {"zfstune", "zfstune.cli", "zfstune.errors", "zfstune.flame_args"}
+    allowed |= {"zfstune.trace_args", "zfstune.units"}
+    assert ours <= allowed
     assert not loaded & {"ctypes", "json", "dataclasses", "typing", "asyncio", "numpy"} - site()
 
 
@@ -127,7 +160,7 @@ def test_closed_stdout_is_no_error() -> None:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = FakeHost()
-    monkeypatch.setattr("zfstune.trace_fsync.open_host", lambda: host)
+    monkeypatch.setattr("zfstune.live.open_host", lambda: host)
     return host
 
 
@@ -169,11 +202,30 @@ def test_what_is_not_possible_here(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     host = FakeHost(checks=[check])
-    monkeypatch.setattr("zfstune.trace_fsync.open_host", lambda: host)
+    monkeypatch.setattr("zfstune.live.open_host", lambda: host)
     assert cli.main(["trace", "fsync", "tank"]) == 3
     err = capsys.readouterr().err
     assert hint in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["trace txg", "trace arc", "trace"])
+def test_kstats_need_no_privilege(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lack = Check("privileges", "privilege", "no", "blocking", "x", "CAP_BPF")
+    host = FakeHost(FakeSession([arc()], probes=()), checks=[lack])
+    host.sessions = dict.fromkeys(("fsync", "throttle", "device", "txg", "arc"), NoPrivilege("no"))
+    monkeypatch.setattr("zfstune.live.open_host", lambda: host)
+    source = ["--source", "kstat"] if command != "trace" else []
+    assert cli.main([*command.split(), "--duration", "10ms", *source]) == 0
+
+
+def test_options_may_stand_before_the_subcommand() -> None:
+    args = cli.build_parser().parse_args(
+        ["trace", "--duration", "5s", "--json", "--pool", "tank", "txg"]
+    )
+    assert (args.run, args.duration, args.json, args.pool) == ("trace_txg", 5 * 10**9, True, "tank")
+    args = cli.build_parser().parse_args(["trace", "--json", "fsync", "--interval", "2s"])
+    assert (args.run, args.duration, args.interval) == ("trace_fsync", None, 2 * 10**9)
 
 
 def test_order_of_checks() -> None:
@@ -181,7 +233,7 @@ def test_order_of_checks() -> None:
     lack = Check("privileges", "privilege", "no", "blocking", "x", "y")
     no_zfs = Check("ZFS", "zfs", "no", "blocking", "x", "y")
     from zfstrace.types import FsyncOptions
-    from zfstune.trace_fsync import prepare
+    from zfstune.host import prepare
 
     with pytest.raises(UsageError):
         prepare(FakeHost(checks=[lack]), FsyncOptions(pool="nope"))

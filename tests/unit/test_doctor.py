@@ -56,3 +56,19 @@ def test_text_says_what_is_missing_and_what_it_costs() -> None:
     assert "MISSING" in text
     assert "FAILS" in text
     assert max(map(len, text.splitlines())) < 100
+
+
+def test_one_file_tools_are_named_and_change_no_status() -> None:
+    out = io.StringIO()
+    assert examine(Complete(checks=[OK]), out, as_json=False) == 0
+    lines = out.getvalue().splitlines()
+    assert lines[lines.index("one-file tools for root:") + 1] == "  txgstate.bt, zilcommit.bt"
+    title = "one-file tools that would not work (Python's module bcc is not installed):"
+    assert lines[lines.index(title) + 1] == "  zildist.py"
+    out = io.StringIO()
+    assert examine(Complete(checks=[OK]), out, as_json=True) == 0
+    assert [tool["status"] for tool in json.loads(out.getvalue())["tools"]] == [
+        "ok",
+        "ok",
+        "missing",
+    ]

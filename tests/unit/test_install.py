@@ -78,6 +78,9 @@ def test_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         "lib/zfstune/libzfstrace.so": 0o644,
         "lib/zfstune/python/zfstune/cli.py": 0o644,
         "lib/zfstune/python/zfstrace/lib.py": 0o644,
+        "lib/zfstune/python/zfstrace/flame/svg.py": 0o644,
+        "lib/zfstune/python/zfstrace/flame/view.js": 0o644,
+        "lib/zfstune/python/zfstrace/flame/view.css": 0o644,
         "lib/zfstune/python/zfs_linux/host.py": 0o644,
         "share/man/man1/zfstune.1": 0o644,
         "share/man/man1/zfstune-trace.1": 0o644,
@@ -110,6 +113,29 @@ def test_uninstall_leaves_what_is_not_ours(tmp_path: Path) -> None:
         path.write_text("")
     staged(tmp_path, "--uninstall")
     assert list(files(base)) == sorted(str(path.relative_to(base)) for path in theirs)
+
+
+def test_tools_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "LIBRARY", tmp_path / "not built")
+    status, base = staged(tmp_path, "--tools")
+    assert status == 0
+    found = files(base)
+    for path, mode in {
+        "sbin/zilcommit.bt": 0o755,
+        "sbin/zilslower.bt": 0o755,
+        "sbin/zilslower.py": 0o755,
+        "sbin/zildist.py": 0o755,
+        "share/man/man8/zilcommit.8": 0o644,
+        "share/man/man8/zildist.8": 0o644,
+    }.items():
+        assert found[path] == mode
+    assert {str(Path(path).parent) for path in found} == {"sbin", "share/man/man8"}
+    usage = run(base / "sbin/zildist.py", "-h", cwd=tmp_path)
+    assert usage.returncode == 0
+    theirs = base / "sbin/biolatency.bt"
+    theirs.write_text("")
+    assert staged(tmp_path, "--tools", "--uninstall")[0] == 0
+    assert list(files(base)) == ["sbin/biolatency.bt"]
 
 
 def test_errors_are_one_line(

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from zfstrace import errors, lib, stages
+from zfstrace import errors, lib, pool_trace, stack_trace, stages
+from zfstrace.fsync_trace import FsyncTrace
 
 ROOT = Path(__file__).parents[2]
 HEADER = ROOT / "tracers/libzfstrace/zfstrace.h"
@@ -21,28 +22,59 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "opts": lib._Opts,
     "probe": lib._Probe,
     "hist": lib.CHist,
-    "dataset": lib._Dataset,
+    "dataset": lib.CDataset,
     "losses": lib._Losses,
-    "slow": lib._Slow,
+    "slow": lib.CSlow,
+    "stack": stack_trace.CStack,
+    "stack_losses": stack_trace.CStackLosses,
 }
 
 
-def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
+def check_layout(
+    tmp_path: Path,
+    includes: list[str],
+    form: str,
+    structs: dict[str, type[ctypes.Structure]],
+) -> None:
+    """A C compiler's sizes and offsets are those of the bindings."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     assert compiler, "a C compiler is needed, as for `make`"
-    lines = ['#include "zfstrace.h"', "#include <stdio.h>", "int main(void) {"]
+    lines = [*includes, "#include <stddef.h>", "#include <stdio.h>", "int main(void) {"]
     want = []
-    for name, binding in STRUCTS.items():
-        lines.append(f'printf("%zu\\n", sizeof(struct zfstrace_{name}));')
+    for name, binding in structs.items():
+        struct = form.format(name)
+        lines.append(f'printf("%zu\\n", sizeof({struct}));')
         want.append(ctypes.sizeof(binding))
         for field in binding._fields_:
-            lines.append(f'printf("%zu\\n", offsetof(struct zfstrace_{name}, {field[0]}));')
+            lines.append(f'printf("%zu\\n", offsetof({struct}, {field[0]}));')
             want.append(getattr(binding, field[0]).offset)
     source, program = tmp_path / "layout.c", tmp_path / "layout"
     source.write_text("\n".join([*lines, "return 0; }"]))
     subprocess.run([compiler, f"-I{HEADER.parent}", source, "-o", program], check=True)
     done = subprocess.run([program], check=True, capture_output=True, text=True)
     assert [int(line) for line in done.stdout.split()] == want
+
+
+def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
+    check_layout(tmp_path, ['#include "zfstrace.h"'], "struct zfstrace_{}", STRUCTS)
+
+
+# The tables and events of the other tracers: structures of tracers/bpf/<header>.
+TABLES: dict[str, tuple[str, type[ctypes.Structure]]] = {
+    "hist": ("trace.h", pool_trace.KernelHist),
+    "txg_event": ("txg.h", pool_trace.TxgEvent),
+    "waiter": ("throttle.h", pool_trace.Waiter),
+    "throttle_params": ("throttle.h", pool_trace.ThrottleParams),
+    "io_class": ("device.h", pool_trace.IoClass),
+    "vdev_slot": ("device.h", pool_trace.VdevSlot),
+    "arc_table": ("arc.h", pool_trace.ArcTable),
+}
+
+
+def test_structures_are_those_of_the_kernel_side(tmp_path: Path) -> None:
+    headers = {f'#include "../bpf/{header}"' for header, _ in TABLES.values()}
+    structs = {name: binding for name, (_, binding) in TABLES.items()}
+    check_layout(tmp_path, sorted(headers), "struct {}", structs)
 
 
 def test_every_function_of_the_header_is_bound() -> None:
@@ -107,7 +139,7 @@ def test_no_trace_without_zfs() -> None:
     if Path("/sys/module/zfs").exists():
         pytest.skip("ZFS is loaded here")
     with pytest.raises(errors.TraceError) as caught:
-        lib.FsyncTrace(pool="tank")
+        FsyncTrace(pool="tank")
     assert "\n" not in str(caught.value)
     assert str(caught.value)
 

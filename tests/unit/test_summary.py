@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from unit.fake_host import PROBES, FakeHost, counts
 
 from zfstrace.stages import KINDS, NAMES
-from zfstrace.summary import OTHERS, Key, Span, since, summarize
-from zfstrace.types import DatasetCounts, FsyncSummary, Losses, SlowFsync, summary_from_json
+from zfstrace.summary import Key, Span, since, summarize
+from zfstrace.types import (
+    OTHERS,
+    DatasetCounts,
+    FsyncSummary,
+    Losses,
+    SlowFsync,
+    summary_from_json,
+)
 
 SPAN = Span("2026-11-21T09:49:12.000Z", 10**10, Losses(1, 2, 3, 4, 5, 6, 7), PROBES)
 
@@ -158,4 +165,7 @@ def test_slow_fsync_schema() -> None:
         "stages": stages,
         "txg_state": None,
         "kind": "fsync",
+        "txg": None,
+        "txg_sync_ns": None,
+        "throttle": None,
     }

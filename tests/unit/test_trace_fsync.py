@@ -11,32 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.fake_host import PROBES, FakeHost, FakeSession, FakeStop, counts
+from unit.fake_host import PROBES, FakeHost, FakeSession, FakeStop, Terminal, args_of, counts
 
 from zfstrace.stages import STAGES
 from zfstrace.summary import Span, summarize
 from zfstrace.types import DatasetCounts, FsyncOptions, Losses
-from zfstune.fsync_view import footer, view
+from zfstune.footer import footer
+from zfstune.fsync_view import view
+from zfstune.live import Run
 from zfstune.table import Style
-from zfstune.trace_fsync import iso_utc, options_of, trace
+from zfstune.trace_fsync import options_of, trace
 from zfstune.units import SECOND
 
 DATA = Path(__file__).parents[1] / "data"
 TIME = "2026-11-21T09:49:12.000Z"
-
-
-def args_of(**given: Any) -> argparse.Namespace:
-    defaults: dict[str, Any] = {
-        "pool": None,
-        "dataset": None,
-        "pid": None,
-        "duration": None,
-        "interval": None,
-        "json": False,
-        "histogram": False,
-        "no_fentry": False,
-    }
-    return argparse.Namespace(**(defaults | given))
 
 
 def busy() -> list[DatasetCounts]:
@@ -123,7 +111,7 @@ def test_colour_only_when_asked() -> None:
 
 def run(args: argparse.Namespace, session: FakeSession, out: io.StringIO | None = None) -> str:
     out = out or io.StringIO()
-    trace(args, options_of(args), FakeHost(session), out, FakeStop())
+    trace(Run(args, options_of(args), FakeHost(session), out, FakeStop()))
     assert session.closed
     return out.getvalue()
 
@@ -155,7 +143,7 @@ def test_stop_prints_what_was_measured() -> None:
     stop = FakeStop()
     stop.asked = True
     out = io.StringIO()
-    trace(args, options_of(args), FakeHost(FakeSession([busy()])), out, stop)
+    trace(Run(args, options_of(args), FakeHost(FakeSession([busy()])), out, stop))
     assert "flush" in out.getvalue()
 
 
@@ -163,7 +151,7 @@ def test_nothing_is_printed_when_nobody_reads() -> None:
     stop, out, session = FakeStop(), io.StringIO(), FakeSession([busy()])
     stop.reader_gone = True
     args = args_of(pool="tank")
-    trace(args, options_of(args), FakeHost(session), out, stop)
+    trace(Run(args, options_of(args), FakeHost(session), out, stop))
     assert out.getvalue() == ""
     assert session.closed
 
@@ -171,11 +159,6 @@ def test_nothing_is_printed_when_nobody_reads() -> None:
 def test_ends_with_the_process(capsys: pytest.CaptureFixture[str]) -> None:
     run(args_of(pid=99), FakeSession([busy()]))
     assert "process 99 has ended" in capsys.readouterr().err
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_terminal_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +181,3 @@ def test_dumb_terminal_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options() -> None:
     args = args_of(dataset="tank/db", pid=4711, no_fentry=True)
     assert options_of(args) == FsyncOptions("tank", "tank/db", 4711, 0, True)
-
-
-def test_iso_utc() -> None:
-    assert iso_utc(1_795_254_552_123_456_789) == "2026-11-21T09:49:12.123Z"

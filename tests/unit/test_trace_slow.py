@@ -11,9 +11,12 @@ import pytest
 from unit.fake_host import FakeHost, FakeSession, FakeStop, counts
 
 from zfstrace.stages import NAMES
+from zfstrace.throttle import ThrottleState
 from zfstrace.types import Losses, SlowEvent
+from zfstune.fsync_view import largest_stages
+from zfstune.live import Run
 from zfstune.trace_fsync import options_of
-from zfstune.trace_slow import largest_stages, trace
+from zfstune.trace_slow import slow_fsync, trace
 from zfstune.units import MS, SECOND
 
 
@@ -42,7 +45,7 @@ def run(events: list[SlowEvent], out: io.StringIO | None = None, **given: Any) -
     states = [[counts(objset=68, total=[1]), counts("other", 1, total=[1])]]
     session = FakeSession(states, events, Losses(event=2), on_poll=waited)
     out = out or io.StringIO()
-    trace(args, options_of(args), FakeHost(session), out, stop)
+    trace(Run(args, options_of(args), FakeHost(session), out, stop))
     assert session.closed
     return out.getvalue()
 
@@ -50,11 +53,12 @@ def run(events: list[SlowEvent], out: io.StringIO | None = None, **given: Any) -
 def test_a_line_for_each() -> None:
     lines = run([event(flush=93, issue=4, log_write=3), event(wakeup=20)]).splitlines()
     assert lines[0].split() == [
-        "TIME", "(UTC)", "PID", "COMM", "DATASET", "KIND", "OBJECT", "TOTAL", "STAGES",
+        "TIME", "(UTC)", "PID", "COMM", "DATASET", "KIND", "OBJECT", "TOTAL",
+        "TXG", "DIRTY", "STAGES",
     ]  # fmt: skip
     assert lines[1].split()[1:] == [
         "4711", "postgres", "tank/db", "fdatasync", "17", "100", "ms",
-        "flush", "93%", "issue", "4%",
+        "sync", "75%!", "flush", "93%", "issue", "4%",
     ]  # fmt: skip
     assert lines[1].index("flush") == lines[0].index("STAGES") == lines[2].index("wakeup")
     assert max(map(len, lines)) < 100
@@ -69,8 +73,21 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     line = json.loads(lines[0])
     assert (line["type"], line["dataset"], line["tid"]) == ("slow_fsync", "tank/db", 4712)
     assert sum(line["stages"].values()) == line["total_ns"]
-    assert line["txg_state"] == "syncing"
+    assert (line["txg_state"], line["txg"], line["txg_sync_ns"]) == ("syncing", 77, 1_200_000_000)
+    assert line["throttle"] == {"dirty_bytes": 3 << 30, "dirty_percent": 75.0, "delayed": True}
     assert "lost 2" in capsys.readouterr().err
+
+
+def test_unknown_state_of_the_pool() -> None:
+    host = FakeHost()
+    host.throttle = None
+    slow = slow_fsync(event(flush=20), "tank", "tank/db", host)
+    assert slow.throttle is None
+    host.throttle = ThrottleState(delayed=True)
+    slow = slow_fsync(event(flush=20), "tank", "tank/db", host)
+    assert slow.throttle == {"dirty_bytes": None, "dirty_percent": None, "delayed": True}
+    # not even the pool is known
+    assert slow_fsync(event(flush=20), None, None, host).txg_state is None
 
 
 def test_count_ends_it() -> None:
@@ -103,7 +120,7 @@ def test_escape_codes_in_a_name_do_not_reach_the_terminal() -> None:
 
 
 def test_largest_stages() -> None:
-    assert largest_stages({"flush": 93, "issue": 4, "other": 3}) == "flush 93% issue 4%"
-    assert largest_stages({"issuer_lock": 55, "batch_wait": 45}) == "issuer_lock 55%"
-    assert largest_stages({"flush": 1, "issue": 0}) == "flush 100%"
-    assert largest_stages({"flush": 0}) == ""
+    assert largest_stages({"flush": 93, "issue": 4, "other": 3}, 18) == "flush 93% issue 4%"
+    assert largest_stages({"issuer_lock": 55, "batch_wait": 45}, 18) == "issuer_lock 55%"
+    assert largest_stages({"flush": 1, "issue": 0}, 18) == "flush 100%"
+    assert largest_stages({"flush": 0}, 18) == ""

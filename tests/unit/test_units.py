@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zfstune import units
-from zfstune.units import MS, SECOND, format_span, format_time, parse_size, parse_time
+from zfstune.units import (
+    MS,
+    SECOND,
+    format_percent,
+    format_short,
+    format_size,
+    format_span,
+    format_time,
+    iso_utc,
+    parse_size,
+    parse_time,
+)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +101,45 @@ def test_spans_rates_counts() -> None:
     assert units.format_rate(12345, SECOND) == "12,345/s"
     assert units.format_rate(1, 0) == "0.0/s"
     assert units.format_count(1234567) == "1,234,567"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0"),
+        (1023, "1023"),
+        (1024, "1.00K"),
+        (64 << 20, "64.0M"),
+        ((1 << 20) - 1, "1.00M"),
+        (999 << 10, "999K"),
+        (1000 << 10, "0.98M"),
+        (3 << 30, "3.00G"),
+        (-5 << 20, "-5.00M"),
+    ],
+)
+def test_format_size(size: int, text: str) -> None:
+    assert format_size(size) == text
+
+
+@given(st.integers(0, 1 << 69))
+def test_sizes_and_counts_are_short(number: int) -> None:
+    assert len(format_size(number)) <= 5
+    assert number >= 10**12 or len(format_short(number)) <= 5
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(99_999, "99999"), (123_456, "123k"), (999_600, "1.00M"), (5e9, "5.00G")]
+)
+def test_format_short(number: int, text: str) -> None:
+    assert format_short(number) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "0 %"), (0.003, "0.3 %"), (0.72, "72 %"), (1, "100 %")]
+)
+def test_format_percent(share: float, text: str) -> None:
+    assert format_percent(share) == text
+
+
+def test_iso_utc() -> None:
+    assert iso_utc(1_795_254_552_123_456_789) == "2026-11-21T09:49:12.123Z"

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from zfstrace.arc import ArcState
 from zfstrace.device import DeviceCounts
-from zfstrace.throttle import ThrottleCounts
-from zfstrace.txg import Txg
+from zfstrace.recording import Recording, StackOptions
+from zfstrace.throttle import ThrottleCounts, ThrottleState
+from zfstrace.txg import Txg, TxgState
 from zfstrace.types import (
     Check,
     DatasetCounts,
@@ -19,6 +20,7 @@ from zfstrace.types import (
     Probe,
     SlowEvent,
     Survey,
+    Tool,
     TraceOptions,
 )
 
@@ -90,6 +92,18 @@ class ArcSession(Session, Protocol):
         ...
 
 
+class StackSession(Protocol):
+    """A running recording of stacks. Ends with close(), which detaches."""
+
+    def probes(self) -> tuple[Probe, ...]: ...
+
+    def finish(self) -> Recording:
+        """Ends the recording; what was recorded. Raises TraceError."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Host(Protocol):
     """The system under observation."""
 
@@ -99,6 +113,14 @@ class Host(Protocol):
 
     def survey(self) -> Survey:
         """Which probes there are. Raises TraceError."""
+        ...
+
+    def tools(self) -> list[Tool]:
+        """The one-file tools of this system. Never raises."""
+        ...
+
+    def loaded(self) -> bool:
+        """Whether ZFS is (still) in the kernel."""
         ...
 
     def pools(self) -> list[str]:
@@ -123,8 +145,13 @@ class Host(Protocol):
         """None when there is a process pid, otherwise what is wrong with it."""
         ...
 
-    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> str | None:
+    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
         """What the pool's transaction groups did in a span of CLOCK_MONOTONIC."""
+        ...
+
+    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
+        """What the pool's write throttle did in a span of CLOCK_MONOTONIC; None when that
+        is not known."""
         ...
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
@@ -153,4 +180,8 @@ class Host(Protocol):
 
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
         """Attaches, or with options.kstat only reads. Raises TraceError."""
+        ...
+
+    def open_stack_trace(self, options: StackOptions) -> StackSession:
+        """Attaches. Raises TraceError."""
         ...

@@ -8,14 +8,17 @@ import os
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import Self, TypeVar
 
 from zfstrace import errors, stages
-from zfstrace.hist import BUCKETS, Hist
-from zfstrace.types import DatasetCounts, Losses, Probe, SlowEvent, Survey
+from zfstrace.hist import BUCKETS
+from zfstrace.types import Losses, Probe, Survey
+
+Entry = TypeVar("Entry", bound=ctypes.Structure)
 
 ABI = 2
 FILE = "libzfstrace.so"
-HOW = ("missing", "fentry", "kprobe", "tracepoint", "found")
+HOW = ("missing", "fentry", "kprobe", "tracepoint", "found", "sampling")
 
 _STAGES = len(stages.NAMES)
 _KINDS = len(stages.KINDS)
@@ -59,7 +62,7 @@ class CHist(ctypes.Structure):
     )
 
 
-class _Dataset(ctypes.Structure):
+class CDataset(ctypes.Structure):
     _fields_ = (
         ("pool", ctypes.c_char * 256),
         ("objset", ctypes.c_uint64),
@@ -90,11 +93,12 @@ class _Losses(ctypes.Structure):
     )
 
 
-class _Slow(ctypes.Structure):
+class CSlow(ctypes.Structure):
     _fields_ = (
         ("start_ns", ctypes.c_uint64),
         ("total_ns", ctypes.c_uint64),
         ("stage_ns", ctypes.c_uint64 * _STAGES),
+        ("dirty_bytes", ctypes.c_uint64),
         ("object", ctypes.c_uint64),
         ("dataset", ctypes.c_uint32),
         ("pid", ctypes.c_uint32),
@@ -104,7 +108,8 @@ class _Slow(ctypes.Structure):
     )
 
 
-_SLOW_FN = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Slow), ctypes.c_void_p)
+_EVENT_FN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+SLOW_FN = ctypes.CFUNCTYPE(None, ctypes.POINTER(CSlow), ctypes.c_void_p)
 
 _PROTOTYPES = {
     "zfstrace_abi": (ctypes.c_int, ()),
@@ -113,6 +118,23 @@ _PROTOTYPES = {
     "zfstrace_open": (
         ctypes.c_int,
         (ctypes.POINTER(_Opts), ctypes.POINTER(ctypes.c_void_p)),
+    ),
+    "zfstrace_start": (
+        ctypes.c_int,
+        (ctypes.c_char_p, ctypes.POINTER(_Opts), ctypes.POINTER(ctypes.c_void_p)),
+    ),
+    "zfstrace_table": (
+        ctypes.c_void_p,
+        (
+            ctypes.c_void_p,
+            ctypes.c_char_p,
+            ctypes.POINTER(ctypes.c_uint),
+            ctypes.POINTER(ctypes.c_size_t),
+        ),
+    ),
+    "zfstrace_events": (
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_int, _EVENT_FN, ctypes.c_void_p),
     ),
     "zfstrace_close": (None, (ctypes.c_void_p,)),
     "zfstrace_error": (ctypes.c_char_p, (ctypes.c_void_p,)),
@@ -127,11 +149,15 @@ _PROTOTYPES = {
     "zfstrace_hist_quantile": (ctypes.c_uint64, (ctypes.POINTER(CHist), ctypes.c_uint)),
     "zfstrace_refresh": (ctypes.c_int, (ctypes.c_void_p,)),
     "zfstrace_datasets": (ctypes.c_uint, (ctypes.c_void_p,)),
-    "zfstrace_dataset": (ctypes.POINTER(_Dataset), (ctypes.c_void_p, ctypes.c_uint)),
+    "zfstrace_dataset": (ctypes.POINTER(CDataset), (ctypes.c_void_p, ctypes.c_uint)),
     "zfstrace_losses": (None, (ctypes.c_void_p, ctypes.POINTER(_Losses))),
     "zfstrace_poll": (
         ctypes.c_int,
-        (ctypes.c_void_p, ctypes.c_int, _SLOW_FN, ctypes.c_void_p),
+        (ctypes.c_void_p, ctypes.c_int, SLOW_FN, ctypes.c_void_p),
+    ),
+    "zfstrace_stacks": (
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
     ),
 }
 
@@ -181,8 +207,8 @@ def load(path: str | None = None) -> ctypes.CDLL:
             f"cannot trace, {path} does not load ({reason}), build it again with `make`"
         ) from None
     abi = lib.zfstrace_abi()
-    names = tuple(_text(lib.zfstrace_stage_name(i)) for i in range(_STAGES))
-    kinds = tuple(_text(lib.zfstrace_kind_name(i)) for i in range(_KINDS))
+    names = tuple(text(lib.zfstrace_stage_name(i)) for i in range(_STAGES))
+    kinds = tuple(text(lib.zfstrace_kind_name(i)) for i in range(_KINDS))
     if abi != ABI or names != stages.NAMES or kinds != stages.KINDS:
         raise errors.LibraryMissing(
             f"cannot trace, {path} has ABI {abi} and this zfstune needs {ABI}, "
@@ -191,7 +217,7 @@ def load(path: str | None = None) -> ctypes.CDLL:
     return lib
 
 
-def _text(value: bytes | None) -> str:
+def text(value: bytes | None) -> str:
     return value.decode("utf-8", "replace") if value else ""
 
 
@@ -212,13 +238,13 @@ def _probes(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> tuple[Probe, ...]:
     while lib.zfstrace_probe(handle, len(found), ctypes.byref(probe)):
         found.append(
             Probe(
-                _text(probe.name),
-                _text(probe.symbol),
+                text(probe.name),
+                text(probe.symbol),
                 HOW[probe.how] if 0 <= probe.how < len(HOW) else "missing",
                 probe.required,
-                _text(probe.cost),
-                _text(probe.why),
-                _text(probe.tracer),
+                text(probe.cost),
+                text(probe.why),
+                text(probe.tracer),
             )
         )
     return tuple(found)
@@ -232,77 +258,60 @@ def survey() -> Survey:
     try:
         probes = _probes(lib, handle) if handle else ()
         if code < 0 and not probes:
-            raise _error(code, _text(lib.zfstrace_error(handle)) if handle else "")
-        return Survey(probes, _text(lib.zfstrace_layout(handle)))
+            raise _error(code, text(lib.zfstrace_error(handle)) if handle else "")
+        return Survey(probes, text(lib.zfstrace_layout(handle)))
     finally:
         if handle:
             lib.zfstrace_close(handle)
 
 
-def _hist(source: CHist) -> Hist:
-    if not source.count:
-        return Hist()
-    # a slice is one call; indexing a ctypes array 1216 times is a thousand
-    buckets = {i: n for i, n in enumerate(source.bucket[:]) if n}
-    return Hist(source.count, source.sum_ns, source.max_ns, buckets)
+class Session:
+    """A tracer of libzfstrace, attached from the constructor to close().
 
-
-def _counts(source: _Dataset) -> DatasetCounts:
-    return DatasetCounts(
-        _text(source.pool),
-        source.objset,
-        (source.dev_major, source.dev_minor),
-        source.rest,
-        source.commits,
-        source.errors,
-        source.no_zil,
-        tuple(source.kinds[:]),
-        _hist(source.total),
-        tuple(_hist(stage) for stage in source.stages),
-    )
-
-
-class FsyncTrace:
-    """A trace of the fsync path, attached from the constructor to close().
-
-    pool, objset and dev limit it to one pool or dataset, pid to one process; slow_ns
-    is the least duration of an operation that poll() reports. Raises TraceError.
+    name is the tracer's; pool, objset and dev limit it to one pool or dataset, pid to one
+    process; max_slots is for how many datasets (processes, vdevs ...) it has room of their
+    own; the rest are zfstrace_opts. Raises TraceError.
     """
 
     def __init__(
         self,
+        name: str,
         *,
         pool: str | None = None,
         objset: int = 0,
         dev: tuple[int, int] = (0, 0),
         pid: int = 0,
         slow_ns: int = 0,
-        max_datasets: int = 0,
+        max_slots: int = 0,
         no_fentry: bool = False,
+        mode: int = 0,
     ) -> None:
         self._lib = load()
         opts = _Opts(
             size=ctypes.sizeof(_Opts),
             pid=pid,
-            max_datasets=max_datasets,
+            max_datasets=max_slots,
             slow_ns=slow_ns,
             # as the kernel writes a device number inside itself: MKDEV()
             objset_dev=dev[0] << 20 | dev[1],
             pool=pool.encode() if pool else None,
             objset=objset,
             no_fentry=no_fentry,
+            mode=mode,
         )
         self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
-        self._events: list[SlowEvent] = []
+        self._events: list[bytes] = []
         # kept as long as the session: the library calls it
-        self._collect = _SLOW_FN(self._on_slow)
-        code = self._lib.zfstrace_open(ctypes.byref(opts), ctypes.byref(self._handle))
+        self._collect = _EVENT_FN(self._on_event)
+        code = self._lib.zfstrace_start(
+            name.encode(), ctypes.byref(opts), ctypes.byref(self._handle)
+        )
         if code < 0:
-            message = _text(self._lib.zfstrace_error(self._handle)) if self._handle else ""
+            message = text(self._lib.zfstrace_error(self._handle)) if self._handle else ""
             self.close()
             raise _error(code, message)
 
-    def __enter__(self) -> FsyncTrace:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -321,7 +330,7 @@ class FsyncTrace:
 
     def _check(self, code: int) -> int:
         if code < 0 and code != -errno.EINTR:
-            raise _error(code, _text(self._lib.zfstrace_error(self._handle)))
+            raise _error(code, text(self._lib.zfstrace_error(self._handle)))
         return code
 
     def refresh(self) -> None:
@@ -329,11 +338,6 @@ class FsyncTrace:
         # a signal may interrupt it, and what it interrupts must not be printed half
         while self._check(self._lib.zfstrace_refresh(self._handle)) == -errno.EINTR:
             pass
-
-    def datasets(self) -> list[DatasetCounts]:
-        """As of the last refresh()."""
-        count = self._lib.zfstrace_datasets(self._handle)
-        return [_counts(self._lib.zfstrace_dataset(self._handle, i).contents) for i in range(count)]
 
     def losses(self) -> Losses:
         """As of the last refresh()."""
@@ -353,26 +357,28 @@ class FsyncTrace:
         """All probes, also the missing ones."""
         return _probes(self._lib, self._handle) if self._handle else ()
 
-    def poll(self, timeout_ms: int) -> list[SlowEvent]:
-        """Waits up to timeout_ms for slow operations. Raises TraceError."""
-        code = self._lib.zfstrace_poll(self._handle, timeout_ms, self._collect, None)
+    def events(self, timeout_ms: int) -> list[bytes]:
+        """Waits up to timeout_ms for events. Raises TraceError."""
+        code = self._lib.zfstrace_events(self._handle, timeout_ms, self._collect, None)
         events, self._events = self._events, []
         if not events:
             self._check(code)
         return events
 
-    def _on_slow(self, event: ctypes._Pointer[_Slow], _context: int) -> None:
-        slow = event.contents
-        self._events.append(
-            SlowEvent(
-                slow.start_ns,
-                slow.total_ns,
-                tuple(slow.stage_ns[:]),
-                slow.object,
-                slow.dataset,
-                slow.pid,
-                slow.tid,
-                stages.KINDS[slow.kind] if slow.kind < _KINDS else "other",
-                _text(slow.comm),
-            )
+    def _on_event(self, event: int, size: int, _context: int) -> None:
+        self._events.append(ctypes.string_at(event, size))
+
+    def table(self, name: str, entry: type[Entry]) -> ctypes.Array[Entry]:
+        """A table that the kernel writes to, as it is at any moment; until close().
+
+        Raises LibraryMissing when its entries are not what entry says.
+        """
+        entries, size = ctypes.c_uint(), ctypes.c_size_t()
+        at = self._lib.zfstrace_table(
+            self._handle, name.encode(), ctypes.byref(entries), ctypes.byref(size)
         )
+        if not at or size.value != ctypes.sizeof(entry):
+            raise errors.LibraryMissing(
+                f"cannot trace, table {name} is of another version, rebuild libzfstrace.so"
+            )
+        return (entry * entries.value).from_address(at)

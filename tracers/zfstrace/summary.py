@@ -12,6 +12,7 @@ from zfstrace.hist import Hist
 from zfstrace.host import Host
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.types import (
+    OTHERS,
     DatasetCounts,
     FsyncSummary,
     Latency,
@@ -20,7 +21,6 @@ from zfstrace.types import (
     StageSummary,
 )
 
-OTHERS = "<others>"
 OTHERS_NOTE = "datasets that found no room of their own, summed"
 NAMELESS_NOTE = "the dataset was gone before its name was read"
 

@@ -14,6 +14,9 @@ from zfstrace.hist import Hist
 SCHEMA = 1
 Json = dict[str, Any]
 
+# The name of what found no room of its own in the kernel side, summed.
+OTHERS = "<others>"
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -102,7 +105,8 @@ class DatasetCounts:
 @dataclass(frozen=True)
 class SlowEvent:
     """A slow operation as it comes from the kernel. start_ns is CLOCK_MONOTONIC;
-    dataset is an index into the session's datasets."""
+    dataset is an index into the session's datasets; dirty_bytes is the pool's dirty data
+    as it ended, None when not known."""
 
     start_ns: int
     total_ns: int
@@ -113,6 +117,7 @@ class SlowEvent:
     tid: int
     kind: str
     comm: str
+    dirty_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -275,7 +280,9 @@ class SlowFsync:
 
     object is the inode number, 0 for the whole dataset. txg_state is what the
     pool's transaction groups did meanwhile: ``syncing``, ``quiescing``, ``open``,
-    or None when it is not known.
+    or None when it is not known; txg is the number of the group that did it, and
+    txg_sync_ns how long that one had been syncing. throttle is
+    throttle.ThrottleState.to_json(), None when it is not known.
     """
 
     time: str
@@ -289,6 +296,9 @@ class SlowFsync:
     stages: dict[str, int]
     txg_state: str | None
     kind: str
+    txg: int | None = None
+    txg_sync_ns: int | None = None
+    throttle: Json | None = None
 
     def to_json(self) -> Json:
         """As a ``slow_fsync`` object of the schema."""
@@ -342,3 +352,13 @@ class Survey:
 
     probes: tuple[Probe, ...] = field(default_factory=tuple)
     layout: str = ""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A one-file tool for a host where nothing can be installed. runner is what runs it,
+    ``bpftrace`` or ``bcc``; why says why it would not work here, and is empty if it would."""
+
+    name: str
+    runner: str
+    why: str

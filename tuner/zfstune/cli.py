@@ -1,4 +1,4 @@
-"""The command line: parsers of all commands; the commands load when they are called."""
+"""The command line: its top level and its errors; the commands load when they are called."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import re
 import sys
 
-from zfstune import __version__, units
+from zfstune import __version__
 from zfstune.errors import NEGATIVE, CommandError, NotPossible, UsageError
+from zfstune.flame_args import add_flame
+from zfstune.trace_args import STATUS, add_trace, number, span
 
 # Not from typing: that alone would be a tenth of the start.
 TYPE_CHECKING = False
@@ -16,25 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-STATUS = """\
-exit status:
-  0  done, also when no fsync was seen; 1  finished with a negative finding
-  2  usage; 3  not possible here (no ZFS, no privilege, no BTF, library not built)"""
-
 TOP = f"""\
 examples:
   zfstune doctor                              what can be measured here, what is missing
+  zfstune trace                               all views on one screen: open it first
   zfstune trace fsync                         where fsyncs spend their time, all pools
   zfstune trace fsync tank --duration 10s     one pool, ten seconds, then a table
   zfstune trace slow --over 10ms              each fsync that takes 10 ms or more
-
-{STATUS}
-"""
-
-TRACE = f"""\
-examples:
-  zfstune trace fsync tank
-  zfstune trace slow --over 50ms --dataset tank/db
 
 {STATUS}
 """
@@ -49,33 +39,6 @@ examples:
 
 exit status:
   0  all there; 1  something cannot be measured; 3  tracing is not possible here
-"""
-
-FSYNC = f"""\
-On a terminal the table is redrawn and counts from the start. Elsewhere --interval
-prints one table (or JSON lines) for each interval, without it one at the end.
-Ctrl-C ends the trace and prints what was measured.
-
-examples:
-  zfstune trace fsync
-  zfstune trace fsync tank --duration 30s
-  zfstune trace fsync --dataset tank/db --histogram
-  zfstune trace fsync --pid $(pidof -s postgres) --interval 5s
-  zfstune trace fsync tank --duration 1m --json > fsync.jsonl
-
-{STATUS}
-"""
-
-SLOW = f"""\
-Times are of the beginning, in UTC. STAGES names the largest shares.
-
-examples:
-  zfstune trace slow --over 10ms
-  zfstune trace slow --over 1s tank --duration 1h
-  zfstune trace slow --over 5ms --dataset tank/db --count 20
-  zfstune trace slow --over 20ms --json | jq -r '[.time, .comm, .total_ns] | @tsv'
-
-{STATUS}
 """
 
 
@@ -112,32 +75,6 @@ def _plain(message: str) -> str:
     return " ".join(message.removeprefix("argument ").split())
 
 
-def _time(text: str) -> int:
-    try:
-        return units.parse_span(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _number(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
-
-
-def _add_trace_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pool", metavar="POOL", nargs="?", help="only this pool")
-    parser.add_argument("--dataset", metavar="D", help="only this dataset")
-    parser.add_argument("--pid", metavar="P", type=_number, help="only this process")
-    parser.add_argument(
-        "--duration", metavar="T", type=_time, help="end after T (10s, 5m); default: at Ctrl-C"
-    )
-    parser.add_argument("--json", action="store_true", help="JSON lines, times in ns")
-    parser.add_argument(
-        "--no-fentry", action="store_true", help="use kprobes even where fentry is possible"
-    )
-
-
 def build_parser() -> Parser:
     """All of the command line."""
     parser = Parser(
@@ -155,40 +92,9 @@ def build_parser() -> Parser:
     )
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     doctor.set_defaults(run="doctor")
-    trace = commands.add_parser(
-        "trace", help="watch fsyncs as they happen", description="Watches fsyncs.", epilog=TRACE
-    )
-    _add_traces(trace.add_subparsers(metavar="COMMAND", dest="what", required=True))
+    add_trace(commands)
+    add_flame(commands, span, number)
     return parser
-
-
-def _add_traces(commands: argparse._SubParsersAction[Parser]) -> None:
-    fsync = commands.add_parser(
-        "fsync",
-        help="in which stage fsyncs spend their time",
-        description="Measures each stage of every fsync, per pool and dataset.",
-        epilog=FSYNC,
-    )
-    _add_trace_options(fsync)
-    fsync.add_argument(
-        "--interval", metavar="T", type=_time, help="print every T; on a terminal default 2s"
-    )
-    fsync.add_argument(
-        "--histogram", action="store_true", help="add the distribution of the total latency"
-    )
-    fsync.set_defaults(run="trace_fsync")
-    slow = commands.add_parser(
-        "slow",
-        help="one line for each slow fsync",
-        description="Prints one line for each slow fsync as it ends.",
-        epilog=SLOW,
-    )
-    _add_trace_options(slow)
-    slow.add_argument(
-        "--over", metavar="T", type=_time, required=True, help="those that take T or more (10ms)"
-    )
-    slow.add_argument("--count", metavar="N", type=_number, help="end after N of them")
-    slow.set_defaults(run="trace_slow")
 
 
 def _check_names(args: argparse.Namespace) -> None:

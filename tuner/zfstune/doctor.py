@@ -10,7 +10,7 @@ from typing import TextIO
 
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
-from zfstrace.types import SCHEMA, Check, Probe, Survey
+from zfstrace.types import SCHEMA, Check, Probe, Survey, Tool
 from zfstune import __version__
 from zfstune.errors import DONE, NEGATIVE, NOT_POSSIBLE
 from zfstune.host import open_host
@@ -41,10 +41,11 @@ def examine(host: Host, out: TextIO, *, as_json: bool) -> int:
         checks.append(Check("probes", "kernel", str(error), "blocking", cost, ""))
     status = _status(checks, survey.probes)
     if as_json:
-        print(json.dumps(_to_json(checks, survey, status)), file=out)
+        print(json.dumps(_to_json(checks, survey, host.tools(), status)), file=out)
     else:
         style = style_of(out)
         lines = [*_check_lines(checks, style), "", *_probe_lines(survey, style), ""]
+        lines += [*_tool_lines(host.tools()), ""]
         print("\n".join([*lines, f"zfstune {__version__}: {_SAY[status]}"]), file=out)
     return status
 
@@ -59,7 +60,9 @@ def _status(checks: Sequence[Check], probes: Sequence[Probe]) -> int:
     return DONE
 
 
-def _to_json(checks: Sequence[Check], survey: Survey, status: int) -> dict[str, object]:
+def _to_json(
+    checks: Sequence[Check], survey: Survey, tools: Sequence[Tool], status: int
+) -> dict[str, object]:
     return {
         "schema": SCHEMA,
         "type": "doctor",
@@ -88,6 +91,15 @@ def _to_json(checks: Sequence[Check], survey: Survey, status: int) -> dict[str, 
                 "why": probe.why,
             }
             for probe in survey.probes
+        ],
+        "tools": [
+            {
+                "name": tool.name,
+                "runner": tool.runner,
+                "status": "missing" if tool.why else "ok",
+                "why": tool.why,
+            }
+            for tool in tools
         ],
     }
 
@@ -128,4 +140,16 @@ def _probe_lines(survey: Survey, style: Style) -> list[str]:
         lines.append(f"{row}  {_mark('blocking' if probe.required else 'missing', style)}")
         why = f" ({probe.why})" if probe.why else ""
         lines += wrap(f"{probe.cost or 'less detail'}{why}", "      ")
+    return lines
+
+
+def _tool_lines(tools: Sequence[Tool]) -> list[str]:
+    """One paragraph for those that would work, and one for each reason why others would not.
+    What they lack is no lack of zfstune's, so it does not change the status."""
+    reasons = sorted({tool.why for tool in tools})
+    lines = []
+    for why in reasons:
+        names = ", ".join(tool.name for tool in tools if tool.why == why)
+        title = f"one-file tools that would not work ({why})" if why else "one-file tools for root"
+        lines += [f"{title}:", *wrap(names, "  ")]
     return lines

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from zfstrace import stages
-from zfstrace.types import FsyncSummary, Losses, Probe, StageSummary
+from zfstrace.types import FsyncSummary, StageSummary
 from zfstune.table import Style, render, wrap
 from zfstune.units import format_count, format_rate, format_span, format_time
 
@@ -190,45 +190,15 @@ def _distribution(row: FsyncSummary, style: Style) -> list[str]:
     return ["  total latency", *render(cells, "><><>", " ", "  ")]
 
 
-def footer(losses: Losses, probes: Sequence[Probe], style: Style) -> list[str]:
-    """What was not measured: in every output, also when nothing was lost."""
-    detail = (
-        f" (no room {losses.start}, no return {losses.return_}, slow events {losses.event})"
-        if losses.lost
-        else ""
-    )
-    text = f"lost {format_count(losses.lost)}{detail}"
-    lines = [style.paint(text, "bad") if losses.lost else text]
-    lines[0] += f"   unfinished {format_count(losses.unfinished)}"
-    if losses.log_block:
-        lines += wrap(
-            f"{format_count(losses.log_block)} waits had an unknown log block: counted in `other`",
-            "",
-            style.width,
-        )
-    if losses.skipped:
-        lines += wrap(
-            f"{format_count(losses.skipped)} lock waits on this host were not seen: if in an "
-            "fsync, `issuer_lock` is part of the stage around",
-            "",
-            style.width,
-        )
-    if losses.overflow:
-        lines += wrap(
-            f"{format_count(losses.overflow)} operations are of datasets that found no room: "
-            "summed in <others>; POOL or --dataset leaves room for fewer",
-            "",
-            style.width,
-        )
-    return lines + _missing_probes(probes, style)
-
-
-def _missing_probes(probes: Sequence[Probe], style: Style) -> list[str]:
-    """One sentence for each probe that is missing: what that costs, and why."""
-    lines = []
-    for probe in probes:
-        if probe.missing:
-            why = f" ({probe.why})" if probe.why else ""
-            text = f"missing probe {probe.name}: {probe.cost or 'less detail'}{why}"
-            lines += wrap(text, "", style.width)
-    return lines or ["missing probes: none"]
+def largest_stages(stages: Mapping[str, int], width: int) -> str:
+    """``flush 93% issue 4%``: as many of the largest as fit, at least one."""
+    total = sum(stages.values())
+    text = ""
+    for name, ns in sorted(stages.items(), key=lambda stage: -stage[1])[:3]:
+        part = f"{name} {ns / total:.0%}" if total else ""
+        if not ns or part.endswith(" 0%"):
+            break
+        if text and len(text) + 1 + len(part) > width:
+            break
+        text = f"{text} {part}" if text else part
+    return text

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from zfstrace.host import Host
-from zfstrace.types import Check, FsyncOptions
+from zfstrace.types import Check, FsyncOptions, TraceOptions
 from zfstune.errors import NotPossible, UsageError
 
 
@@ -32,9 +32,20 @@ def require_tracing(checks: Sequence[Check], kind: str | None = None) -> None:
             )
 
 
-def require_names(host: Host, options: FsyncOptions) -> None:
+def prepare(host: Host, options: FsyncOptions | TraceOptions, *, bpf: bool = True) -> None:
+    """Raises CommandError when a trace with these options is not possible: first
+    what is wrong with the request, then with the host. Without bpf little is needed."""
+    checks = host.checks()
+    require_tracing(checks, "zfs")
+    require_names(host, options)
+    if bpf:
+        require_tracing(checks)
+    host.learn_names()
+
+
+def require_names(host: Host, options: FsyncOptions | TraceOptions) -> None:
     """Raises UsageError when the pool, dataset or process asked for is not there."""
-    if options.dataset is not None:
+    if isinstance(options, FsyncOptions) and options.dataset is not None:
         datasets = host.dataset_names()
         if options.dataset not in datasets:
             hint = _near(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 WIDTH = 99
+_HEADER_EVERY = 50
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _EIGHTHS = "▏▎▍▌▋▊▉█"
@@ -93,6 +94,74 @@ def render(
         )
         lines.append((indent + gap.join(cells)).rstrip())
     return lines
+
+
+def fit(
+    rows: Sequence[Sequence[str]], align: str, style: Style, name: int, *, tail: bool = False
+) -> list[str]:
+    """Indented rows that are made to fit: by smaller gaps, then by cutting the column name
+    (on a terminal: a file keeps whole names)."""
+    width = min(style.width, WIDTH)
+    for gap in ("  ", " "):
+        lines = render(rows, align, gap, "  ")
+        over = max(map(len, lines)) - width
+        if over <= 0:
+            return lines
+    if not style.clip:
+        return lines
+    room = max(4, max(len(row[name]) for row in rows) - over)
+    return render(
+        [[*row[:name], cut(row[name], room, tail=tail), *row[name + 1 :]] for row in rows],
+        align,
+        " ",
+        "  ",
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """Of lines that are printed one by one; tail keeps the end of what is cut."""
+
+    name: str
+    width: int
+    left: bool = False
+    tail: bool = False
+
+    def cell(self, text: str, clip: bool) -> str:
+        text = cut(text, self.width, tail=self.tail) if clip else text
+        return text.ljust(self.width) if self.left else text.rjust(self.width)
+
+
+class Lines:
+    """Prints lines of fixed columns; the header comes again after as many as a screen has,
+    and when the columns change."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._style = style_of(out)
+        self._columns: Sequence[Column] = ()
+        self._left = 0
+
+    def print(self, columns: Sequence[Column], cells: Sequence[str]) -> None:
+        if columns != self._columns or not self._left:
+            self._columns = columns
+            # a file has no screen, but whoever pages through it has one of about that size
+            self._left = max(5, screen(self._out)[1] - 2) if self._style.clip else _HEADER_EVERY
+            header = self._line([column.name for column in columns])
+            print(self._style.paint(header, "bold"), file=self._out)
+        self._left -= 1
+        print(self._line(cells), file=self._out)
+
+    def _line(self, cells: Sequence[str]) -> str:
+        # cut only on a terminal: a log file shall keep the whole name
+        clip = self._style.clip
+        parts = (c.cell(text, clip) for c, text in zip(self._columns, cells, strict=True))
+        return " ".join(parts).rstrip()
+
+
+def printable(name: str) -> str:
+    """A program may call itself anything, also escape codes."""
+    return "".join(c if c.isprintable() else "?" for c in name)
 
 
 def wrap(text: str, indent: str = "", width: int = WIDTH) -> list[str]:

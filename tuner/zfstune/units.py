@@ -1,8 +1,9 @@
-"""Times as people write them, and as they read them."""
+"""Times, sizes and counts as people write them, and as they read them."""
 
 from __future__ import annotations
 
 import re
+import time
 
 US = 1_000
 MS = 1_000_000
@@ -93,7 +94,44 @@ def format_count(number: int) -> str:
     return f"{number:,}"
 
 
+def format_short(number: int) -> str:
+    """At most five characters below 10^12: ``12345``, ``123k``, ``1.23M``."""
+    if number < 100_000:
+        return str(number)
+    for unit, name in ((1_000, "k"), (1_000_000, "M"), (1_000_000_000, "G")):
+        if number * 2 < unit * 1999 or name == "G":
+            return f"{_three_digits(number, unit)}{name}"
+    raise AssertionError
+
+
+def format_size(size: int) -> str:
+    """Bytes in powers of 1024, three digits: ``512``, ``64.0K``, ``1.23G``."""
+    sign, size = "-" if size < 0 else "", abs(size)
+    if size < 1024:
+        return f"{sign}{size}"
+    unit = 0
+    value = size / 1024
+    while value >= 999.5 and unit < 5:
+        value /= 1024
+        unit += 1
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{sign}{value:.{digits}f}{'KMGTPE'[unit]}"
+
+
+def format_percent(share: float) -> str:
+    """``0.3 %``, ``72 %``, ``100 %``."""
+    percent = share * 100
+    return f"{percent:.1f} %" if 0 < percent < 9.95 else f"{percent:.0f} %"
+
+
 def format_rate(number: int, duration_ns: int) -> str:
     """Per second: ``0.4/s``, ``1,234/s``."""
     rate = number * SECOND / duration_ns if duration_ns > 0 else 0.0
     return f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
+
+
+def iso_utc(time_ns: int) -> str:
+    """ISO 8601 in UTC with milliseconds, of a time since 1970 in ns."""
+    seconds, rest = divmod(time_ns, SECOND)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{stamp}.{rest // 1_000_000:03d}Z"

@@ -5,11 +5,25 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from zfs_linux import kstat, mounts, privilege
+from zfs_linux import kstat, mounts, privilege, vdevs
 from zfstrace.errors import LibraryMissing, NoZfs, UnknownName
-from zfstrace.host import FsyncSession
-from zfstrace.types import Check, FsyncOptions, Survey
+from zfstrace.host import (
+    ArcSession,
+    DeviceSession,
+    FsyncSession,
+    StackSession,
+    ThrottleSession,
+    TxgSession,
+)
+from zfstrace.recording import StackOptions
+from zfstrace.throttle import ThrottleState
+from zfstrace.txg import TxgState
+from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
+
+if TYPE_CHECKING:  # ctypes is slow to load
+    from zfstrace.pool_trace import ThrottleTrace
 
 # How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must
 # not read a hundred rows for each.
@@ -32,7 +46,11 @@ class LinuxHost:
         self._by_objset: dict[tuple[str, int], str] = {}
         self._by_dev: dict[mounts.Dev, str] = {}
         self._mountinfo = ""
+        self._throttle: ThrottleTrace | None = None
         self._txgs: dict[str, tuple[int, list[dict[str, kstat.Value]]]] = {}
+
+    def loaded(self) -> bool:
+        return (self._sys / "module/zfs").is_dir()
 
     def pools(self) -> list[str]:
         return kstat.pools(self._kstat)
@@ -92,7 +110,7 @@ class LinuxHost:
                 return f"{pid} is a thread of process {value.strip()}"
         return None
 
-    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> str | None:
+    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
         now = time.monotonic_ns()
         read_ns, rows = self._txgs.get(pool, (0, []))
         if not rows or now - read_ns > _TXGS_NS:
@@ -185,23 +203,83 @@ class LinuxHost:
 
         return lib.survey()
 
-    def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
-        from zfstrace import lib
+    def tools(self) -> list[Tool]:
+        from zfs_linux import tools
 
-        if not (self._sys / "module/zfs").is_dir():
-            raise NoZfs("ZFS is not loaded, so there is nothing to trace, run `modprobe zfs`")
+        return tools.survey(self._proc.parent)
+
+    def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
+        from zfs_linux.sessions import TracedFsyncs
+
+        self._require_zfs()
         objset, dev = 0, (0, 0)
         if options.dataset is not None:
             objset, dev = self._locate(options.dataset)
-        return lib.FsyncTrace(
-            pool=options.pool,
-            objset=objset,
-            dev=dev,
-            pid=options.pid or 0,
-            slow_ns=options.slow_ns,
-            max_datasets=options.max_datasets or self._room(),
-            no_fentry=options.no_fentry,
+        room = options.max_datasets or self._room()
+        trace = TracedFsyncs(options, self.parameter, objset, dev, room)
+        self._throttle = trace.throttle
+        return trace
+
+    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
+        held = None
+        if self._throttle:
+            held = self._throttle.held_up(pool, start_ns, end_ns)
+        return ThrottleState(
+            None, self.parameter("zfs_dirty_data_max"), None if held is None else held > 0, held
         )
+
+    def parameter(self, name: str) -> int | None:
+        return kstat.read_number(self._sys / "module/zfs/parameters" / name)
+
+    def vdev_names(self, pool: str) -> dict[int, str]:
+        return vdevs.names(pool)
+
+    def open_txg_trace(self, options: TraceOptions) -> TxgSession:
+        from zfs_linux.txgs import KstatTxgs, TracedTxgs
+
+        self._require_zfs()
+        timeout = self._sys / "module/zfs/parameters/zfs_txg_timeout"
+        if options.kstat:
+            return KstatTxgs(options.pool, self._kstat, timeout)
+        from zfstrace.pool_trace import TxgTrace
+
+        trace = TxgTrace(pool=options.pool, no_fentry=options.no_fentry)
+        return TracedTxgs(trace, self._kstat, timeout)
+
+    def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
+        from zfs_linux.sessions import ThrottleWithParams
+
+        self._require_zfs()
+        return ThrottleWithParams(options, self.parameter)
+
+    def open_device_trace(self, options: TraceOptions) -> DeviceSession:
+        from zfstrace.pool_trace import DeviceTrace
+
+        self._require_zfs()
+        names = [options.pool] if options.pool else self.pools()
+        # some to come: a disk replaced, a pool imported
+        room = sum(len(self.vdev_names(name)) for name in names) + 16
+        return DeviceTrace(pool=options.pool, max_vdevs=room, no_fentry=options.no_fentry)
+
+    def open_arc_trace(self, options: TraceOptions) -> ArcSession:
+        from zfs_linux.sessions import ArcStats
+
+        self._require_zfs()
+        return ArcStats(self._kstat / "arcstats", options)
+
+    def open_stack_trace(self, options: StackOptions) -> StackSession:
+        from zfs_linux.stacks import NamedStacks
+
+        self._require_zfs()
+        return NamedStacks(options, self._proc / "kallsyms", self._pool_of)
+
+    def _pool_of(self, dev: mounts.Dev) -> str | None:
+        name = self.dataset_name("", 0, dev)
+        return name.split("/", 1)[0].split("@", 1)[0] if name else None
+
+    def _require_zfs(self) -> None:
+        if not self.loaded():
+            raise NoZfs("ZFS is not loaded, so there is nothing to trace, run `modprobe zfs`")
 
     def _room(self) -> int:
         """For how many datasets a trace has distributions of their own: those in use

@@ -32,7 +32,7 @@ def _number(row: Row, name: str) -> int | None:
 def _utc(clock_ns: int, now_ns: int) -> str:
     """A moment of a clock that shows now_ns at present, ISO 8601."""
     wall = (time.time_ns() - (now_ns - clock_ns)) / _SECOND
-    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 def timer(since_ns: int | None, timeout_s: int | None) -> bool:

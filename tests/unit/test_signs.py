@@ -1,0 +1,77 @@
+"""The rules by which something stands out; those on devices are in test_trace_device.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from unit.fake_host import FakeHost, arc, counts, txg, waits
+
+from zfstrace import arc as cache
+from zfstrace import throttle
+from zfstrace.summary import Span, summarize
+from zfstrace.throttle import ThrottleCounts
+from zfstrace.types import Losses
+from zfstune.signs import ORDER, Sign, of_arc, of_fsync, of_throttle, of_txg
+from zfstune.units import MS, SECOND
+
+TEN = 10 * SECOND
+
+
+def named(signs: list[Sign]) -> dict[str, bool]:
+    assert all(sign.name in ORDER and sign.row is not None for sign in signs)
+    assert all(sign.sentence.endswith(".") for sign in signs)
+    return {sign.name: sign.urgent for sign in signs}
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        ({}, {}),
+        ({"sync_ns": 5 * SECOND}, {"long_sync": True}),
+        ({"quiesce_ns": SECOND}, {"long_quiesce": True}),
+        ({"sync_ns": None, "quiesce_ns": None}, {}),
+    ],
+)
+def test_txg(fields: dict[str, Any], want: dict[str, bool]) -> None:
+    assert named(of_txg([txg(1), txg(2, **fields)])) == want
+    assert of_txg([]) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        ([], {}),
+        ([waits(dirty_delay=[MS])], {"delays": False}),
+        ([waits(dirty_delay=[SECOND])], {"delays": True}),
+        ([waits(dirty_delay=[MS], dirty_hard=[MS])], {"dirty_hard": True}),
+        ([waits(dirty_delay=[3 * MS], dirty_hard=[MS])], {"delays": False}),
+    ],
+)
+def test_throttle(found: list[ThrottleCounts], want: dict[str, bool]) -> None:
+    assert named(of_throttle(throttle.rows(found, "t", TEN, None, Losses()))) == want
+
+
+@pytest.mark.parametrize(
+    ("waited", "throttled", "want"),
+    [
+        ([], 0, {}),
+        ([MS], 0, {}),
+        ([SECOND], 0, {"eviction": True}),
+        ([], 1, {"memory": True}),
+    ],
+)
+def test_arc(waited: list[int], throttled: int, want: dict[str, bool]) -> None:
+    state = arc(2, waited, memory_throttle_count=throttled)
+    assert named(of_arc([cache.row(state, arc(1), "t", TEN, Losses())])) == want
+
+
+def test_fsync() -> None:
+    span = Span("t", TEN, Losses(), ())
+    quick = counts(objset=68, stages={"flush": [MS] * 10})
+    slow = counts(objset=70, stages={"issue": [90 * MS] * 10, "flush": [MS] * 10})
+    assert of_fsync(summarize([quick], FakeHost(), span)) == []
+    (sign,) = of_fsync(summarize([quick, slow], FakeHost(), span))
+    assert named([sign]) == {"slow_fsync": True}
+    assert "on tank/home" in sign.text
+    assert "99 % of it in `issue`" in sign.text

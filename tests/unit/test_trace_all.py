@@ -1,0 +1,173 @@
+"""`zfstune trace`: all views on one screen."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from unit.fake_host import (
+    FakeHost,
+    FakeSession,
+    FakeStop,
+    Terminal,
+    arc,
+    counts,
+    ios,
+    run_of,
+    txg,
+    vdev,
+    waits,
+)
+
+from zfstrace.errors import NoPrivilege, TraceError
+from zfstrace.types import Check, Losses
+from zfstune.overview import VIEWS
+from zfstune.signs import ORDER, Sign, first
+from zfstune.trace_all import trace
+from zfstune.units import MS, SECOND
+
+
+def host_of(**sessions: FakeSession | TraceError) -> FakeHost:
+    """A quiet one, but for the sessions given."""
+    host = FakeHost()
+    quiet: dict[str, FakeSession | TraceError] = {
+        "fsync": FakeSession([[counts(objset=68, stages={"flush": [MS] * 10})]]),
+        "txg": FakeSession(events=[txg(n) for n in range(1, 6)]),
+        "throttle": FakeSession([[]]),
+        "device": FakeSession([[vdev(1, sync_write=ios([MS] * 20))]]),
+        "arc": FakeSession([arc(1), arc(2)]),
+    }
+    host.sessions = quiet | {name.replace("_", " "): s for name, s in sessions.items()}
+    for name, session in host.sessions.items():
+        # the first refresh is at the start of the span
+        if isinstance(session, FakeSession) and not name.startswith(("arc", "txg")):
+            session._states.insert(0, [])
+    return host
+
+
+def run(host: FakeHost, out: io.StringIO | None = None, **options: Any) -> str:
+    out = out or io.StringIO()
+    trace(run_of(host, out, FakeStop(), **({"duration": 4 * SECOND} | options)))
+    for session in host.sessions.values():
+        assert isinstance(session, TraceError) or session.closed or not session._states
+    return out.getvalue()
+
+
+def test_one_block_at_the_end() -> None:
+    lines = run(host_of()).splitlines()
+    assert lines[0].startswith("all pools, 4.0 s until ")
+    assert lines[1] == "nothing stands out"
+    heads = [line.split()[:2] for line in lines if line.startswith("  trace ")]
+    assert heads == [["trace", name] for name in VIEWS]
+    assert "tank/db" in lines[3]
+    # the last three of five
+    assert [line.split()[1] for line in lines[5:8]] == ["5", "4", "3"]
+    assert "(+2)" in lines[4]
+    assert "nothing was throttled" in lines[9]
+    assert lines[-1].startswith("lost 0   missing probes: 5, ")
+    assert max(map(len, lines)) < 80
+
+
+def test_it_fits_a_small_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    slow = {f"tank/{n}": 0 for n in range(9)}
+    many = [counts(objset=n, stages={"log_write": [90 * MS] * 9}) for n in range(len(slow))]
+    busy = [waits(pid=n, dirty_hard=[SECOND] * 9) for n in range(1, 9)]
+    disks = [vdev(n, sync_write=ios([MS * n] * 20)) for n in range(1, 9)]
+    host = host_of(
+        fsync=FakeSession([many]), throttle=FakeSession([busy]), device=FakeSession([disks])
+    )
+    text = run(host, Terminal(), duration=5 * SECOND)
+    assert text.count("\x1b[J") == 1
+    assert "more lines" not in text
+    frame = text.partition("\x1b")[0].splitlines()
+    assert len(frame) <= 22
+    assert max(map(len, frame)) < 80
+    # the whole time stays below the last interval
+    assert text.count("2.0 s until") == 2
+    assert text.count("5.0 s until") == 1
+
+
+def test_the_most_suspicious_is_marked() -> None:
+    slow = [vdev(1, sync_write=ios([MS] * 20)), vdev(2, sync_write=ios([90 * MS] * 20))]
+    lines = run(host_of(device=FakeSession([slow]))).splitlines()
+    assert lines[1].startswith("> device: vdev sdb of tank is 89 times as slow as its siblings")
+    assert [line.split()[2] for line in lines if line.startswith("> trace")] == ["device"]
+
+
+def test_cause_before_effect() -> None:
+    signs = [Sign(name, True, "", "") for name in reversed(ORDER)]
+    found = first(signs)
+    assert found and found.name == ORDER[0]
+    assert first([Sign("flush", False, "", "")]) is None
+
+
+def test_the_others_go_on() -> None:
+    lack = NoPrivilege("root is needed, run it with sudo")
+    host = host_of(fsync=lack, device=lack)
+    lines = run(host).splitlines()
+    assert sum("not available: root is needed" in line for line in lines) == 2
+    assert any(line.startswith("    tank 5 ") for line in lines)
+
+
+def test_kstats_where_bpf_is_not_to_be_had() -> None:
+    lack = NoPrivilege("root is needed")
+    host = host_of(
+        fsync=lack, throttle=lack, device=lack, txg=lack, arc=lack,
+        txg_kstat=FakeSession(events=[txg(9, source="kstat")], probes=()),
+        arc_kstat=FakeSession([arc(1, None)], probes=()),
+    )  # fmt: skip
+    text = run(host)
+    assert text.count("not available") == 3
+    assert "tank 9" in text
+
+
+def test_a_lack_of_privilege_is_said_in_its_own_words() -> None:
+    host = host_of(
+        txg_kstat=FakeSession(events=[txg(9)], probes=()),
+        arc_kstat=FakeSession([arc(1, None)], probes=()),
+    )
+    lack = Check("privileges", "privilege", "none", "blocking", "no BPF", "run it as root")
+    host._checks = [lack]
+    out = io.StringIO()
+    trace(run_of(host, out, duration=SECOND))
+    text = out.getvalue()
+    assert text.count("not available: cannot trace, privileges none: no BPF, run it as root") == 3
+    assert "tank 9" in text
+
+
+def test_nothing_is_possible() -> None:
+    names = ("fsync", "txg", "txg_kstat", "throttle", "device", "arc", "arc_kstat")
+    with pytest.raises(NoPrivilege, match="fsync"):
+        run(host_of(**{name: NoPrivilege(name) for name in names}))
+
+
+def test_a_view_that_fails_later() -> None:
+    session = FakeSession([[], TraceError("the pool is gone")])
+    text = run(host_of(throttle=session), interval=2 * SECOND)
+    assert text.count("nothing was throttled") == 1
+    assert text.count("not available: the pool is gone") == 1
+
+
+def test_json_has_all_types(capsys: pytest.CaptureFixture[str]) -> None:
+    host = host_of(throttle=FakeSession([[waits(dirty_hard=[SECOND])]]))
+    text = run(host, json=True, interval=2 * SECOND, pool="tank")
+    types = [json.loads(line)["type"] for line in text.splitlines()]
+    assert set(types) == {"fsync_summary", "txg", "throttle", "device", "arc"}
+    # each txg once, the others for each interval in which there was something
+    assert types.count("txg") == 5
+    assert types.count("arc") == 2
+    assert "lost 0" in capsys.readouterr().err
+
+
+def test_losses_say_where() -> None:
+    text = run(host_of(device=FakeSession([[]], losses=Losses(start=3, event=1))))
+    assert "lost 4 (device 4)   missing probes" in text
+
+
+def test_the_last_txgs_stay() -> None:
+    text = run(host_of(), interval=2 * SECOND)
+    assert text.count("    tank 5 ") == 2

@@ -1,0 +1,64 @@
+"""`trace arc` without a kernel."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from unit.fake_host import FakeHost, FakeSession, arc, run_of
+
+from zfstrace.arc import ArcState
+from zfstrace.types import Losses
+from zfstune.trace_arc import trace
+from zfstune.units import MS, SECOND
+
+
+def run(states: list[ArcState], **options: Any) -> str:
+    out = io.StringIO()
+    session = FakeSession(states, losses=Losses(return_=1))
+    trace(run_of(FakeHost(session), out, **({"duration": 3 * SECOND} | options)))
+    assert session.closed
+    return out.getvalue()
+
+
+def test_lines() -> None:
+    end = arc(5, [10 * MS] * 3, memory_throttle_count=12, arc_no_grow=1)
+    lines = run([arc(1), arc(2), arc(4, [10 * MS]), end]).splitlines()
+    assert max(map(len, lines)) < 100
+    assert lines[1].split()[1:] == [
+        "4.00G", "5.00G", "512M-16.0G", "99.0%", "3", "10", "100", "0", "0", "ns", "0", "yes",
+    ]  # fmt: skip
+    assert lines[2].split()[4:8] == ["99.0%", "6", "20", "200"]
+    assert lines[3].split()[-5:] == ["2", "20.0", "ms", "12", "no"]
+    assert len({line.rstrip().index(" 4.00G ") for line in lines[1:4]}) == 1
+    text = " ".join(lines[4:])
+    assert text.startswith("3.0 s: 99 % of 4,000 demand reads were hits; 3 waits for eviction, ")
+    assert "lost 1 " in text
+
+
+def test_without_waits_and_iohits() -> None:
+    state = arc(waits=None)
+    older = ArcState({n: v for n, v in state.stats.items() if "iohits" not in n}, None)
+    lines = run([older, older], source="kstat", duration=SECOND).splitlines()
+    assert lines[1].split()[4:] == ["-", "-", "0", "0", "-", "-", "0", "yes"]
+    assert "waits for eviction not traced" in lines[2]
+
+
+def test_count_ends_it() -> None:
+    assert run([arc()], duration=None, count=2).count("512M-16.0G") == 2
+
+
+def test_a_short_rest_has_no_line() -> None:
+    assert run([arc()], duration=2050 * MS).count("512M-16.0G") == 2
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    states = [arc(1), arc(3, [MS])]
+    lines = [json.loads(line) for line in run(states, json=True).splitlines()]
+    assert [line["demand_hits"] for line in lines] == [1980, 0, 0]
+    assert (lines[0]["type"], lines[0]["waits"], lines[0]["no_grow"]) == ("arc", 1, False)
+    assert lines[0]["hit_ratio"] == 0.99
+    assert lines[1]["hit_ratio"] is None
+    assert "lost 1" in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""`trace throttle` without a kernel."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.fake_host import FakeHost, FakeSession, run_of, waits
+
+from zfstrace import throttle
+from zfstrace.throttle import KINDS, ThrottleCounts, ThrottleState
+from zfstrace.types import Losses
+from zfstune.table import Style
+from zfstune.throttle_view import KINDS as WORDS
+from zfstune.throttle_view import view
+from zfstune.trace_throttle import trace
+from zfstune.units import MS, SECOND
+
+
+def run(states: list[list[ThrottleCounts]], **options: Any) -> str:
+    out = io.StringIO()
+    session = FakeSession(states, losses=Losses(start=1))
+    trace(run_of(FakeHost(session), out, **({"duration": 10 * SECOND} | options)))
+    assert session.closed
+    return out.getvalue()
+
+
+def busy() -> list[ThrottleCounts]:
+    return [
+        waits(dirty_delay=[MS] * 100, dirty_hard=[100 * MS] * 50),
+        waits(pid=4712, comm="postgres", dirty_delay=[2 * MS] * 300),
+        waits("backup", pid=7, comm="\x1b[31mrsync", txg_wait=[SECOND], dirty_bytes=None),
+    ]
+
+
+def test_table() -> None:
+    lines = run([busy()]).splitlines()
+    assert max(map(len, lines)) < 100
+    assert lines[0] == "tank"
+    assert "450 waits in 10.0 s, 5.70 s in all: 0.6 threads held up at any time" in lines[1]
+    assert lines[4].split() == [
+        "pid", "comm", "delays", "hard", "total", "p50", "p99", "max", "dirty",
+    ]  # fmt: skip
+    assert lines[5].split()[:4] == ["4711", "fio", "100", "50"]
+    assert lines[5].endswith("3.00G 75%")
+    assert lines[6].split()[:4] == ["4712", "postgres", "300", "0"]
+    assert "none of: wrlog, txg_wait" in lines[7]
+    text = " ".join(" ".join(lines).split())
+    assert "Most of the waiting (88 %) is `hard`: dirty data is at zfs_dirty_data_max" in text
+    assert "Most of the waiting (100 %) is `txg_wait`" in text
+    assert "lost 1 " in text
+    assert "\x1b" not in text
+
+
+def test_every_kind_has_words() -> None:
+    assert tuple(WORDS) == KINDS
+    for kind in KINDS:
+        assert f"is `{WORDS[kind].column}`: " in run([[waits(**{kind: [MS]})]])  # type: ignore[arg-type]
+
+
+def test_nothing() -> None:
+    assert run([[]], pool="tank", pid=1).startswith(
+        "nothing was throttled in 10.0 s on tank of process 1\n\nlost 1"
+    )
+
+
+def test_nothing_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([[]], json=True) == ""
+    err = capsys.readouterr().err
+    assert "nothing was throttled in 10.0 s" in err
+    assert "lost 1" in err
+
+
+def test_intervals_are_differences() -> None:
+    one, two = [waits(dirty_delay=[MS])], [waits(dirty_delay=[MS] * 3)]
+    text = run([one, two, two], interval=4 * SECOND, json=True)
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["count"] for line in lines] == [1, 2]
+    assert lines[1]["kinds"]["dirty_delay"]["total_ns"] == 2 * MS
+    assert lines[0]["dirty_data_max"] == 4 << 30
+    assert lines[0]["lost"] == 1
+    assert lines[1]["lost"] == 0
+
+
+def test_other_pools_are_left_out_but_not_the_rest() -> None:
+    found = [*busy(), waits("", 0, "", rest=True, dirty_hard=[MS])]
+    text = run([found], pool="backup")
+    assert "fio" not in text
+    assert "<others>" in text
+
+
+def test_state() -> None:
+    state = ThrottleState(3 << 30, 4 << 30, True, 7)
+    assert state.to_json() == {"dirty_bytes": 3 << 30, "dirty_percent": 75.0, "delayed": True}
+    assert ThrottleState().to_json() == dict.fromkeys(("dirty_bytes", "dirty_percent", "delayed"))
+
+
+times = st.lists(st.integers(0, 99 * SECOND), max_size=3)
+processes = st.builds(
+    lambda pid, comm, dirty, kinds: waits(pid=pid, comm=comm, dirty_bytes=dirty, **kinds),
+    st.integers(1, 4_194_304),
+    st.text(min_size=1, max_size=15),
+    st.none() | st.integers(0, 1 << 45),
+    st.fixed_dictionaries(dict.fromkeys(KINDS, times)),
+)
+
+
+@given(st.lists(processes, max_size=6), st.none() | st.integers(1, 1 << 45))
+def test_any_table_fits(found: list[ThrottleCounts], limit: int | None) -> None:
+    rows = throttle.rows(found, "t", 10 * SECOND, limit, Losses())
+    lines = view(rows, Style(clip=True), 10 * SECOND, "tank")
+    assert max(map(len, lines)) < 100
+    assert len(lines) >= len(rows)
+    for row in rows:
+        line = json.loads(json.dumps(row.to_json()))
+        assert sum(kind["count"] for kind in line["kinds"].values()) == line["count"]

@@ -1,0 +1,171 @@
+"""From the sums of the tracer "stacks" to stacks with names.
+
+The kernel side counts by addresses; a host says what they are called. What is the tracers' own
+is taken out, and who waits for nothing but work is left out and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from zfstrace.stacks import OUTSIDE, TXG_SYNC, UNKNOWN, WAKER, Stacks, fold
+from zfstrace.stages import NAMES
+
+STAGES = (*NAMES, TXG_SYNC, OUTSIDE)
+TARGETS = ("fsync", "txg-sync", "pid", "zfs")
+
+NO_POOL = "[no pool]"
+NO_STACK = "[no stack]"
+TRACER = "[tracer]"
+NO_WAKER = "[no waker]"
+PREEMPTED = "[preempted]"
+IN_USER = "[user]"
+IRQ = "[irq]"
+
+# The code of tracers on the way: their programs, trampolines and copied instructions.
+_TRACERS = ("[bpf]", "[__builtin__ftrace]", "[__builtin__kprobes]")
+_TRACEPOINT = re.compile(r"(__)?(bpf_|traceiter_)")
+_ZFS = ("[zfs]", "[spl]")
+# How a CPU gets from what it was doing to an interrupt (x86, arm64).
+_INTERRUPT = re.compile(r"asm_(common_interrupt|sysvec_)|el\d\w*_irq")
+# A thread of ZFS whose main function waits; or the event daemon.
+_IDLE = re.compile(
+    r"(ret_from_fork\w*;)*kthread;(thread_generic_wrapper;)?\w+;"
+    r"(txg_thread_wait;)?(_*cv_\w+;)*(schedule\w*;)*__schedule"
+    r"|.*;zfs_zevent_wait;.*"
+)
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """What to record (a kind of stacks.KINDS but ``other``) of whom (of TARGETS)."""
+
+    kind: str
+    target: str
+    pid: int | None = None
+    pool: str | None = None
+    no_fentry: bool = False
+
+
+@dataclass(frozen=True)
+class StackSum:
+    """As the kernel side has it; see struct zfstrace_stack. Addresses come leaf first."""
+
+    pool: str
+    dev: tuple[int, int]
+    stage: str
+    comm: str
+    frames: tuple[int, ...]
+    ns: int
+    count: int
+    preempted: bool = False
+    in_user: bool = False
+    woken: bool = False
+    waker_comm: str = ""
+    waker: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class StackLosses:
+    """What is missing or coarse; see struct zfstrace_stack_losses. The last two are no loss."""
+
+    no_stack: int = 0
+    stacks_full: int = 0
+    sums_full: int = 0
+    lost_ns: int = 0
+    sleepers_full: int = 0
+    skipped: int = 0
+    fsyncs: int = 0
+    asleep: int = 0
+    asleep_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What was recorded. idle is the weight of threads that waited for work."""
+
+    stacks: Stacks
+    losses: StackLosses
+    idle: int = 0
+
+
+Namer = Callable[[int], str]
+
+
+def build(
+    sums: Iterable[StackSum],
+    losses: StackLosses,
+    options: StackOptions,
+    name: Namer,
+    pool_of: Callable[[tuple[int, int]], str | None],
+) -> Recording:
+    """Names for addresses and for pools that are known by a device number only."""
+    on_cpu = options.kind == "on-cpu"
+    counts: Counter[str] = Counter()
+    idle = 0
+    for one in sums:
+        weight = one.count if on_cpu else one.ns
+        pool = one.pool or pool_of(one.dev) or ""
+        frames = _named(one.frames, name)
+        if options.pool and pool and pool != options.pool:
+            continue
+        if options.target == "zfs" and one.stage == OUTSIDE:
+            if not any(frame.endswith(_ZFS) for frame in frames):
+                continue
+            if _is_idle(frames) and not one.preempted:
+                idle += weight
+                continue
+        where = pool or (NO_POOL if one.stage == OUTSIDE else UNKNOWN)
+        stack = [where, one.stage, one.comm, *_sleeper(one, frames)]
+        if options.kind == "wakeup":
+            stack += _waker(one, name)
+        counts[fold(stack)] += weight
+    stacks = Stacks(options.kind, "samples" if on_cpu else "ns", "", dict(counts))
+    return Recording(stacks, losses, idle)
+
+
+def _named(addresses: Sequence[int], name: Namer) -> list[str]:
+    """Root first, without the tracers. All but the leaf are return addresses: the call is
+    before them, which may be the end of a function."""
+    frames: list[str] = []
+    passed = ""  # what called a tracer
+    for i, address in reversed(list(enumerate(addresses))):
+        frame = name(address - (i > 0))
+        if frame.endswith(_TRACERS):
+            passed = passed or (frames[-1] if frames else "")
+            continue
+        # fentry calls the function a second time, from inside of it
+        if frame != passed:
+            frames.append(frame)
+        passed = ""
+    while frames and _TRACEPOINT.match(frames[-1]):
+        frames.pop()
+    return frames
+
+
+def _sleeper(one: StackSum, frames: Sequence[str]) -> list[str]:
+    if one.in_user:
+        return [IN_USER]
+    # a sample may hit a program of ours, from which no way leads out
+    frames = frames or [TRACER if one.frames else NO_STACK]
+    return [*frames, *([PREEMPTED] if one.preempted else [])]
+
+
+def _waker(one: StackSum, name: Namer) -> list[str]:
+    if one.preempted:
+        return []
+    if not one.woken:
+        return [WAKER, NO_WAKER]
+    frames = _named(one.waker, name) or [NO_STACK]
+    entry = max((i for i, f in enumerate(frames) if _INTERRUPT.match(f)), default=None)
+    if entry is None:
+        return [WAKER, *reversed(frames), one.waker_comm]
+    # whoever was interrupted has nothing to do with it
+    return [WAKER, *reversed(frames[entry:]), IRQ]
+
+
+def _is_idle(frames: Sequence[str]) -> bool:
+    return bool(_IDLE.fullmatch(";".join(frame.partition(" ")[0] for frame in frames)))

@@ -1,0 +1,114 @@
+"""`zfstune flame`: records stacks and writes them as a flame graph."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+
+from zfstrace import flame
+from zfstrace.flame.human import MEASURES, amount
+from zfstrace.host import Host, StackSession
+from zfstrace.recording import Recording, StackLosses, StackOptions
+from zfstrace.types import TraceOptions
+from zfstune.errors import CommandError
+from zfstune.host import open_host, prepare
+from zfstune.live import loop, say
+from zfstune.stop import Stop
+from zfstune.units import SECOND, format_count, format_span, format_time
+
+_PROGRESS_NS = 5 * SECOND
+
+_TARGETS = {
+    "fsync": "threads in an fsync",
+    "txg-sync": "threads that sync a txg",
+    "zfs": "threads in ZFS",
+}
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command. Raises CommandError and TraceError."""
+    flame.check_output(args.output)
+    host = open_host()
+    prepare(host, TraceOptions(args.pool, args.pid))
+    to_stdout = args.output == "-"
+    # who reads the output matters only if it is what is printed
+    with Stop(sys.stdout if to_stdout else sys.stderr) as stop:
+        recording, took_ns = record(args, host, stop)
+        gone = to_stdout and stop.reader_gone
+    report(args, recording)
+    stacks = recording.stacks
+    if not stacks.counts:
+        raise CommandError(f"nothing was recorded of {who(args)} in {format_span(took_ns)}")
+    if gone:
+        return 0
+    title = args.title or f"{MEASURES[args.mode]} of {who(args)}, {format_span(took_ns)}"
+    flame.write(replace(stacks, title=title), args.output, inverted=args.inverted)
+    seen = f"{amount(stacks.total, stacks.unit)} in {format_count(len(stacks.counts))} stacks"
+    say(f"{seen}, written to {'stdout' if to_stdout else args.output}")
+    return 0
+
+
+def who(args: argparse.Namespace) -> str:
+    """Who is recorded, in words."""
+    target = _TARGETS.get(args.target, f"process {args.pid}")
+    return f"{target}, pool {args.pool}" if args.pool else target
+
+
+def record(args: argparse.Namespace, host: Host, stop: Stop) -> tuple[Recording, int]:
+    """Attaches, waits until stop or the duration, detaches. The recording and its duration."""
+    say("attaching ...")
+    options = StackOptions(args.mode, args.target, args.pid, args.pool)
+    session = host.open_stack_trace(options)
+    try:
+        say_begun(args, session)
+        start = stop.now()
+
+        def tick() -> bool:
+            host.learn_names()
+            if args.pid is None or host.process_error(args.pid) is None:
+                return False
+            say(f"process {args.pid} has ended")
+            return True
+
+        def show() -> bool:
+            say(f"{format_span(stop.now() - start)} recorded")
+            return False
+
+        took_ns = loop(stop, args.duration, _PROGRESS_NS, tick, show)
+        say("reading the stacks ...")
+        return session.finish(), took_ns
+    finally:
+        session.close()
+
+
+def say_begun(args: argparse.Namespace, session: StackSession) -> None:
+    probes = session.probes()
+    missing = [probe for probe in probes if probe.missing]
+    there = f"{len(probes) - len(missing)} of {len(probes)} probes attached"
+    span = f", {format_span(args.duration)}" if args.duration else ""
+    say(f"{there}, recording {MEASURES[args.mode]} of {who(args)}{span}; Ctrl-C to end")
+    for probe in missing:
+        say(f"probe {probe.name} is missing ({probe.why}): {probe.cost}")
+
+
+def report(args: argparse.Namespace, recording: Recording) -> None:
+    """What is not in the output, also when that is nothing."""
+    losses = recording.losses
+    say(f"lost: {lost(losses)}")
+    if args.target == "zfs":
+        idle = amount(recording.idle, recording.stacks.unit)
+        say(f"left out: {idle} of threads that waited for work")
+    elif losses.asleep:
+        so_far = format_time(losses.asleep_ns)
+        say(f"left out: {format_count(losses.asleep)} threads that sleep on, {so_far} so far")
+
+
+def lost(losses: StackLosses) -> str:
+    """All losses in words, also those of 0."""
+    sums = f" ({format_time(losses.lost_ns)})" if losses.lost_ns else ""
+    return (
+        f"{losses.no_stack} stacks not walked, {losses.stacks_full} found no room, "
+        f"{losses.sums_full} not counted{sums}, {losses.sleepers_full} sleepers, "
+        f"{losses.skipped} probe hits, {losses.fsyncs} fsyncs"
+    )

@@ -1,0 +1,232 @@
+"""The screen of `zfstune trace`: five views in a few lines each, and what stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zfstrace.arc import ArcRow
+from zfstrace.device import DeviceRow
+from zfstrace.throttle import ThrottleRow
+from zfstrace.txg import Txg
+from zfstrace.types import FsyncSummary, Losses, Probe
+from zfstune import arc_view, device_view, signs, txg_view
+from zfstune.fsync_view import largest_stages
+from zfstune.signs import Sign, device_ns
+from zfstune.table import Column, Style, cut, printable, wrap
+from zfstune.throttle_view import dirty
+from zfstune.units import (
+    format_count,
+    format_rate,
+    format_short,
+    format_size,
+    format_span,
+    format_time,
+)
+
+# 79 columns with the mark before them: one less than the narrowest terminal. Five headings
+# and at most so many rows, with what is around them, have 23 lines.
+_WIDTH = 79
+ROWS = 3
+_COLUMNS = (
+    Column("", 22, left=True, tail=True),
+    *(Column("", 8),) * 4,
+    Column("", 18, left=True),
+)
+_MARK, _NO_MARK = "> ", "  "
+
+
+@dataclass(frozen=True)
+class View:
+    """One block: the titles of its columns after the first, its rows with the most
+    important first, the cells of a row, and what stands out in rows."""
+
+    name: str
+    titles: tuple[str, str, str, str, str]
+    pick: Callable[[Sequence[Any]], Sequence[Any]]
+    cells: Callable[[Any], tuple[str, ...]]
+    signs: Callable[[Sequence[Any]], list[Sign]]
+    idle: str
+
+
+def _fsync(row: FsyncSummary) -> tuple[str, ...]:
+    times = (row.latency.p50, row.latency.p99, row.latency.max) if row.latency else ()
+    stages = {stage.name: stage.total_ns for stage in row.stages}
+    return (
+        row.dataset or "",
+        format_rate(row.count, row.duration_ns),
+        *map(format_time, times),
+        largest_stages(stages, _COLUMNS[-1].width) if row.zil else "sync=disabled",
+    )
+
+
+def _busiest(rows: Sequence[FsyncSummary]) -> list[FsyncSummary]:
+    seen = [row for row in rows if row.dataset and row.latency]
+    return sorted(seen, key=lambda row: -sum(stage.total_ns for stage in row.stages))
+
+
+def _txg(row: Txg) -> tuple[str, ...]:
+    times = (row.open_ns, row.quiesce_ns, row.sync_ns)
+    return (
+        f"{row.pool} {row.txg}",
+        *("-" if ns is None else format_time(ns) for ns in times),
+        txg_view.size(row.dirty_bytes),
+        txg_view.brief(row),
+    )
+
+
+def _throttle(row: ThrottleRow) -> tuple[str, ...]:
+    hard = row.kinds["dirty_hard"].count
+    return (
+        f"{row.pool} {printable(row.comm)} {row.pid or ''}".strip(),
+        format_short(row.count - hard),
+        format_short(hard),
+        format_time(row.total_ns),
+        format_time(row.max),
+        f"dirty {dirty(row)}",
+    )
+
+
+def _device(row: DeviceRow) -> tuple[str, ...]:
+    parts = [device_view.bandwidth(row) if row.size else ""]
+    if row.active_mean is not None:
+        parts.append(f"{row.active_mean:.1f}")
+    return (
+        f"{row.vdev} {row.io_class}",
+        device_view.per_second(row),
+        "-" if row.queue is None else format_time(row.queue.p99),
+        format_time(row.device.p99),
+        format_time(row.device.max),
+        ", ".join(part for part in parts if part),
+    )
+
+
+def _arc(row: ArcRow) -> tuple[str, ...]:
+    return (
+        f"min {format_size(row.target_min)} max {format_size(row.target_max)}",
+        format_size(row.size),
+        format_size(row.target),
+        arc_view.per_second(row.demand_misses, row),
+        "-" if row.waits is None else format_short(row.waits),
+        arc_view.brief(row),
+    )
+
+
+VIEWS = {
+    view.name: view
+    for view in (
+        View(
+            "fsync",
+            ("rate", "p50", "p99", "max", "largest stages"),
+            _busiest,
+            _fsync,
+            signs.of_fsync,
+            "no fsync",
+        ),
+        View(
+            "txg",
+            ("open", "quiesce", "sync", "dirty", "closed by"),
+            lambda rows: rows[::-1],
+            _txg,
+            signs.of_txg,
+            "no txg has ended",
+        ),
+        View(
+            "throttle",
+            ("delays", "hard", "total", "max", "of the limit"),
+            lambda rows: rows,
+            _throttle,
+            signs.of_throttle,
+            "nothing was throttled",
+        ),
+        View(
+            "device",
+            ("IOPS", "queue99", "device99", "max", "bandwidth, active"),
+            lambda rows: sorted(rows, key=device_ns, reverse=True),
+            _device,
+            signs.of_device,
+            "no I/O",
+        ),
+        View(
+            "arc",
+            ("size", "target", "misses/s", "waits", "demand reads"),
+            lambda rows: rows,
+            _arc,
+            signs.of_arc,
+            "nothing",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a view shows of one span: its rows, or error, why there are none at all. new are
+    those that were not shown before."""
+
+    view: View
+    rows: Sequence[Any] = ()
+    new: Sequence[Any] = ()
+    duration_ns: int = 0
+    losses: Losses = field(default_factory=Losses)
+    probes: tuple[Probe, ...] = ()
+    error: str = ""
+
+
+def screen(
+    measured: Sequence[Measured], style: Style, time: str, duration_ns: int, where: str
+) -> tuple[list[str], list[str]]:
+    """The blocks, and the last line, which is on losses."""
+    found = {m.view.name: m.view.signs(m.rows) for m in measured}
+    sign = signs.first(sign for some in found.values() for sign in some)
+    name = next((name for name, some in found.items() if sign in some), "") if sign else ""
+    span = format_span(duration_ns)
+    title = f"{where}, {span} until {time[11:19]} UTC; more by the command that heads a block"
+    lines = [cut(title, _WIDTH)]
+    text = f"{_MARK}{name}: {sign.text}" if sign else "nothing stands out"
+    for line in wrap(text, "", _WIDTH)[:2]:
+        lines.append(style.paint(line, "hot" if sign else "dim"))
+    for m in measured:
+        lines += _block(m, sign if m.view.name == name else None, style)
+    return lines, [_footer(measured, style)]
+
+
+def _block(m: Measured, sign: Sign | None, style: Style) -> list[str]:
+    picked = list(m.view.pick(m.rows))
+    if sign and sign.row in picked:
+        # what is marked must be on the screen
+        picked.remove(sign.row)
+        picked.insert(0, sign.row)
+    more = f" (+{len(picked) - ROWS})" if len(picked) > ROWS else ""
+    mark = _MARK if sign else _NO_MARK
+    if m.error:
+        head = style.paint(f"{mark}trace {m.view.name}", "bold")
+        note = f"    not available: {printable(m.error)}"
+        # a terminal has one line for it, a file as many as it takes
+        return [head, cut(note, _WIDTH)] if style.clip else [head, *wrap(note, "    ")]
+    heading = _line((f"trace {m.view.name}{more}", *m.view.titles), mark)
+    lines = [style.paint(heading, "hot" if sign else "bold")]
+    for row in picked[:ROWS]:
+        marked = sign is not None and row is sign.row
+        line = _line(("  " + m.view.cells(row)[0], *m.view.cells(row)[1:]), _NO_MARK)
+        lines.append(style.paint(line, "hot") if marked else line)
+    return lines if picked else [*lines, f"    {m.view.idle}"]
+
+
+def _line(cells: Sequence[str], mark: str) -> str:
+    # always cut: the subcommands and JSON have the whole names
+    parts = (column.cell(text, True) for column, text in zip(_COLUMNS, cells, strict=True))
+    return (mark + " ".join(parts)).rstrip()
+
+
+def _footer(measured: Sequence[Measured], style: Style) -> str:
+    losses = {m.view.name: m.losses.lost for m in measured if m.losses.lost}
+    detail = ", ".join(f"{name} {format_count(n)}" for name, n in losses.items())
+    text = f"lost {format_count(sum(losses.values()))}" + (f" ({detail})" if detail else "")
+    missing = sum(probe.missing for m in measured for probe in m.probes)
+    if missing:
+        lack = f"missing probes: {missing}, `zfstune doctor` names them"
+    else:
+        lack = "missing probes: none"
+    return f"{style.paint(text, 'bad') if losses else text}   {lack}"

@@ -1,0 +1,247 @@
+"""The command lines of `zfstune trace` and of its subcommands."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from zfstune import units
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+STATUS = """\
+exit status:
+  0  done, also when nothing was seen; 1  finished with a negative finding
+  2  usage; 3  not possible here (no ZFS, no privilege, no BTF, library not built)"""
+
+_REDRAWN = """\
+On a terminal the table is redrawn and counts from the start. Elsewhere --interval
+prints one table (or JSON lines) for each interval, without it one at the end.
+Ctrl-C ends the trace and prints what was measured."""
+
+_ALL = f"""\
+Without COMMAND: all views on one screen, each as far as it is possible here, and what
+stands out; the thing to open first. On a terminal it shows the last interval, at the end
+the whole time. Elsewhere --interval prints a block for each interval, without it one at
+the end.
+
+examples:
+  zfstune trace                          all pools, every 2 s
+  zfstune trace --pool tank --interval 5s
+  zfstune trace --duration 30s > incident.txt
+  zfstune trace fsync tank               in which stage fsyncs spend their time
+  zfstune trace slow --over 50ms         who waits, one line per slow fsync
+  zfstune trace txg tank                 one line per transaction group
+  zfstune trace throttle                 which writers are held up, by which limit
+  zfstune trace device tank              queue and device times, by vdev
+  zfstune trace arc                      the cache, one line per second
+
+{STATUS}
+"""
+
+_FSYNC = f"""\
+{_REDRAWN}
+
+examples:
+  zfstune trace fsync
+  zfstune trace fsync tank --duration 30s
+  zfstune trace fsync --dataset tank/db --histogram
+  zfstune trace fsync --pid $(pidof -s postgres) --interval 5s
+  zfstune trace fsync tank --duration 1m --json > fsync.jsonl
+
+{STATUS}
+"""
+
+_SLOW = f"""\
+Times are of the beginning, in UTC. TXG is what the pool's transaction groups did
+meanwhile, DIRTY its dirty data in percent of zfs_dirty_data_max, with ! when writers
+were held up. STAGES names the largest shares.
+
+examples:
+  zfstune trace slow --over 10ms
+  zfstune trace slow --over 1s tank --duration 1h
+  zfstune trace slow --over 5ms --dataset tank/db --count 20
+  zfstune trace slow --over 20ms --json | jq -r '[.time, .comm, .total_ns] | @tsv'
+
+{STATUS}
+"""
+
+_TXG = f"""\
+A txg is open, quiesces, waits, and is synced. Times are of its end, in UTC. WROTE is all
+that the pool wrote meanwhile, DELAYED TX how many transactions the throttle held up and
+how long in all, REASON why it was closed, ZIL the part of the sync that waited for log
+blocks; - is not known.
+
+examples:
+  zfstune trace txg
+  zfstune trace txg tank --count 20
+  zfstune trace txg tank --source kstat              without privilege, with less detail
+  zfstune trace txg --json | jq 'select(.sync_ns > 5e9)'
+
+{STATUS}
+"""
+
+_THROTTLE = f"""\
+{_REDRAWN}
+
+examples:
+  zfstune trace throttle
+  zfstune trace throttle tank --duration 30s
+  zfstune trace throttle --pid $(pidof -s postgres) --interval 5s
+  zfstune trace throttle --duration 1m --json > throttle.jsonl
+
+{STATUS}
+"""
+
+_DEVICE = f"""\
+{_REDRAWN}
+
+examples:
+  zfstune trace device
+  zfstune trace device tank --duration 30s
+  zfstune trace device tank --interval 10s > device.log
+  zfstune trace device tank --duration 1m --json | jq 'select(.class == "flush")'
+
+{STATUS}
+"""
+
+_ARC = f"""\
+HIT is of demand reads, IOHIT/S found the block on its way from the disk. WAITS and
+WAITED are of threads that had to wait for room, THROTTLE counts writers held back
+because memory is short; GROW tells whether the cache may grow.
+
+examples:
+  zfstune trace arc
+  zfstune trace arc --interval 10s --count 6
+  zfstune trace arc --source kstat                   without privilege, without WAITS
+  zfstune trace arc --json | jq -r '[.time, .size, .hit_ratio] | @tsv'
+
+{STATUS}
+"""
+
+
+def span(text: str) -> int:
+    """The type of an option that is a time."""
+    try:
+        return units.parse_span(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def number(text: str) -> int:
+    """The type of an option that is a number of 1 or more."""
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+# A command takes those of them that it names, in this order; a second word tells apart what
+# is not the same everywhere.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "pool": {"metavar": "POOL", "nargs": "?", "help": "only this pool"},
+    "--pool": {"metavar": "POOL", "help": "only this pool"},
+    "--over": {
+        "metavar": "T",
+        "type": span,
+        "required": True,
+        "help": "those that take T or more (10ms)",
+    },
+    "--dataset": {"metavar": "D", "help": "only this dataset"},
+    "--pid": {"metavar": "P", "type": number, "help": "only this process"},
+    "--duration": {
+        "metavar": "T",
+        "type": span,
+        "help": "end after T (10s, 5m); default: at Ctrl-C",
+    },
+    "--interval": {
+        "metavar": "T",
+        "type": span,
+        "help": "print every T; on a terminal default 2s",
+    },
+    "--interval line": {"metavar": "T", "type": span, "help": "a line every T; default 1s"},
+    "--count": {"metavar": "N", "type": number, "help": "end after N lines"},
+    "--histogram": {
+        "action": "store_true",
+        "help": "add the distribution of the total latency",
+    },
+    "--source": {
+        "choices": ("bpf", "kstat"),
+        "default": "bpf",
+        "help": "kstat: without privilege, with less detail",
+    },
+    "--json": {"action": "store_true", "help": "JSON lines, times in ns"},
+    "--no-fentry": {
+        "action": "store_true",
+        "help": "use kprobes even where fentry is possible",
+    },
+}
+
+# name: (what it is, description, epilog, options besides duration, json and no-fentry)
+_TRACES = {
+    "fsync": (
+        "in which stage fsyncs spend their time",
+        "Measures each stage of every fsync, per pool and dataset.",
+        _FSYNC,
+        {"pool", "--dataset", "--pid", "--interval", "--histogram"},
+    ),
+    "slow": (
+        "one line for each slow fsync",
+        "Prints one line for each slow fsync as it ends.",
+        _SLOW,
+        {"pool", "--dataset", "--pid", "--over", "--count"},
+    ),
+    "txg": (
+        "one line for each transaction group",
+        "Prints one line for each transaction group (txg) as it ends.",
+        _TXG,
+        {"pool", "--count", "--source"},
+    ),
+    "throttle": (
+        "which writers are held up, and by which limit",
+        "Measures how long ZFS holds up writers, per process.",
+        _THROTTLE,
+        {"pool", "--pid", "--interval"},
+    ),
+    "device": (
+        "queue and device times, by vdev and class of I/O",
+        "Measures how long I/Os queue and how long devices take, per vdev and class of I/O.",
+        _DEVICE,
+        {"pool", "--interval"},
+    ),
+    "arc": (
+        "the cache: size, hits, waits for room",
+        "Prints one line on the cache (ARC) for each interval.",
+        _ARC,
+        {"--interval line", "--count", "--source"},
+    ),
+}
+_ALWAYS = {"--duration", "--json", "--no-fentry"}
+
+
+def add_trace(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `trace` and its subcommands."""
+    trace = commands.add_parser(
+        "trace",
+        help="watch fsyncs, txgs, writers, devices and the cache",
+        description="Watches where OpenZFS spends its time.",
+        epilog=_ALL,
+    )
+    _add_options(trace, {"--pool", "--interval"})
+    trace.set_defaults(run="trace_all")
+    traces = trace.add_subparsers(metavar="COMMAND", dest="what")
+    for name, (what, description, epilog, options) in _TRACES.items():
+        parser = traces.add_parser(name, help=what, description=description, epilog=epilog)
+        _add_options(parser, options, below=True)
+        parser.set_defaults(run=f"trace_{name}")
+
+
+def _add_options(parser: argparse.ArgumentParser, names: set[str], *, below: bool = False) -> None:
+    """below: of a subcommand, which must not reset what was given before its name."""
+    for name, option in _OPTIONS.items():
+        if name in names | _ALWAYS:
+            flag = name.partition(" ")[0]
+            above = below and flag in {"pool", "--interval"} | _ALWAYS
+            default = {"default": argparse.SUPPRESS} if above else {}
+            parser.add_argument(flag, **(option | default))
