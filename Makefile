@@ -16,7 +16,7 @@ LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
 C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/*.c)
 PY_DIRS := tracers tuner platform scripts tests
 # Python without .py in the name, so mypy takes each for a program of its own
-PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo scripts/bench
+PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo scripts/bench scripts/bench_flame
 SH_FILES := scripts/bootstrap .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh) \
 	docs/completion/zfstune.bash
 
@@ -36,8 +36,8 @@ BPF_CFLAGS = -O2 -g -mcpu=v3 -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
 
 FLAVOURS ?= trixie bookworm
 
-.PHONY: all help bootstrap demo test test-unit test-c test-lab test-matrix bench lint format \
-	install clean
+.PHONY: all help bootstrap demo test test-unit test-c test-flame test-lab test-endurance test-matrix bench \
+	bench-flame lint format install install-tools clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -60,12 +60,13 @@ demo:
 	scripts/lab build trixie
 	scripts/demo
 
-## test: build, lint, unit tests, lab tests on Debian 13 and 12
+## test: build, lint, unit tests, flame graphs, lab tests on Debian 13 and 12
 test:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory test-unit
+	$(MAKE) --no-print-directory test-flame
 	$(MAKE) --no-print-directory test-lab
 
 ## test-unit: tests that need no kernel, the C parts under ASan and UBSan
@@ -83,29 +84,43 @@ $(TEST_C): tests/unit/test_c.c $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 		$(addprefix $(LIB_DIR)/,hist.c symbols.c btf_names.c kretprobe.c probes.c error.c \
 		tables.c object.c) -lbpf
 
+## test-flame: flame graphs in Chromium, speedscope and pprof
+test-flame:
+	$(PYTHON) -m pytest tests/flame
+
 ## test-lab: tests on real OpenZFS in virtual machines (FLAVOURS="trixie bookworm")
 test-lab: all
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) -m pytest -s tests/lab $(addprefix --flavour ,$(FLAVOURS))
+
+## test-endurance: all views at once for ten minutes, on both
+test-endurance: all
+	scripts/lab build $(FLAVOURS)
+	$(PYTHON) -m pytest -s tests/lab/test_endurance.py --endurance 600 \
+		$(addprefix --flavour ,$(FLAVOURS))
 
 ## test-matrix: test, and the lab tests on trixie-backports as well
 test-matrix: test
 	$(MAKE) --no-print-directory test-lab FLAVOURS=trixie-backports
 
 ## bench: what tracing costs, against its peers; writes docs/performance.md
-bench: all
+bench: all bench-flame
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) scripts/bench $(FLAVOURS)
+
+## bench-flame: time and memory of drawing, against its peers; writes docs/performance-flame.md
+bench-flame:
+	$(PYTHON) scripts/bench_flame
 
 ## lint: ruff, mypy, clang-format, shellcheck, mandoc
 lint:
 	.venv/bin/ruff check $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/ruff format --check $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/mypy
-	for program in $(PY_PROGRAMS); do .venv/bin/mypy $$program || exit 1; done
+	for program in $(PY_PROGRAMS) $(wildcard tracers/bcc/*.py); do .venv/bin/mypy $$program || exit 1; done
 	.venv/bin/clang-format --dry-run -Werror $(C_FILES)
 	shellcheck $(SH_FILES)
-	mandoc -T lint -W warning docs/man/*.1
+	mandoc -T lint -W warning docs/man/*.[18]
 
 ## format: put Python and C into the house's format
 format:
@@ -117,6 +132,10 @@ format:
 install: all
 	python3 scripts/install.py --prefix '$(PREFIX)' --destdir '$(DESTDIR)'
 
+## install-tools: only the one-file tools for bpftrace and bcc, into PREFIX/sbin
+install-tools:
+	python3 scripts/install.py --tools --prefix '$(PREFIX)' --destdir '$(DESTDIR)'
+
 ## clean: remove what was built (not .venv, not the lab's images)
 clean:
 	rm -rf build demo $(BPF_DIR)/*.o $(BPF_DIR)/*.tmp $(LIB_DIR)/*.so $(LIB_DIR)/*.tmp
@@ -125,4 +144,4 @@ clean:
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(MAKEFILE_LIST) | sort | \
-		awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+		awk -F'\t' '{ printf "  make %-13s %s\n", $$1, $$2 }'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The part of `make demo` that runs in the guest: a mixed load, and the two traces of it.
+# The part of `make demo` that runs in the guest: a mixed load, and the traces of it.
 set -eu
 
 say() {
@@ -19,10 +19,14 @@ sleep 5
 
 # One trace after the other: a second one that attaches meanwhile makes the kernel skip the
 # return probes of the threads that are inside, and the first counts them as lost.
+say "# zfstune trace --duration 12s"
+zfstune trace --duration 12s | tee /out/trace.txt
 say "# zfstune trace fsync tank --duration 25s --histogram"
 zfstune trace fsync tank --duration 25s --histogram | tee /out/fsync.txt
 say "# zfstune trace slow --over 50ms tank --duration 12s"
 zfstune trace slow --over 50ms tank --duration 12s | tee /out/slow.txt
-say "# both once more with --json"
+say "# zfstune flame --duration 12s -o fsync.svg"
+zfstune flame --duration 12s -o /out/fsync.svg
+say "# fsync and slow once more with --json"
 zfstune trace fsync tank --duration 12s --json >/out/fsync.jsonl
 zfstune trace slow --over 50ms tank --duration 8s --json >/out/slow.jsonl

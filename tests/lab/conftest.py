@@ -28,7 +28,11 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
         ),
         1200,
     ),
+    "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
+    "views": (("size=6G", "size=2G"), 1500),
     "robust": (("size=2G", "size=1G"), 1500),
+    "endurance": (("size=4G",), 1500),
+    "tools": (("size=4G", "size=2G,flush-delay=40ms"), 1500),
 }
 
 
@@ -36,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--flavour", action="append", default=None, help="lab flavour to test on (repeatable)"
     )
+    parser.addoption("--endurance", default="45", help="seconds that test_endurance takes")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -45,14 +50,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def scenario(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Json]:
+def scenario(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Callable[[str, str], Json]:
     """scenario(name, flavour) -> its results; each runs at most once."""
+    arguments = {"endurance": [request.config.getoption("--endurance")]}
     cache: dict[tuple[str, str], Json | str] = {}
 
     def get(name: str, flavour: str) -> Json:
         key = (name, flavour)
         if key not in cache:
-            cache[key] = _run(name, flavour, tmp_path_factory.mktemp(f"{name}-{flavour}"))
+            out = tmp_path_factory.mktemp(f"{name}-{flavour}")
+            cache[key] = _run(name, flavour, out, arguments.get(name, []))
         result = cache[key]
         if isinstance(result, str):
             pytest.fail(result)
@@ -61,13 +70,13 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], J
     return get
 
 
-def _run(name: str, flavour: str, out: Path) -> Json | str:
+def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
     disks, timeout = SCENARIOS[name]
     command = [str(ROOT / "scripts/lab"), "run", "--flavour", flavour, "--out", str(out)]
     for disk in disks:
         command += ["--disk", disk]
     command += ["--timeout", f"{timeout}s", "--"]
-    command += ["python3", f"/zfstune/tests/lab/guest/{name}.py"]
+    command += ["python3", f"/zfstune/tests/lab/guest/{name}.py", *arguments]
     print(f"\n{flavour}: scenario {name} ...", file=sys.stderr, flush=True)
     start = time.monotonic()
     log = out / "log"

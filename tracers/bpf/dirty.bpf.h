@@ -12,7 +12,7 @@ unsigned int off_dirty_total;
 /*
  * dp_dirty_total in bytes; 0 when it is not known. Without BTF: the word that is
  * the sum of the four before it, dp_dirty_pertxg[], found as soon as there is
- * much of it.
+ * enough of it not to be taken for something else.
  */
 static __always_inline __u64 pool_dirty(__u64 dp)
 {
@@ -23,7 +23,7 @@ static __always_inline __u64 pool_dirty(__u64 dp)
 	for (int off = 432; off <= 720 && !off_dirty_total; off += 8) {
 		__u64 total = read_u64(dp + off);
 
-		if (total < 1 << 20 || total >> 48)
+		if (total < 1 << 16 || total >> 48)
 			continue;
 		if (total == read_u64(dp + off - 8) + read_u64(dp + off - 16) +
 				     read_u64(dp + off - 24) + read_u64(dp + off - 32))

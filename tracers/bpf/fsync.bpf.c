@@ -20,19 +20,17 @@
 #include <bpf/bpf_tracing.h>
 #include "fsync.h"
 #include "config.bpf.h"
+#include "dirty.bpf.h"
 #include "hist.bpf.h"
 #include "layout.bpf.h"
+#include "op.bpf.h"
 #include "probe.bpf.h"
 #include "slots.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 #define LCB_F_MUTEX (1U << 5) /* include/trace/events/lock.h */
 #define LLONG_MAX 0x7fffffffffffffffLL
-
-/* Not a stage: waiting for the log block, split among stages when it ends. */
-#define CUR_WAIT STAGE_COUNT
 
 /* Locks at most this far into a zilog_t are its own (zl_issuer_lock is at
  * 200-250 in every build seen; the structure has over 1 KiB). */
@@ -41,34 +39,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
  * zil_commit_waiter_t begins zcw_cv, zcw_lock; other structures put the lock
  * first. kcondvar_t has 72 bytes without lock debugging. */
 #define ZCW_LOCK_MAX 160
-
-struct op {
-	__u64 start;
-	__u64 since; /* when the current stage began */
-	__u64 stage_ns[STAGE_COUNT];
-	__u64 object;
-	__u64 zilog;
-	__u64 commit_start;
-	__u64 lwb;  /* waited for; 0: the waiter was on no log block */
-	__u64 file; /* struct file of an fsync, else 0 */
-	__u32 slot;
-	__u32 commits;
-	__u8 active;
-	__u8 in_fsync;
-	__u8 in_commit;
-	__u8 reached_impl;
-	__u8 kind;
-	__u8 cur;    /* enum fsync_stage or CUR_WAIT */
-	__u8 outer;  /* the stage around the commit */
-	__u8 before; /* the stage around a lock or throttle wait */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct op);
-} ops SEC(".maps");
 
 /* [CPU][slot]; libzfstrace sets max_entries. */
 struct {
@@ -131,23 +101,17 @@ static __always_inline struct op *op_begin(__u64 now)
 	return op;
 }
 
-static __always_inline __u64 clamp(__u64 v, __u64 lo, __u64 hi)
-{
-	return v < lo ? lo : v > hi ? hi : v;
-}
-
 /* Splits the wait that began at op->since by what happened to the log block. */
 static __always_inline void end_wait(struct op *op, __u64 now, bool final)
 {
-	__u64 from = op->since, lwb = op->lwb, issued, written, flushed;
-	struct lwb_times *t;
+	__u64 from = op->since;
+	struct lwb_times t;
 
-	if (!lwb) { /* on no block: zil_clean() ends the wait after a txg sync */
+	if (!op->lwb) { /* on no block: zil_clean() ends the wait after a txg sync */
 		op->stage_ns[STAGE_TXG_FALLBACK] += now - from;
 		return;
 	}
-	t = bpf_map_lookup_elem(&lwbs, &lwb);
-	if (!t || t->issued < op->commit_start) {
+	if (!lwb_cut(op, from, now, &t)) {
 		if (final) {
 			op->stage_ns[STAGE_OTHER] += now - from;
 			COUNT(lost_lwb);
@@ -156,13 +120,10 @@ static __always_inline void end_wait(struct op *op, __u64 now, bool final)
 		}
 		return;
 	}
-	issued = clamp(t->issued, from, now);
-	written = t->written ? clamp(t->written, issued, now) : now;
-	flushed = t->flushed ? clamp(t->flushed, written, now) : now;
-	op->stage_ns[STAGE_BATCH_WAIT] += issued - from;
-	op->stage_ns[STAGE_LOG_WRITE] += written - issued;
-	op->stage_ns[STAGE_FLUSH] += flushed - written;
-	op->stage_ns[STAGE_WAKEUP] += now - flushed;
+	op->stage_ns[STAGE_BATCH_WAIT] += t.issued - from;
+	op->stage_ns[STAGE_LOG_WRITE] += t.written - t.issued;
+	op->stage_ns[STAGE_FLUSH] += t.flushed - t.written;
+	op->stage_ns[STAGE_WAKEUP] += now - t.flushed;
 }
 
 static __always_inline void advance(struct op *op, __u64 now, bool final)
@@ -211,6 +172,7 @@ static __always_inline void report_slow(const struct op *op, __u64 total, __u8 k
 	e->start_ns = op->start;
 	e->total_ns = total;
 	__builtin_memcpy(e->stage_ns, op->stage_ns, sizeof(e->stage_ns));
+	e->dirty_bytes = op->zilog ? pool_dirty(zilog_pool(op->zilog)) : 0;
 	e->object = op->file ? file_object(op->file) : op->object;
 	e->slot = op->slot;
 	e->pid = id >> 32;

@@ -63,6 +63,7 @@ struct slow_event {
 	unsigned long long start_ns; /* CLOCK_MONOTONIC */
 	unsigned long long total_ns;
 	unsigned long long stage_ns[STAGE_COUNT];
+	unsigned long long dirty_bytes; /* of the pool as it ended, 0 = not known */
 	unsigned long long object;
 	unsigned int slot;
 	unsigned int pid;

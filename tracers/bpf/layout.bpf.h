@@ -7,6 +7,7 @@
 #ifndef ZFSTRACE_BPF_LAYOUT_H
 #define ZFSTRACE_BPF_LAYOUT_H
 
+#include "pool.bpf.h"
 #include "zfs_views.h"
 
 /* What a search has found; 0 = not yet. See search_*(). */
@@ -29,14 +30,6 @@ struct {
 	__type(value, struct lwb_times);
 } lwbs SEC(".maps");
 
-static __always_inline __u64 read_u64(__u64 addr)
-{
-	__u64 v = 0;
-
-	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr);
-	return v;
-}
-
 /*
  * zl_spa without BTF: zilog_t has zl_dmu_pool, zl_spa side by side after its
  * first lock; a dsl_pool_t begins with the pointer to its spa, and a spa_t
@@ -47,12 +40,8 @@ static __always_inline __u32 search_zl_spa(__u64 zilog)
 	for (int off = 32; off <= 160; off += 8) {
 		__u64 dp = read_u64(zilog + off);
 		__u64 spa = read_u64(zilog + off + 8);
-		char c = 0;
 
-		if (!dp || !spa || read_u64(dp) != spa)
-			continue;
-		bpf_probe_read_kernel(&c, 1, (void *)spa);
-		if (c > ' ' && c < 0x7f)
+		if (dp && spa && pool_spa(dp) == spa && is_spa(spa))
 			return off + 8;
 	}
 	return 0;
@@ -67,6 +56,15 @@ static __always_inline __u64 zilog_spa(__u64 zilog)
 	if (!off_zl_spa)
 		off_zl_spa = search_zl_spa(zilog);
 	return off_zl_spa ? read_u64(zilog + off_zl_spa) : 0;
+}
+
+static __always_inline __u64 zilog_pool(__u64 zilog)
+{
+	struct zilog *z = (struct zilog *)zilog;
+
+	if (bpf_core_field_exists(z->zl_dmu_pool))
+		return (__u64)BPF_CORE_READ(z, zl_dmu_pool);
+	return off_zl_spa ? read_u64(zilog + off_zl_spa - 8) : 0;
 }
 
 /* 0 where only BTF could tell; then the first log block does (on_add_block). */

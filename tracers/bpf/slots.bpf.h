@@ -6,6 +6,7 @@
 #include "config.bpf.h"
 #include "fsync.h"
 #include "layout.bpf.h"
+#include "op.bpf.h"
 
 #define NO_SLOT 0xffffffffU
 #define SLOT_UNWANTED 0xfffffffeU
@@ -56,11 +57,6 @@ static __always_inline bool slot_wanted(const struct slot *s, __u32 dev)
 	if (s->objset)
 		return s->objset == config.objset;
 	return !dev || !config.objset_dev || dev == config.objset_dev;
-}
-
-static __always_inline __u32 file_dev(__u64 file)
-{
-	return BPF_CORE_READ((struct file *)file, f_inode, i_sb, s_dev);
 }
 
 static __always_inline __u64 file_object(__u64 file)

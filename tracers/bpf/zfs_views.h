@@ -23,11 +23,18 @@ struct file {
 	struct inode *f_inode;
 } VIEW;
 
-struct task_struct {
-	unsigned int flags;
+struct bio {
+	void *bi_private;
 } VIEW;
 
-/* OpenZFS: include/sys/zil_impl.h, zio.h, dmu_objset.h, dsl_dataset.h. */
+struct task_struct {
+	unsigned int flags;
+	int pid; /* of the thread */
+	int tgid;
+	char comm[16];
+} VIEW;
+
+/* OpenZFS: include/sys/zil_impl.h, zio.h, dmu_objset.h, dsl_dataset.h ... */
 struct dsl_dataset {
 	unsigned long long ds_object;
 } VIEW;
@@ -37,6 +44,7 @@ struct objset {
 } VIEW;
 
 struct zilog {
+	void *zl_dmu_pool;
 	void *zl_spa;
 	struct objset *zl_os;
 } VIEW;
@@ -45,8 +53,48 @@ struct zil_commit_waiter {
 	void *zcw_lwb;
 } VIEW;
 
+struct spa;
+struct vdev;
+
+/* CO-RE takes an enum only for an enum, one without a name for any. */
+typedef enum { VIEW_ENUM } view_enum;
+
 struct zio {
 	void *io_private;
+	view_enum io_type;     /* zio_type_t */
+	view_enum io_priority; /* zio_priority_t */
+	unsigned long long io_size;
+	struct vdev *io_vd;
+	long long io_delta; /* in the vdev's queue and at the device, ns */
+	long long io_delay; /* at the device, ns */
+} VIEW;
+
+/* vdev_impl.h, vdev_queue.h: the I/Os at the device by priority. Until 2.2
+ * each class has a struct that begins with its count. */
+struct vdev_queue_class {
+	unsigned int vqc_active;
+} VIEW;
+
+struct vdev_queue {
+	struct vdev_queue_class vq_class[9];
+	unsigned int vq_cactive[9]; /* from 2.3 */
+} VIEW;
+
+struct vdev {
+	unsigned long long vdev_guid;
+	struct spa *vdev_spa;
+	struct vdev *vdev_top;
+	struct vdev_queue vdev_queue;
+} VIEW;
+
+/* dmu_tx.h, dsl_pool.h */
+struct dsl_pool {
+	unsigned long long dp_dirty_total;
+} VIEW;
+
+struct dmu_tx {
+	struct dsl_pool *tx_pool;
+	view_enum tx_wait_dirty; /* boolean_t */
 } VIEW;
 
 #endif

@@ -133,6 +133,7 @@ static void on_slow(const void *data, size_t size, void *ctx)
 	s = (struct zfstrace_slow) {
 		.start_ns = e->start_ns,
 		.total_ns = e->total_ns,
+		.dirty_bytes = e->dirty_bytes,
 		.object = e->object,
 		.dataset = e->slot,
 		.pid = e->pid,

@@ -26,16 +26,18 @@ struct probe_def {
 	bool returns;
 	bool required;
 	bool tracepoint; /* of the kernel, by BTF; symbols[0] is its name */
+	unsigned int hz; /* no place, but the clock of every CPU: perf_<program> */
+	uint32_t modes;	 /* only if opts.mode has one of these bits, 0 = always */
 };
 
-/* An array that user space maps. It has `fixed` entries, or one for each slot,
- * for each CPU, or [CPU][slot]. */
+/* An array that user space maps: of one entry, or one for each slot, for each
+ * CPU, or [CPU][slot]. */
 struct map_def {
 	const char *name;
 	size_t entry_bytes;
-	unsigned int fixed;
 	bool per_slot;
 	bool per_cpu;
+	bool writable; /* by user space */
 };
 
 /* A BPF object with its probes. The definitions are in tables.c. */
@@ -49,6 +51,9 @@ struct tracer_def {
 	const char *ring;	 /* the map of its events, NULL = none */
 	unsigned int ring_bytes; /* 0: what the caller asks for */
 	unsigned int slots;	 /* when the caller does not say */
+	const char *base;	 /* the tracer whose maps it reads: its session is part of ours, */
+	uint32_t base_modes;	 /* if opts.mode has one of these bits */
+	const char *shared[MAX_MAPS]; /* those maps */
 };
 
 extern const struct tracer_def tracer_defs[];
@@ -81,7 +86,9 @@ struct zfstrace {
 		const void *at;
 		unsigned int entries;
 		size_t bytes;
-	} maps[MAX_MAPS]; /* as in def->maps */
+	} maps[MAX_MAPS];	    /* as in def->maps */
+	struct zfstrace *base;	    /* see tracer_def */
+	struct bpf_link **samplers; /* sampler.c, one for each CPU */
 	struct ring_buffer *ring;
 	zfstrace_event_fn event_fn;
 	void *event_ctx;
@@ -109,12 +116,18 @@ int btf_file_names(const char *name, uint32_t kind, const char *const *names, bo
 /* probes.c: lists the probes of a tracer, or of all (NULL); chooses the way
  * for every probe, and the symbol where BTF tells it; for kprobes the attempt
  * to attach tells (survey: /proc/kallsyms does). */
-int probes_list(struct zfstrace *t, const struct tracer_def *def);
+int probes_list(struct zfstrace *t, const struct tracer_def *only);
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
 bool preemptible(const char *modes);
 
 /* session.c: the first entry of a mapped map. */
 const void *session_map(const struct zfstrace *t, const char *name);
+/* Whether the kernel side counts. */
+int session_enable(struct zfstrace *t, int on);
+
+/* sampler.c: a program that the clock of every CPU starts hz times a second. */
+int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);
+void sampler_detach(struct zfstrace *t);
 
 /* fsync.c: what a session of "fsync" has beside. */
 int fsync_refresh(struct zfstrace *t);

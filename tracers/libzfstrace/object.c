@@ -17,3 +17,8 @@
 		".previous\n")
 
 EMBED(fsync);
+EMBED(txg);
+EMBED(throttle);
+EMBED(device);
+EMBED(arc);
+EMBED(stacks);

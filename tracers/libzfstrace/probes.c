@@ -8,6 +8,11 @@
 
 #include "internal.h"
 
+static bool in_mode(const struct zfstrace *t, uint32_t modes)
+{
+	return !modes || modes & t->config.mode;
+}
+
 int probes_list(struct zfstrace *t, const struct tracer_def *only)
 {
 	unsigned int n = 0;
@@ -18,14 +23,19 @@ int probes_list(struct zfstrace *t, const struct tracer_def *only)
 	t->probes = calloc(n, sizeof(*t->probes));
 	if (!t->probes)
 		return fail(t, -ENOMEM, "out of memory");
-	for (unsigned int i = 0; i < tracer_count; i++)
-		for (unsigned int j = 0; j < tracer_defs[i].probe_count; j++)
-			if (!only || only == &tracer_defs[i])
+	for (unsigned int i = 0; i < tracer_count; i++) {
+		const struct tracer_def *d = &tracer_defs[i];
+
+		for (unsigned int j = 0; j < d->probe_count; j++)
+			if (!only || (only == d && in_mode(t, d->probes[j].modes)))
 				t->probes[t->probe_count++] = (struct probe) {
-					.def = &tracer_defs[i].probes[j],
-					.tracer = tracer_defs[i].name,
+					.def = &d->probes[j],
+					.tracer = d->name,
+					.how = d->probes[j].hz ? ZFSTRACE_SAMPLING
+							       : ZFSTRACE_MISSING,
 					.perf_fd = -1,
 				};
+	}
 	return 0;
 }
 

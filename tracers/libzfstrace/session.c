@@ -59,6 +59,7 @@ static struct bpf_program *program_of(struct zfstrace *t, unsigned int i)
 		[ZFSTRACE_FENTRY] = "fentry_",
 		[ZFSTRACE_KPROBE] = "kprobe_",
 		[ZFSTRACE_TRACEPOINT] = "tp_",
+		[ZFSTRACE_SAMPLING] = "perf_",
 	};
 	char name[64];
 
@@ -123,10 +124,8 @@ static int map_fd(const struct zfstrace *t, const char *name)
 
 static unsigned int map_entries(const struct zfstrace *t, const struct map_def *m)
 {
-	unsigned int n = m->fixed ? m->fixed : 1;
+	unsigned int n = m->per_slot ? t->config.slots : 1;
 
-	if (m->per_slot)
-		n *= t->config.slots;
 	return m->per_cpu ? n * (unsigned int)t->cpus : n;
 }
 
@@ -140,7 +139,8 @@ static int map_maps(struct zfstrace *t)
 		void *at;
 
 		bytes = (bytes + page - 1) / page * page;
-		at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, map_fd(t, m->name), 0);
+		at = mmap(NULL, bytes, PROT_READ | (m->writable ? PROT_WRITE : 0), MAP_SHARED,
+			  map_fd(t, m->name), 0);
 		if (at == MAP_FAILED)
 			return fail(t, -errno, "cannot map the counters (%s)", strerror(errno));
 		t->maps[i].at = at;
@@ -207,6 +207,20 @@ static int size_maps(struct zfstrace *t, const struct zfstrace_opts *opts)
 	return err ? fail(t, -EINVAL, "the library's programs do not fit it: rebuild it") : 0;
 }
 
+/* The maps of the base take the place of the object's own. */
+static int share_maps(struct zfstrace *t)
+{
+	for (unsigned int i = 0; t->base && i < MAX_MAPS && t->def->shared[i]; i++) {
+		struct bpf_map *map = bpf_object__find_map_by_name(t->object, t->def->shared[i]);
+		int err = bpf_map__reuse_fd(map, map_fd(t->base, t->def->shared[i]));
+
+		if (err)
+			return fail(t, err, "cannot share the map %s (%s)", t->def->shared[i],
+				    strerror(-err));
+	}
+	return 0;
+}
+
 static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
 	DECLARE_LIBBPF_OPTS(bpf_object_open_opts, open_opts, .object_name = "zfstune");
@@ -220,6 +234,8 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 	err = choose_programs(t);
 	if (!err)
 		err = size_maps(t, opts);
+	if (!err)
+		err = share_maps(t);
 	if (err)
 		return err;
 	err = bpf_object__load(t->object);
@@ -228,6 +244,7 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 
 static void detach(struct zfstrace *t)
 {
+	sampler_detach(t);
 	for (unsigned int i = 0; i < t->probe_count; i++) {
 		struct probe *p = &t->probes[i];
 
@@ -271,6 +288,8 @@ static int attach_probe(struct zfstrace *t, unsigned int i)
 	const struct probe_def *d = p->def;
 	const char *known = p->symbol;
 
+	if (p->how == ZFSTRACE_SAMPLING)
+		return sampler_attach(t, prog, d->hz);
 	if (p->how != ZFSTRACE_KPROBE)
 		p->link = bpf_program__attach(prog);
 	for (unsigned int j = 0; p->how == ZFSTRACE_KPROBE && j < MAX_SYMBOLS && !p->link; j++) {
@@ -291,7 +310,7 @@ static int attach_probe(struct zfstrace *t, unsigned int i)
 }
 
 /* Nothing is counted before this: see `enabled` in fsync.bpf.c. */
-static int set_enabled(struct zfstrace *t, int on)
+int session_enable(struct zfstrace *t, int on)
 {
 	uint32_t zero = 0;
 
@@ -314,11 +333,24 @@ static int attach(struct zfstrace *t)
 				    "cannot attach to %s (%s): %s", t->probes[i].def->name,
 				    t->probes[i].why, t->probes[i].def->cost);
 	}
-	err = set_enabled(t, 1);
+	err = session_enable(t, 1);
 	if (err)
 		return fail(t, err, "cannot start counting (%s)", strerror(-err));
 	t->attached = true;
 	return 0;
+}
+
+static int start_base(struct zfstrace *t, const struct zfstrace_opts *opts)
+{
+	struct zfstrace_opts base = *opts;
+	int err;
+
+	if (!(opts->mode & t->def->base_modes))
+		return 0;
+	base.mode = 0;
+	base.max_datasets = 1;
+	err = zfstrace_start(t->def->base, &base, &t->base);
+	return err ? fail(t, err, "%s", zfstrace_error(t->base)) : 0;
 }
 
 int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zfstrace **out)
@@ -340,6 +372,8 @@ int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zf
 		err = probes_list(t, t->def);
 	if (!err)
 		err = probes_resolve(t, opts->no_fentry, false);
+	if (!err)
+		err = start_base(t, opts);
 	if (!err)
 		err = load(t, opts);
 	if (!err)
@@ -366,11 +400,12 @@ void zfstrace_close(struct zfstrace *t)
 	if (!t)
 		return;
 	if (t->attached)
-		(void)set_enabled(t, 0);
+		(void)session_enable(t, 0);
 	detach(t);
 	ring_buffer__free(t->ring);
 	unmap_maps(t);
 	bpf_object__close(t->object);
+	zfstrace_close(t->base);
 	fsync_free(t);
 	free(t->probes);
 	free(t);
@@ -389,7 +424,7 @@ const char *zfstrace_layout(const struct zfstrace *t)
 bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_probe *p)
 {
 	if (i >= t->probe_count)
-		return false;
+		return t->base && zfstrace_probe(t->base, i - t->probe_count, p);
 	*p = (struct zfstrace_probe) {
 		.tracer = t->probes[i].tracer,
 		.name = t->probes[i].def->name,
@@ -428,7 +463,7 @@ int zfstrace_refresh(struct zfstrace *t)
 	if (err)
 		return err;
 	memset(&t->counters, 0, sizeof(t->counters));
-	for (int cpu = 0; cpu < t->cpus; cpu++)
+	for (int cpu = 0; per_cpu && cpu < t->cpus; cpu++)
 		for (size_t i = 0; i < sizeof(t->counters) / sizeof(*sum); i++)
 			sum[i] += ((const uint64_t *)&per_cpu[cpu])[i];
 	t->missed = kretprobe_missed(t->number);

@@ -2,7 +2,12 @@
 /* The tracers: their probes, what the absence of a probe costs, their maps. */
 #include <string.h>
 
+#include "../bpf/arc.h"
+#include "../bpf/device.h"
 #include "../bpf/fsync.h"
+#include "../bpf/stacks.h"
+#include "../bpf/throttle.h"
+#include "../bpf/txg.h"
 #include "internal.h"
 
 /* Order matters little: nothing is counted before all are attached. */
@@ -102,15 +107,190 @@ _Static_assert(sizeof(struct slot) % 8 == 0 && sizeof(struct slot_data) % 8 == 0
 		       sizeof(struct counters) % 8 == 0,
 	       "the kernel pads entries to 8 bytes");
 
+static const struct probe_def txg_probes[] = {
+	{ .name = "txg__opened",
+	  .symbols = { "trace_zfs_txg__opened" },
+	  .program = "opened",
+	  .cost = "how long a txg was open is not known" },
+	{ .name = "txg__quiescing",
+	  .symbols = { "trace_zfs_txg__quiescing" },
+	  .program = "quiescing",
+	  .cost = "neither open nor quiesce times nor reasons" },
+	{ .name = "txg__quiesced",
+	  .symbols = { "trace_zfs_txg__quiesced" },
+	  .program = "quiesced",
+	  .cost = "neither quiesce nor wait times" },
+	{ .name = "txg__syncing",
+	  .symbols = { "trace_zfs_txg__syncing" },
+	  .program = "syncing",
+	  .required = true,
+	  .cost = "txgs cannot be followed (--source kstat can)" },
+	{ .name = "txg__synced",
+	  .symbols = { "trace_zfs_txg__synced" },
+	  .program = "synced",
+	  .required = true,
+	  .cost = "txgs cannot be followed (--source kstat can)" },
+	{ .name = "dsl_pool_sync",
+	  .symbols = { "dsl_pool_sync", "trace_zfs_dsl_pool_sync__done" },
+	  .program = "pass",
+	  .cost = "passes are not counted" },
+	{ .name = "zil_sync",
+	  .symbols = { "zil_sync" },
+	  .program = "zil_sync",
+	  .cost = "the share of zil_sync is not known" },
+	{ .name = "zil_sync:return",
+	  .symbols = { "zil_sync" },
+	  .program = "zil_sync_return",
+	  .returns = true,
+	  .cost = "the share of zil_sync is not known" },
+	{ .name = "txg_kick",
+	  .symbols = { "txg_kick" },
+	  .program = "kick",
+	  .cost = "reason `dirty` is `unknown`" },
+	{ .name = "txg_wait_synced",
+	  .symbols = { "txg_wait_synced_flags", "txg_wait_synced" },
+	  .program = "wait_synced",
+	  .cost = "reason `waiter` is `unknown`" },
+	{ .name = "txg_wait_open",
+	  .symbols = { "txg_wait_open" },
+	  .program = "wait_open",
+	  .cost = "reason `waiter` is at times `unknown`" },
+	{ .name = "dmu_tx_wait:end",
+	  .symbols = { "spa_tx_assign_add_nsecs" },
+	  .program = "tx_waited",
+	  .cost = "delayed transactions are not counted" },
+};
+
+static const struct map_def counters_map[] = {
+	{ "counters", sizeof(struct counters), .per_cpu = true },
+};
+
+static const struct probe_def throttle_probes[] = {
+	{ .name = "dmu_tx_wait",
+	  .symbols = { "dmu_tx_wait" },
+	  .program = "tx_wait",
+	  .required = true,
+	  .cost = "waits cannot be timed" },
+	{ .name = "dmu_tx_wait:end",
+	  .symbols = { "spa_tx_assign_add_nsecs" },
+	  .program = "tx_waited",
+	  .required = true,
+	  .cost = "waits cannot be timed" },
+	{ .name = "delay__mintime",
+	  .symbols = { "trace_zfs_delay__mintime" },
+	  .program = "delay",
+	  .cost = "log data cannot be told from dirty data" },
+};
+
+static const struct map_def throttle_maps[] = {
+	{ "waiters", sizeof(struct waiter), .per_slot = true },
+	{ "params", sizeof(struct throttle_params), .writable = true },
+	{ "counters", sizeof(struct counters), .per_cpu = true },
+};
+_Static_assert(sizeof(struct waiter) % 8 == 0 && sizeof(struct vdev_slot) % 8 == 0,
+	       "the kernel pads entries to 8 bytes");
+
+static const struct probe_def device_probes[] = {
+	{ .name = "zio_vdev_io_assess",
+	  .symbols = { "zio_vdev_io_assess" },
+	  .program = "io_assess",
+	  .required = true,
+	  .cost = "I/Os cannot be timed" },
+	{ .name = "vdev_disk_io_start",
+	  .symbols = { "vdev_disk_io_start" },
+	  .program = "io_start",
+	  .cost = "cache flushes are not timed" },
+	{ .name = "vdev_disk_io_flush_completion",
+	  .symbols = { "vdev_disk_io_flush_completion" },
+	  .program = "flushed",
+	  .cost = "cache flushes are not timed" },
+};
+
+static const struct map_def device_maps[] = {
+	{ "vdevs", sizeof(struct vdev_slot), .per_slot = true },
+	{ "counters", sizeof(struct counters), .per_cpu = true },
+};
+
+static const struct probe_def arc_probes[] = {
+	{ .name = "arc__wait__for__eviction",
+	  .symbols = { "trace_zfs_arc__wait__for__eviction" },
+	  .program = "evict_wait",
+	  .required = true,
+	  .cost = "waits for eviction cannot be timed (--source kstat shows the rest)" },
+	{ .name = "arc_wait_for_eviction:return",
+	  .symbols = { "arc_wait_for_eviction" },
+	  .program = "evict_wait_return",
+	  .returns = true,
+	  .required = true,
+	  .cost = "waits for eviction cannot be timed (--source kstat shows the rest)" },
+};
+
+static const struct map_def arc_maps[] = {
+	{ .name = "arc", .entry_bytes = sizeof(struct arc_table) },
+	{ "counters", sizeof(struct counters), .per_cpu = true },
+};
+
+static const struct probe_def stacks_probes[] = {
+	{ .name = "sched:sched_switch",
+	  .symbols = { "sched_switch" },
+	  .program = "sched_switch",
+	  .tracepoint = true,
+	  .modes = STACKS_OFF_CPU | STACKS_WAKEUP,
+	  .required = true,
+	  .cost = "nobody is seen to sleep" },
+	{ .name = "sched:sched_waking",
+	  .symbols = { "sched_waking" },
+	  .program = "sched_waking",
+	  .tracepoint = true,
+	  .modes = STACKS_WAKEUP,
+	  .required = true,
+	  .cost = "wakers are not seen" },
+	{ .name = "cpu-clock",
+	  .symbols = { "cpu-clock" },
+	  .program = "sample",
+	  .hz = STACKS_HZ,
+	  .modes = STACKS_ON_CPU,
+	  .required = true,
+	  .cost = "no samples" },
+	{ .name = "txg__syncing",
+	  .symbols = { "trace_zfs_txg__syncing" },
+	  .program = "txg_syncing",
+	  .modes = STACKS_OF_TXG_SYNC | STACKS_OF_ALL,
+	  .cost = "threads that sync a txg are not known" },
+	{ .name = "txg__synced",
+	  .symbols = { "trace_zfs_txg__synced" },
+	  .program = "txg_synced",
+	  .modes = STACKS_OF_TXG_SYNC | STACKS_OF_ALL,
+	  .cost = "waiting for the next txg counts as syncing" },
+};
+
+static const struct map_def stacks_maps[] = {
+	{ .name = "stack_losses", .entry_bytes = sizeof(struct stack_losses) },
+};
+_Static_assert(sizeof(struct stack_losses) % 8 == 0, "the kernel pads entries to 8 bytes");
+
 #define OBJECT(id) .object = zfstrace_##id##_object, .object_end = zfstrace_##id##_object_end
 #define PROBES(id) .probes = id##_probes, .probe_count = ARRAY_SIZE(id##_probes)
 #define MAPS(id) .maps = id##_maps, .map_count = ARRAY_SIZE(id##_maps)
 
 /* object.c */
 extern const char zfstrace_fsync_object[], zfstrace_fsync_object_end[];
+extern const char zfstrace_txg_object[], zfstrace_txg_object_end[];
+extern const char zfstrace_throttle_object[], zfstrace_throttle_object_end[];
+extern const char zfstrace_device_object[], zfstrace_device_object_end[];
+extern const char zfstrace_arc_object[], zfstrace_arc_object_end[];
+extern const char zfstrace_stacks_object[], zfstrace_stacks_object_end[];
 
 const struct tracer_def tracer_defs[] = {
 	{ "fsync", OBJECT(fsync), PROBES(fsync), MAPS(fsync), .ring = "slow_events", .slots = 33 },
+	{ "txg", OBJECT(txg), PROBES(txg), .maps = counters_map, .map_count = 1, .ring = "events",
+	  .ring_bytes = 1 << 18 },
+	{ "throttle", OBJECT(throttle), PROBES(throttle), MAPS(throttle), .slots = 256 },
+	{ "device", OBJECT(device), PROBES(device), MAPS(device), .slots = 64 },
+	{ "arc", OBJECT(arc), PROBES(arc), MAPS(arc) },
+	{ "stacks", OBJECT(stacks), PROBES(stacks), MAPS(stacks), .base = "fsync",
+	  .base_modes = STACKS_OF_FSYNC | STACKS_OF_PID | STACKS_OF_ALL,
+	  .shared = { "ops", "lwbs" } },
 };
 const unsigned int tracer_count = ARRAY_SIZE(tracer_defs);
 

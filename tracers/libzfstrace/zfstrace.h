@@ -94,7 +94,8 @@ enum zfstrace_how {
 	ZFSTRACE_FENTRY = 1,
 	ZFSTRACE_KPROBE = 2,
 	ZFSTRACE_TRACEPOINT = 3,
-	ZFSTRACE_FOUND = 4, /* zfstrace_survey: could be attached */
+	ZFSTRACE_FOUND = 4,    /* zfstrace_survey: could be attached */
+	ZFSTRACE_SAMPLING = 5, /* by the clock of every CPU */
 };
 
 struct zfstrace_probe {
@@ -177,6 +178,7 @@ struct zfstrace_slow {
 	uint64_t start_ns;
 	uint64_t total_ns;
 	uint64_t stage_ns[ZFSTRACE_STAGES]; /* their sum is total_ns */
+	uint64_t dirty_bytes;		    /* of the pool as it ended, 0 = not known */
 	uint64_t object;		    /* inode number, 0 = the whole dataset */
 	uint32_t dataset;
 	uint32_t pid;
@@ -190,6 +192,45 @@ typedef void (*zfstrace_slow_fn)(const struct zfstrace_slow *event, void *ctx);
 /* Waits up to timeout_ms for slow operations and hands each to fn. Returns
  * how many, or a negative errno; -EINTR when a signal came. */
 int zfstrace_poll(struct zfstrace *t, int timeout_ms, zfstrace_slow_fn fn, void *ctx);
+
+/*
+ * What the tracer "stacks" has summed up. opts.mode says what it records of
+ * whom: see tracers/bpf/stacks.h. Addresses are the kernel's, leaf first.
+ */
+struct zfstrace_stack {
+	char pool[ZFSTRACE_POOL_LEN]; /* "" when unknown: then use dev */
+	uint32_t dev_major;
+	uint32_t dev_minor;
+	uint32_t stage; /* ZFSTRACE_STAGES: syncing a txg, + 1: in no fsync */
+	bool preempted; /* it could have run on */
+	bool woken;	/* by the waker */
+	bool in_user;	/* it ran its own program: there are no frames */
+	char comm[ZFSTRACE_COMM_LEN];
+	char waker_comm[ZFSTRACE_COMM_LEN];
+	uint64_t ns;	/* 0 on-CPU */
+	uint64_t count; /* of spans or samples */
+	uint32_t frame_count;
+	uint32_t waker_count;
+	const uint64_t *frames; /* none: the stack could not be taken */
+	const uint64_t *waker;
+};
+
+struct zfstrace_stack_losses {
+	uint64_t no_stack;	/* the kernel could not walk the stack */
+	uint64_t stacks_full;	/* no room for another stack: counted without frames */
+	uint64_t sums_full;	/* no room for another sum: missing, */
+	uint64_t lost_ns;	/* with this time */
+	uint64_t sleepers_full; /* no room for another thread: missing */
+	uint64_t skipped;	/* the kernel did not run a program */
+	uint64_t fsyncs;	/* not known to be one */
+	uint64_t asleep;	/* threads that sleep on (no loss) */
+	uint64_t asleep_ns;	/* and for how long so far: not in the sums */
+};
+
+/* Ends the recording and hands each sum to fn. */
+typedef void (*zfstrace_stack_fn)(const struct zfstrace_stack *sum, void *ctx);
+int zfstrace_stacks(struct zfstrace *t, zfstrace_stack_fn fn, void *ctx,
+		    struct zfstrace_stack_losses *losses);
 
 #pragma GCC visibility pop
 

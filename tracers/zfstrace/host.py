@@ -133,7 +133,8 @@ class Host(Protocol):
 
     def learn_names(self) -> None:
         """Notes the names of datasets that are new, so that they are known later
-        even when the dataset is not there any more. Cheap; call it every second."""
+        even when the dataset is not there any more, and what a running trace must know
+        of the host. Cheap; call it every second."""
         ...
 
     def dataset_name(self, pool: str, objset: int, dev: tuple[int, int]) -> str | None:

@@ -159,7 +159,9 @@ class ThrottleTrace(Session):
 
     def tell(self, dirty_data_max: int, delay_min_dirty_percent: int, delay_scale: int) -> None:
         """The module's parameters as they are now, 0 = not known: hard waits and waits for
-        log data are told by them."""
+        log data are told by them. Does nothing when the trace is closed."""
+        if not self._handle:
+            return
         self._params.dirty_data_max = dirty_data_max
         self._params.delay_min_dirty_percent = delay_min_dirty_percent
         self._params.delay_scale = delay_scale

@@ -47,7 +47,6 @@ class StackOptions:
     target: str
     pid: int | None = None
     pool: str | None = None
-    no_fentry: bool = False
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,6 @@ class StackTrace(Session):
             "stacks",
             pool=options.pool,
             pid=options.pid or 0,
-            no_fentry=options.no_fentry,
             mode=_KINDS[options.kind] | _TARGETS[options.target],
         )
 

@@ -23,7 +23,7 @@ from zfstrace.txg import TxgState
 from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
 
 if TYPE_CHECKING:  # ctypes is slow to load
-    from zfstrace.pool_trace import ThrottleTrace
+    from zfs_linux.sessions import ThrottleWithParams
 
 # How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must
 # not read a hundred rows for each.
@@ -46,7 +46,7 @@ class LinuxHost:
         self._by_objset: dict[tuple[str, int], str] = {}
         self._by_dev: dict[mounts.Dev, str] = {}
         self._mountinfo = ""
-        self._throttle: ThrottleTrace | None = None
+        self._throttle: ThrottleWithParams | None = None
         self._txgs: dict[str, tuple[int, list[dict[str, kstat.Value]]]] = {}
 
     def loaded(self) -> bool:
@@ -80,6 +80,8 @@ class LinuxHost:
             self._mountinfo = text
             # a device number is used again after an unmount: the present one wins
             self._by_dev.update(mounts.parse_mountinfo(text))
+        if self._throttle:
+            self._throttle.learn_limits()
 
     def _read_mounts(self) -> str:
         return kstat.read(self._proc / "self/mountinfo")
@@ -250,7 +252,8 @@ class LinuxHost:
         from zfs_linux.sessions import ThrottleWithParams
 
         self._require_zfs()
-        return ThrottleWithParams(options, self.parameter)
+        self._throttle = ThrottleWithParams(options, self.parameter)
+        return self._throttle
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
         from zfstrace.pool_trace import DeviceTrace

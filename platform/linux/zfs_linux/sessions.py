@@ -16,20 +16,18 @@ _PARAMETERS = ("zfs_dirty_data_max", "zfs_delay_min_dirty_percent", "zfs_delay_s
 
 
 class ThrottleWithParams(ThrottleTrace):
-    """Implements zfstrace.host.ThrottleSession; reads the parameters at every refresh,
-    since an administrator or a tuner may change them meanwhile."""
+    """Implements zfstrace.host.ThrottleSession; knows the parameters, which it reads again
+    when it is told to: an administrator or a tuner may change them. What waits between a
+    change and then may be told as of the wrong kind."""
 
     def __init__(self, options: TraceOptions, parameter: Callable[[str], int | None]) -> None:
         super().__init__(pool=options.pool, pid=options.pid or 0, no_fentry=options.no_fentry)
         self._parameter = parameter
-        self._tell()
+        self.learn_limits()
 
-    def _tell(self) -> None:
+    def learn_limits(self) -> None:
+        """Reads the parameters. Does nothing when the trace is closed."""
         self.tell(*(self._parameter(name) or 0 for name in _PARAMETERS))
-
-    def refresh(self) -> None:
-        self._tell()
-        super().refresh()
 
 
 class TracedFsyncs(FsyncTrace):
@@ -44,7 +42,7 @@ class TracedFsyncs(FsyncTrace):
         dev: tuple[int, int],
         max_datasets: int,
     ) -> None:
-        self.throttle: ThrottleTrace | None = None
+        self.throttle: ThrottleWithParams | None = None
         super().__init__(
             pool=options.pool,
             objset=objset,

@@ -127,7 +127,7 @@ def programs() -> list[str]:
         names = [
             p.get("name", "")
             for p in progs
-            if p.get("name", "").startswith(("fentry_", "kprobe_", "tp_contention"))
+            if p.get("name", "").startswith(("fentry_", "kprobe_", "tp_", "perf_sample"))
         ]
         if not names:
             break

@@ -22,7 +22,7 @@ from labkit import (
     sync_writes,
     traced,
 )
-from zfstrace.lib import FsyncTrace
+from zfstrace.fsync_trace import FsyncTrace
 
 ROUNDS = 50
 EVENTS = Path("/sys/kernel/tracing/kprobe_events")

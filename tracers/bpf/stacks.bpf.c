@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Sums up kernel stacks: where threads sleep and for how long (off-CPU), who
+ * wakes them (wakeup), or where they run (on-CPU, sampled). Which threads are
+ * in an fsync, in what stage, and how far their log block is, is known from
+ * the maps of an fsync session.
+ *
+ * sched_switch runs with the lock of a run queue held: nothing here may
+ * allocate, so every map but `ops` (only looked up) is preallocated.
+ */
+#include <stdbool.h>
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "stacks.h"
+#include "config.bpf.h"
+#include "op.bpf.h"
+#include "pool.bpf.h"
+#include "probe.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define MODE(what) (config.mode & STACKS_##what)
+#define TASK_DEAD 0x80 /* include/linux/sched.h */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32); /* tid */
+	__type(value, struct sleeper);
+} sleepers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct stack_key);
+	__type(value, struct stack_sum);
+} sums SEC(".maps");
+
+/* Not a BPF_MAP_TYPE_STACK_TRACE, which has one place for each value of a
+ * short hash: of 1,000 stacks in 16,384 places 30 would be lost. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct stack);
+} stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack);
+} stack_scratch SEC(".maps");
+
+/* By spa; a name is kept for when its pool is gone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u64);
+	__type(value, struct pool_text);
+} pools SEC(".maps");
+
+/* Threads between txg__syncing and txg__synced, by tid: the spa. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, __u64);
+} sync_threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack_losses);
+} stack_losses SEC(".maps");
+
+#define LOST(field, n)                                                                             \
+	do {                                                                                       \
+		__u32 zero = 0;                                                                    \
+		struct stack_losses *l = bpf_map_lookup_elem(&stack_losses, &zero);                \
+		if (l)                                                                             \
+			__sync_fetch_and_add(&l->field, n);                                        \
+	} while (0)
+
+/* The hash of the stack that leads here; `otherwise` when there is none, 0 when
+ * that, or no room for it, was counted as a loss. */
+static __always_inline __u64 take_stack(void *ctx, __u64 otherwise)
+{
+	__u64 hash = 0xcbf29ce484222325ULL;
+	struct stack *s;
+	__u32 zero = 0;
+	long bytes;
+
+	s = bpf_map_lookup_elem(&stack_scratch, &zero);
+	if (!s)
+		return 0;
+	bytes = bpf_get_stack(ctx, s->ip, sizeof(s->ip), 0);
+	if (bytes <= 0) {
+		if (!otherwise)
+			LOST(no_stack, 1);
+		return otherwise;
+	}
+	s->n = (__u64)bytes / sizeof(s->ip[0]);
+	for (__u32 i = 0; i < STACK_DEPTH; i++) {
+		if (i >= s->n)
+			break;
+		hash = (hash ^ s->ip[i]) * 0x9e3779b97f4a7c15ULL;
+		hash ^= hash >> 32;
+	}
+	if (bpf_map_lookup_elem(&stacks, &hash))
+		return hash;
+	if (bpf_map_update_elem(&stacks, &hash, s, BPF_NOEXIST) &&
+	    !bpf_map_lookup_elem(&stacks, &hash)) {
+		LOST(stacks_full, 1);
+		return 0;
+	}
+	return hash;
+}
+
+/* ---- whose -------------------------------------------------------------- */
+
+/* The operation a thread is in, or NULL. */
+static __always_inline struct op *op_of(struct task_struct *task)
+{
+	struct op *op = MODE(OF_TXG_SYNC) ? 0 : bpf_task_storage_get(&ops, task, 0, 0);
+
+	return op && op->active ? op : 0;
+}
+
+/*
+ * Whether a thread is one to record; fills in whose pool it works for and its
+ * stage (CUR_WAIT stands for those of a wait). Called at every switch of every
+ * thread: the first look decides for nearly all.
+ */
+static __always_inline bool is_target(struct task_struct *task, struct op *op,
+				      struct stack_key *key)
+{
+	__u32 tid = task->pid;
+
+	if (op) {
+		key->stage = op->cur;
+		if (op->zilog)
+			key->spa = zilog_spa(op->zilog);
+		else if (op->file)
+			key->dev = file_dev(op->file);
+		return !key->spa || pool_wanted(key->spa);
+	}
+	if (MODE(OF_FSYNC) || !tid)
+		return false;
+	if (MODE(OF_PID) && (__u32)task->tgid != config.pid)
+		return false;
+	if (!MODE(OF_PID) && task->flags & PF_KTHREAD) {
+		__u64 *spa = bpf_map_lookup_elem(&sync_threads, &tid);
+
+		if (spa) {
+			key->spa = *spa;
+			key->stage = STACK_TXG_SYNC;
+			return pool_wanted(key->spa);
+		}
+	}
+	key->stage = STACK_OUTSIDE;
+	return !MODE(OF_TXG_SYNC) && !config.pool[0];
+}
+
+static __always_inline void learn_pool(__u64 spa)
+{
+	struct pool_text *t;
+	__u32 zero = 0;
+
+	if (!spa || bpf_map_lookup_elem(&pools, &spa))
+		return;
+	t = bpf_map_lookup_elem(&pool_scratch, &zero);
+	if (t && bpf_probe_read_kernel_str(t->name, sizeof(t->name), (void *)spa) > 0)
+		bpf_map_update_elem(&pools, &spa, t, BPF_NOEXIST);
+}
+
+/* ---- sums --------------------------------------------------------------- */
+
+static __noinline void add(struct stack_key *key, __u64 ns)
+{
+	struct stack_sum fresh = { .ns = ns, .count = 1 }, *sum;
+
+	sum = bpf_map_lookup_elem(&sums, key);
+	if (!sum) {
+		if (!bpf_map_update_elem(&sums, key, &fresh, BPF_NOEXIST))
+			return;
+		sum = bpf_map_lookup_elem(&sums, key); /* another CPU was first */
+	}
+	if (!sum) {
+		LOST(sums_full, 1);
+		LOST(lost_ns, ns);
+		return;
+	}
+	__sync_fetch_and_add(&sum->ns, ns);
+	__sync_fetch_and_add(&sum->count, 1);
+}
+
+static __always_inline void add_stage(struct stack_key *key, __u16 stage, __u64 ns)
+{
+	key->stage = stage;
+	if (ns)
+		add(key, ns);
+}
+
+/* A span of a wait for a log block, as end_wait() of fsync.bpf.c has it. */
+static __always_inline void add_wait(struct stack_key *key, const struct op *op, __u64 from,
+				     __u64 now)
+{
+	struct lwb_times t;
+
+	if (!op->lwb) {
+		add_stage(key, STAGE_TXG_FALLBACK, now - from);
+	} else if (!lwb_cut(op, from, now, &t)) {
+		add_stage(key, STAGE_BATCH_WAIT, now - from);
+	} else {
+		add_stage(key, STAGE_BATCH_WAIT, t.issued - from);
+		add_stage(key, STAGE_LOG_WRITE, t.written - t.issued);
+		add_stage(key, STAGE_FLUSH, t.flushed - t.written);
+		add_stage(key, STAGE_WAKEUP, now - t.flushed);
+	}
+}
+
+/* ---- probes ------------------------------------------------------------- */
+
+static __always_inline void switched_in(struct task_struct *task)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct stack_key key = {};
+	struct op *op = op_of(task);
+	struct sleeper *s;
+	__u32 tid = task->pid;
+
+	if (MODE(OF_FSYNC) && !op)
+		return;
+	s = bpf_map_lookup_elem(&sleepers, &tid);
+	if (!s)
+		return;
+	if (is_target(task, op, &key)) {
+		learn_pool(key.spa);
+		key.stack = s->stack;
+		key.flags = s->flags;
+		key.waker = s->waker;
+		__builtin_memcpy(key.waker_comm, s->waker_comm, COMM_LEN);
+		bpf_probe_read_kernel(key.comm, COMM_LEN, task->comm);
+		if (op && op->cur == CUR_WAIT)
+			add_wait(&key, op, s->since, now);
+		else
+			add(&key, now - s->since);
+	}
+	bpf_map_delete_elem(&sleepers, &tid);
+}
+
+static __always_inline void switched_out(void *ctx, struct task_struct *task, __u32 state)
+{
+	struct stack_key key = {};
+	struct sleeper s = {};
+	struct op *op = op_of(task);
+	__u32 tid = task->pid;
+
+	if (MODE(OF_FSYNC) && !op)
+		return;
+	if (state & TASK_DEAD || !is_target(task, op, &key))
+		return;
+	s.stack = take_stack(ctx, 0);
+	s.flags = state ? 0 : STACK_PREEMPTED;
+	s.since = bpf_ktime_get_ns();
+	if (bpf_map_update_elem(&sleepers, &tid, &s, BPF_ANY))
+		LOST(sleepers_full, 1);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(tp_sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	if (!enabled)
+		return 0;
+	switched_in(next);
+	switched_out(ctx, prev, preempt ? 0 : prev_state);
+	return 0;
+}
+
+/* sched_waking is in the context of the waker; sched_wakeup may be on the CPU
+ * that will run the thread. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(tp_sched_waking, struct task_struct *task)
+{
+	__u32 tid = task->pid;
+	struct sleeper *s;
+
+	if (!enabled || (MODE(OF_FSYNC) && !op_of(task)))
+		return 0;
+	s = bpf_map_lookup_elem(&sleepers, &tid);
+	if (!s || s->flags & STACK_PREEMPTED)
+		return 0;
+	s->waker = take_stack(ctx, 0);
+	bpf_get_current_comm(s->waker_comm, sizeof(s->waker_comm));
+	s->flags |= STACK_WOKEN;
+	return 0;
+}
+
+/* The stage of a wait by how far its log block is now. */
+static __always_inline __u16 wait_stage(const struct op *op, __u64 now)
+{
+	struct lwb_times t;
+
+	if (!op->lwb)
+		return STAGE_TXG_FALLBACK;
+	if (!lwb_cut(op, op->since, now, &t))
+		return STAGE_BATCH_WAIT;
+	return t.flushed < now ? STAGE_WAKEUP : t.written < now ? STAGE_FLUSH : STAGE_LOG_WRITE;
+}
+
+SEC("perf_event")
+int perf_sample(void *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct stack_key key = {};
+	struct op *op = op_of(task);
+
+	if (!enabled || !is_target(task, op, &key))
+		return 0;
+	learn_pool(key.spa);
+	if (op && op->cur == CUR_WAIT)
+		key.stage = wait_stage(op, bpf_ktime_get_ns());
+	key.stack = take_stack(ctx, task->flags & PF_KTHREAD ? 0 : STACK_IN_USER);
+	bpf_get_current_comm(key.comm, sizeof(key.comm));
+	add(&key, 0);
+	return 0;
+}
+
+static __always_inline void on_txg_syncing(__u64 dp)
+{
+	__u32 tid = (__u32)bpf_get_current_pid_tgid();
+	__u64 spa = pool_spa(dp);
+
+	bpf_map_update_elem(&sync_threads, &tid, &spa, BPF_ANY);
+}
+AT_ENTRY(txg_syncing, (__u64 dp), (dp))
+
+static __always_inline void on_txg_synced(void)
+{
+	__u32 tid = (__u32)bpf_get_current_pid_tgid();
+
+	bpf_map_delete_elem(&sync_threads, &tid);
+}
+AT_ENTRY(txg_synced, (__u64 dp), ())

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* Reads what the tracer "stacks" has summed up. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "../bpf/stacks.h"
+#include "internal.h"
+
+_Static_assert((int)STACK_TXG_SYNC == ZFSTRACE_STAGES, "header and BPF disagree");
+
+struct reading {
+	int sums, stacks, pools, sleepers; /* maps */
+	struct stack frames, waker;
+};
+
+static int map_of(const struct zfstrace *t, const char *name)
+{
+	return bpf_object__find_map_fd_by_name(t->object, name);
+}
+
+static uint32_t read_stack(const struct reading *r, unsigned long long hash, struct stack *s)
+{
+	if (hash <= STACK_IN_USER || bpf_map_lookup_elem(r->stacks, &hash, s))
+		return 0;
+	return (uint32_t)(s->n < STACK_DEPTH ? s->n : STACK_DEPTH);
+}
+
+static void hand_on(struct reading *r, const struct stack_key *key, const struct stack_sum *sum,
+		    zfstrace_stack_fn fn, void *ctx)
+{
+	struct zfstrace_stack s = {
+		.dev_major = key->dev >> 20, /* the kernel's own encoding of dev_t */
+		.dev_minor = key->dev & 0xfffff,
+		.stage = key->stage,
+		.preempted = key->flags & STACK_PREEMPTED,
+		.woken = key->flags & STACK_WOKEN,
+		.in_user = key->stack == STACK_IN_USER,
+		.ns = sum->ns,
+		.count = sum->count,
+		.frame_count = read_stack(r, key->stack, &r->frames),
+		.waker_count = read_stack(r, key->waker, &r->waker),
+		.frames = (const uint64_t *)r->frames.ip,
+		.waker = (const uint64_t *)r->waker.ip,
+	};
+
+	if (key->spa)
+		(void)bpf_map_lookup_elem(r->pools, &key->spa, s.pool);
+	memcpy(s.comm, key->comm, sizeof(s.comm) - 1);
+	memcpy(s.waker_comm, key->waker_comm, sizeof(s.waker_comm) - 1);
+	fn(&s, ctx);
+}
+
+static int read_sums(struct reading *r, zfstrace_stack_fn fn, void *ctx)
+{
+	struct stack_key key, *last = NULL;
+	struct stack_sum sum;
+
+	while (!bpf_map_get_next_key(r->sums, last, &key)) {
+		if (!bpf_map_lookup_elem(r->sums, &key, &sum))
+			hand_on(r, &key, &sum, fn, ctx);
+		last = &key;
+	}
+	return errno == ENOENT ? 0 : -errno;
+}
+
+static void count_asleep(const struct reading *r, struct zfstrace_stack_losses *l)
+{
+	struct timespec now;
+	struct sleeper s;
+	uint32_t tid, *last = NULL;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	while (!bpf_map_get_next_key(r->sleepers, last, &tid)) {
+		if (!bpf_map_lookup_elem(r->sleepers, &tid, &s)) {
+			l->asleep++;
+			l->asleep_ns += (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec -
+					s.since;
+		}
+		last = &tid;
+	}
+}
+
+static int read_losses(struct zfstrace *t, const struct reading *r, struct zfstrace_stack_losses *l)
+{
+	const struct stack_losses *kernel = session_map(t, "stack_losses");
+	int err = zfstrace_refresh(t);
+
+	if (err)
+		return err;
+	*l = (struct zfstrace_stack_losses) {
+		.no_stack = kernel->no_stack,
+		.stacks_full = kernel->stacks_full,
+		.sums_full = kernel->sums_full,
+		.lost_ns = kernel->lost_ns,
+		.sleepers_full = kernel->sleepers_full,
+		.skipped = t->skipped + t->missed,
+	};
+	count_asleep(r, l);
+	if (t->base) {
+		struct zfstrace_losses base;
+
+		err = zfstrace_refresh(t->base);
+		if (err)
+			return fail(t, err, "%s", zfstrace_error(t->base));
+		zfstrace_losses(t->base, &base);
+		l->fsyncs = base.start + base.return_;
+	}
+	return 0;
+}
+
+int zfstrace_stacks(struct zfstrace *t, zfstrace_stack_fn fn, void *ctx,
+		    struct zfstrace_stack_losses *losses)
+{
+	struct reading r = {
+		.sums = map_of(t, "sums"),
+		.stacks = map_of(t, "stacks"),
+		.pools = map_of(t, "pools"),
+		.sleepers = map_of(t, "sleepers"),
+	};
+	int err;
+
+	if (r.sums < 0)
+		return fail(t, -EINVAL, "this session records no stacks");
+	/* what is read by system calls shall not change, nor keep kprobes from running */
+	err = session_enable(t, 0);
+	if (!err)
+		err = read_sums(&r, fn, ctx);
+	if (err)
+		return fail(t, err, "cannot read the stacks (%s)", strerror(-err));
+	return read_losses(t, &r, losses);
+}
