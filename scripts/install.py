@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Install zfstune below a prefix, or remove it from there; `make install` calls this."""
+"""Install zfstune or its one-file tools below a prefix, or remove them from there; `make install`
+and `make install-tools` call this."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ if sys.version_info < (3, 11):  # noqa: UP036  (the reader may have an older one
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tracers/zfstrace", "tuner/zfstune", "platform/linux/zfs_linux")
+# py.typed, and what goes into the page of a flame graph
+MODULE_FILES = (".py", ".typed", ".css", ".js")
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 COMPLETION = ROOT / "docs/completion/zfstune.bash"
 
@@ -30,6 +33,12 @@ PYTHON = HOME / "python"
 COMMAND = Path("bin/zfstune")
 MAN = Path("share/man/man1")
 COMPLETIONS = Path("share/bash-completion/completions")
+
+# The one-file tools need root, so they go where root finds commands, with their suffixes: Debian
+# puts those of bpftrace there as well.
+TOOLS = ("tracers/bpftrace/*.bt", "tracers/bcc/*.py")
+TOOL_COMMANDS = Path("sbin")
+TOOL_MAN = Path("share/man/man8")
 
 USAGE = 2
 NOT_POSSIBLE = 3
@@ -59,6 +68,7 @@ examples:
   make install PREFIX=$HOME/.local                without root
   make install PREFIX=/usr DESTDIR=stage          for a package
   sudo python3 scripts/install.py --uninstall     remove it from /usr/local
+  sudo make install-tools                         only the one-file tools, into /usr/local/sbin
 """
 
 
@@ -90,13 +100,38 @@ def entries() -> Iterator[Entry]:
         raise InstallError(f"{LIBRARY.name} is not built: run `make all` first")
     for package in PACKAGES:
         source = ROOT / package
-        for path in sorted([*source.glob("*.py"), source / "py.typed"]):
-            yield Entry(PYTHON / source.name / path.name, path.read_bytes())
+        for path in sorted(source.rglob("*")):
+            if path.suffix in MODULE_FILES:
+                yield Entry(PYTHON / source.name / path.relative_to(source), path.read_bytes())
     yield Entry(HOME / LIBRARY.name, LIBRARY.read_bytes())
     yield Entry(COMMAND, LAUNCHER.encode(), 0o755)
     for path in sorted((ROOT / "docs/man").glob("*.1")):
         yield Entry(MAN / path.name, path.read_bytes())
     yield Entry(COMPLETIONS / COMMAND.name, COMPLETION.read_bytes())
+
+
+def tool_entries() -> Iterator[Entry]:
+    """The one-file tools for bpftrace and bcc, and their manual pages; nothing to build."""
+    for pattern in TOOLS:
+        for path in sorted(ROOT.glob(pattern)):
+            yield Entry(TOOL_COMMANDS / path.name, path.read_bytes(), 0o755)
+    for path in sorted((ROOT / "docs/man").glob("*.8")):
+        yield Entry(TOOL_MAN / path.name, path.read_bytes())
+
+
+def install_tools(base: Path) -> None:
+    """Put the one-file tools below base."""
+    for entry in tool_entries():
+        write(base / entry.target, entry.content, entry.mode)
+        print(base / entry.target)
+
+
+def uninstall_tools(base: Path) -> None:
+    """Remove the one-file tools below base."""
+    for entry in tool_entries():
+        with suppress(FileNotFoundError):
+            (base / entry.target).unlink()
+            print(f"removed {base / entry.target}")
 
 
 def install(base: Path) -> None:
@@ -178,10 +213,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prefix", default="/usr/local", help="default: /usr/local")
     parser.add_argument("--destdir", default="", help="directory that stands for / meanwhile")
     parser.add_argument("--uninstall", action="store_true", help="remove instead of installing")
+    parser.add_argument("--tools", action="store_true", help="only the one-file tools")
     try:
         given = parser.parse_args(arguments)
         base = base_of(given.prefix, given.destdir)
-        (uninstall if given.uninstall else install)(base)
+        if given.tools:
+            (uninstall_tools if given.uninstall else install_tools)(base)
+        else:
+            (uninstall if given.uninstall else install)(base)
     except InstallError as error:
         print(f"install: {error}", file=sys.stderr)
         return error.status
