@@ -239,6 +239,13 @@ def test_export_and_import(views: Json) -> None:
     assert len(back) <= 1
 
 
+def test_fentry_holds_the_module(views: Json, flavour: str) -> None:
+    assert ("held" in views) == (flavour == "trixie")
+    if "held" in views:
+        assert views["held"]["status"] != 0
+        assert "in use" in views["held"]["stderr"]
+
+
 def test_unloading_the_module(views: Json) -> None:
     assert views["unload"]["status"] == 0, views["unload"]["stderr"]
     for name, found in views["unloaded"].items():

@@ -158,7 +158,7 @@ def main() -> None:
         fio(directory, "--fsync=1", "--number_ios=3", name="warm")  # creates the log
     sync_writes("/slow/file", 1)
     zilcommit(results)
-    slow(results, "zilslower.bt", "40")
+    slow(results, "zilslower.bt", "30")
     slow(results, "zfsflush.bt")
     slow(results, "fsyncoffcpu.bt")
     txgstate(results)

@@ -180,6 +180,10 @@ def leaving(results: Json) -> None:
     }
     sh("zpool export tank")
     # fentry holds the module, kprobes do not
+    tracer = Tracer("txg")
+    if "fentry" in run(["bpftool", "prog", "show"])["stdout"]:
+        results["held"] = run(["modprobe", "-r", "zfs"])
+    tracer.stop()
     tracers = {name: Tracer(name, "--no-fentry", json_lines=False) for name in names}
     results["unload"] = run(["modprobe", "-r", "zfs"])
     results["unloaded"] = {}
