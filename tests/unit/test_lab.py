@@ -308,6 +308,7 @@ def test_machine_disks_and_directories(tmp_path: Path) -> None:
     kernel = command[command.index("-append") + 1]
     assert "oops=panic" in kernel
     assert "tsc=reliable" in kernel
+    assert "no_timer_check" in kernel
     assert "-no-reboot" in command
 
 
