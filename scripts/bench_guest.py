@@ -93,7 +93,13 @@ def kprobes_on(*symbols: str) -> Callable[[str], bool]:
     return ready
 
 
-def tools() -> dict[str, Callable[[], Tool]]:
+def tools(only: str) -> dict[str, Callable[[], Tool]]:
+    """By name; only is a regular expression."""
+    found = peers() | {name: ours(command) for name, command in OURS.items()}
+    return {name: start for name, start in found.items() if re.search(only, name)}
+
+
+def peers() -> dict[str, Callable[[], Tool]]:
     f = symbol()
     one_liner = (
         f"kprobe:{f} {{ @s[tid] = nsecs; }} "
@@ -104,7 +110,7 @@ def tools() -> dict[str, Callable[[], Tool]]:
     }
     if shutil.which("zfsdist-bpfcc"):
         found["bcc zfsdist"] = lambda: Tool(["zfsdist-bpfcc"], kprobes_on("zpl_fsync"))
-    return found | {name: ours(command) for name, command in OURS.items()}
+    return found
 
 
 def ours(command: str) -> Callable[[], Tool]:
@@ -114,7 +120,7 @@ def ours(command: str) -> Callable[[], Tool]:
 def one_round(results: Json, seconds: float) -> None:
     """none, A, none, B, none, ... each with every number of jobs."""
     before = {jobs: fio_rate(jobs, seconds) for jobs in JOBS}
-    for name, start in tools().items():
+    for name, start in tools(results["only"]).items():
         entry = results["tools"].setdefault(name, {"attach_seconds": [], "pairs": []})
         if "error" in entry:
             continue
@@ -137,7 +143,7 @@ def one_round(results: Json, seconds: float) -> None:
 def run_time(results: Json, seconds: float) -> None:
     """What the kernel says the programs themselves take (bpf_stats), per fsync."""
     stats = Path("/proc/sys/kernel/bpf_stats_enabled")
-    for name, start in tools().items():
+    for name, start in tools(results["only"]).items():
         entry = results["tools"][name]
         if "error" in entry:
             continue
@@ -155,7 +161,7 @@ def run_time(results: Json, seconds: float) -> None:
 
 
 def main() -> None:
-    rounds, seconds = int(sys.argv[1]), float(sys.argv[2])
+    rounds, seconds, only = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
     sh("zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb")
     sh("zfs create tank/db")
     fio_rate(8, 3)
@@ -166,6 +172,7 @@ def main() -> None:
         "bpftrace": sh("bpftrace --version").strip(),
         "rounds": rounds,
         "seconds": seconds,
+        "only": only,
         "tools": {},
     }
     match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)

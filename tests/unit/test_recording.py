@@ -94,6 +94,18 @@ def test_fentry_does_not_double_a_function() -> None:
     assert folded == "zil_commit [zfs];zil_commit_impl [zfs];f;f"
 
 
+def test_what_a_tracer_calls_is_not_shown() -> None:
+    """A sample may hit a helper of one of our programs, or what the trampoline calls."""
+    program = ("bpf_trampoline_644 [bpf]", "bpf_prog_1_fentry_cv_wait [bpf]")
+    for tail in (
+        (*program, "bpf_task_storage_get_recur", "migrate_enable"),
+        (program[0], "__bpf_prog_enter_recur", "migrate_disable"),
+        ("bpf_task_storage_get_recur", "migrate_enable"),
+    ):
+        one = replace(SUM, frames=KERNEL.stack(*FSYNC, *tail))
+        assert kernel_part(recorded(one)) == ";".join(FSYNC)
+
+
 def test_what_has_no_frames_says_why() -> None:
     assert kernel_part(recorded(replace(SUM, frames=()))) == "[no stack]"
     ours = KERNEL.stack("bpf_trampoline_644 [bpf]", "bpf_prog_1_fentry_cv_wait [bpf]")

@@ -27,6 +27,7 @@ IRQ = "[irq]"
 
 # The code of tracers on the way: their programs, trampolines and copied instructions.
 _TRACERS = ("[bpf]", "[__builtin__ftrace]", "[__builtin__kprobes]")
+_PROGRAM = "bpf_prog_"
 _TRACEPOINT = re.compile(r"(__)?(bpf_|traceiter_)")
 _ZFS = ("[zfs]", "[spl]")
 # How a CPU gets from what it was doing to an interrupt (x86, arm64).
@@ -127,21 +128,23 @@ def build(
 
 
 def _named(addresses: Sequence[int], name: Namer) -> list[str]:
-    """Root first, without the tracers. All but the leaf are return addresses: the call is
-    before them, which may be the end of a function."""
+    """Root first, without the tracers and what they call. All but the leaf are return
+    addresses: the call is before them, which may be the end of a function."""
     frames: list[str] = []
     passed = ""  # what called a tracer
     for i, address in reversed(list(enumerate(addresses))):
         frame = name(address - (i > 0))
         if frame.endswith(_TRACERS):
+            if frame.startswith(_PROGRAM):
+                break
             passed = passed or (frames[-1] if frames else "")
             continue
+        if _TRACEPOINT.match(frame):
+            break
         # fentry calls the function a second time, from inside of it
         if frame != passed:
             frames.append(frame)
         passed = ""
-    while frames and _TRACEPOINT.match(frames[-1]):
-        frames.pop()
     return frames
 
 
