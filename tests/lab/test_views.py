@@ -117,7 +117,7 @@ def test_hard_waits(views: Json) -> None:
     found = kinds(of(views, "hard", "throttle"))
     counted = views["hard"]["dmu_tx"]
     assert found["dirty_delay"] + found["dirty_hard"] == counted["dmu_tx_dirty_delay"]
-    assert counted["dmu_tx_dirty_over_max"] > 10
+    assert counted["dmu_tx_dirty_over_max"] > 0
     assert found["dirty_hard"] == pytest.approx(counted["dmu_tx_dirty_over_max"], rel=0.1, abs=3)
 
 

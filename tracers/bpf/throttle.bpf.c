@@ -164,9 +164,9 @@ static __always_inline bool is_wrlog(const struct wait *w, const struct throttle
 {
 	__u64 min = p->dirty_data_max / 100 * p->delay_min_dirty_percent, ns = 0;
 
-	if (!p->dirty_data_max)
+	if (!p->dirty_data_max || !w->dirty)
 		return false;
-	if (w->dirty <= min) /* 0: too little for the search to find */
+	if (w->dirty <= min)
 		return true;
 	if (!w->delay_ns || w->dirty >= p->dirty_data_max)
 		return false;

@@ -93,11 +93,12 @@ def throttled(results: Json) -> None:
     with views(results, "delay", throttle="throttle tank", txg="txg tank"):
         with parameters(zfs_dirty_data_max=64 * MIB):
             sh("zpool sync tank")  # of the txg that is open now not all is known
-            sh("dd if=/dev/zero of=/tank/slow bs=1M count=200 2>/dev/null; sync")
+            sh("dd if=/dev/zero of=/tank/slow bs=1M count=200 2>/dev/null")
+            sh("zpool sync tank")
         time.sleep(1)
     # hardly any delay on the way to the limit: writers run into it
     with views(results, "hard", throttle="throttle tank"):
-        with parameters(zfs_dirty_data_max=32 * MIB, zfs_delay_scale=100):
+        with parameters(zfs_dirty_data_max=32 * MIB, zfs_delay_scale=1):
             sh("dd if=/dev/zero of=/tank/slow bs=1M count=120 2>/dev/null; sync")
         time.sleep(1)
     with views(results, "wrlog", throttle="throttle tank"):
@@ -108,10 +109,17 @@ def throttled(results: Json) -> None:
     with views(results, "slow", slow="slow --over 1us tank"):
         with parameters(zfs_dirty_data_max=64 * MIB):
             bulk = subprocess.Popen(
-                ["dd", "if=/dev/zero", "of=/tank/bulk", "bs=1M", "count=150"],
+                ["dd", "if=/dev/zero", "of=/tank/bulk", "bs=1M", "count=1500"],
                 stderr=subprocess.DEVNULL,
             )
+            until = time.monotonic() + 60
+            before = kstat("dmu_tx")["dmu_tx_dirty_delay"]
+            while kstat("dmu_tx")["dmu_tx_dirty_delay"] < before + 50:
+                if time.monotonic() > until:
+                    raise RuntimeError("the bulk writer is not throttled")
+                time.sleep(0.1)
             sync_writes("/tank/slowfile", 101)
+            bulk.kill()
             bulk.wait()
         time.sleep(1)
 
