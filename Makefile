@@ -37,7 +37,7 @@ BPF_CFLAGS = -O2 -g -mcpu=v3 -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
 FLAVOURS ?= trixie bookworm
 
 .PHONY: all help bootstrap demo test test-unit test-c test-flame test-lab test-endurance test-matrix bench \
-	bench-flame lint format install install-tools clean
+	bench-flame bench-tools lint format install install-tools clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -107,6 +107,11 @@ test-matrix: test
 bench: all bench-flame
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) scripts/bench $(FLAVOURS)
+
+## bench-tools: what the one-file tools cost; prints a table
+bench-tools:
+	scripts/lab build bookworm
+	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/bench_tools.py
 
 ## bench-flame: time and memory of drawing, against its peers; writes docs/performance-flame.md
 bench-flame:

@@ -8,6 +8,10 @@
 # The stages do not overlap and their sums add up to that of the commits. No BTF of the zfs module
 # is needed. See zildist(8).
 #
+# COST: 6.0 BPF programs per fsync, 82 and 136 us of emulated CPU.
+#   Debian 12 in a guest with 2 emulated CPUs on a busy machine, 2026-11-21.
+#   scripts/bench_tools.py of zfstune measures it anew.
+#
 # SPDX-License-Identifier: BSD-2-Clause
 
 from __future__ import annotations
