@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zfstrace import errors, lib, pool_trace, stack_trace, stages
 from zfstrace.fsync_trace import FsyncTrace
@@ -133,6 +135,14 @@ def test_a_library_of_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_errors(code: int, kind: type[errors.TraceError]) -> None:
     assert type(lib._error(code, "")) is kind
     assert str(lib._error(code, "what, why")) == "what, why"
+
+
+@given(st.dictionaries(st.integers(0, 49), st.integers(1, 2**32 - 1)), st.booleans())
+def test_nonzero(want: dict[int, int], wide: bool) -> None:
+    array = ((ctypes.c_uint64 if wide else ctypes.c_uint32) * 50)()
+    for i, n in want.items():
+        array[i] = n
+    assert lib.nonzero(array) == want
 
 
 def test_no_trace_without_zfs() -> None:

@@ -9,12 +9,8 @@
 # TOTAL. At the end come the commits, and what was lost. No BTF of the zfs module is needed. See
 # zilslower(8).
 #
-# COST: 6.0 BPF programs per fsync, 137 us of emulated CPU.
-#   fsync/s with / without it: 1 job 60 / 51 = 1.19, 8 jobs 215 / 292 = 0.74.
-#   fio --rw=write --bs=8k --size=16M --fallocate=none --fsync=1, one pair each,
-#   2026-11-21, Debian 12 in a guest with 2 emulated CPUs on a busy machine, where pairs
-#   differ by a factor of two.
-#   scripts/bench_tools.py of zfstune measures it anew.
+# COST: 6 BPF programs per commit, slow or not, some more when it waits more than once.
+# Measured: docs/tools/zilslower.md.
 #
 # SPDX-License-Identifier: BSD-2-Clause
 

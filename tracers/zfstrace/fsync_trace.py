@@ -6,16 +6,14 @@ import ctypes
 
 from zfstrace import stages
 from zfstrace.hist import Hist
-from zfstrace.lib import SLOW_FN, CDataset, CHist, CSlow, Session, text
+from zfstrace.lib import SLOW_FN, CDataset, CHist, CSlow, Session, nonzero, text
 from zfstrace.types import DatasetCounts, SlowEvent
 
 
 def _hist(source: CHist) -> Hist:
     if not source.count:
         return Hist()
-    # a slice is one call; indexing a ctypes array 1216 times is a thousand
-    buckets = {i: n for i, n in enumerate(source.bucket[:]) if n}
-    return Hist(source.count, source.sum_ns, source.max_ns, buckets)
+    return Hist(source.count, source.sum_ns, source.max_ns, nonzero(source.bucket))
 
 
 def _counts(source: CDataset) -> DatasetCounts:

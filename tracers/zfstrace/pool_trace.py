@@ -10,7 +10,7 @@ import ctypes
 from zfstrace import device, throttle
 from zfstrace.device import ClassCounts, DeviceCounts
 from zfstrace.hist import BUCKETS, Hist
-from zfstrace.lib import Session, text
+from zfstrace.lib import Session, nonzero, text
 from zfstrace.throttle import ThrottleCounts, Waits
 
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
@@ -128,7 +128,7 @@ class ArcTable(ctypes.Structure):
 def _hist(source: KernelHist) -> Hist:
     if not source.sum and not source.max and not source.bucket[0]:
         return Hist()
-    buckets = {i: n for i, n in enumerate(source.bucket[:]) if n}
+    buckets = nonzero(source.bucket)
     # counted from the buckets: the kernel goes on adding, and both shall agree
     return Hist(sum(buckets.values()), source.sum, source.max, buckets)
 
