@@ -223,6 +223,8 @@ class FakeHost:
         self.devices = {(0, 50): "tank/nosync"}
         self.processes = {1, 4711}
         self.unloaded = False
+        self.stacks: StackSession | None = None
+        self.asked: StackOptions | None = None
 
     def checks(self) -> list[Check]:
         return list(self._checks)
@@ -278,7 +280,10 @@ class FakeHost:
         return self._open("fsync", options)
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:
-        raise NotImplementedError
+        if self.stacks is None:
+            raise TraceError("this host has no stacks")
+        self.asked = options
+        return self.stacks
 
     def open_txg_trace(self, options: TraceOptions) -> FakeSession:
         return self._open("txg kstat" if options.kstat else "txg", options)

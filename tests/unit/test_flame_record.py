@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from unit.fake_host import PROBES, FakeHost, FakeStop
 
-from zfstrace.host import StackSession
 from zfstrace.recording import Recording, StackLosses, StackOptions
 from zfstrace.stacks import Stacks
 from zfstrace.types import Probe
@@ -38,12 +37,7 @@ class FakeStacks:
 class Host(FakeHost):
     def __init__(self, recording: Recording) -> None:
         super().__init__()
-        self.stacks = FakeStacks(recording)
-        self.asked: StackOptions | None = None
-
-    def open_stack_trace(self, options: StackOptions) -> StackSession:
-        self.asked = options
-        return self.stacks
+        self.recorder = self.stacks = FakeStacks(recording)
 
 
 Runner = Callable[[Recording, argparse.Namespace], Host]
@@ -83,7 +77,7 @@ def test_writes_and_says_so(
     )
     assert out.read_text() == "tank;flush;fio;a;b 1500000000\n"
     assert host.asked == StackOptions("off-cpu", "fsync", None, "tank")
-    assert not host.stacks.open
+    assert not host.recorder.open
     said = capsys.readouterr().err
     assert "1 of 2 probes attached, recording off-CPU time of threads in an fsync" in said
     assert "probe cv_timedwait is missing" in said
