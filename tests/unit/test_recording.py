@@ -99,6 +99,7 @@ def test_what_a_tracer_calls_is_not_shown() -> None:
     program = ("bpf_trampoline_644 [bpf]", "bpf_prog_1_fentry_cv_wait [bpf]")
     for tail in (
         (*program, "bpf_task_storage_get_recur", "migrate_enable"),
+        (*program, "__htab_map_lookup_elem"),
         (program[0], "__bpf_prog_enter_recur", "migrate_disable"),
         ("bpf_task_storage_get_recur", "migrate_enable"),
     ):

@@ -83,6 +83,15 @@ def test_json() -> None:
     assert line["active_mean"] == 2.0
 
 
+def test_intervals_are_differences() -> None:
+    one, two = [vdev(1, sync_write=ios([MS]))], [vdev(1, sync_write=ios([MS] * 3))]
+    text = run([one, two, two], interval=4 * SECOND, json=True)
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["count"] for line in lines] == [1, 2]
+    assert lines[1]["size"] == 2 * lines[0]["size"] > 0
+    assert [line["active_mean"] for line in lines] == [2.0, 2.0]
+
+
 def test_slow_vdev() -> None:
     good, bad = ios([2 * MS] * 50), ios([30 * MS] * 50)
     assert signs(vdev(1, sync_write=good), vdev(2, sync_write=good), vdev(3, sync_write=bad)) == {

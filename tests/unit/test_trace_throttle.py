@@ -81,6 +81,7 @@ def test_intervals_are_differences() -> None:
     lines = [json.loads(line) for line in text.splitlines()]
     assert [line["count"] for line in lines] == [1, 2]
     assert lines[1]["kinds"]["dirty_delay"]["total_ns"] == 2 * MS
+    assert [line["kinds"]["dirty_delay"]["count"] for line in lines] == [1, 2]
     assert lines[0]["dirty_data_max"] == 4 << 30
     assert lines[0]["lost"] == 1
     assert lines[1]["lost"] == 0
