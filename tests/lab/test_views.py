@@ -99,7 +99,7 @@ def test_delays_are_in_their_txgs(views: Json) -> None:
 def test_delays_are_counted(views: Json) -> None:
     found = kinds(of(views, "delay", "throttle"))
     counted = views["delay"]["dmu_tx"]
-    assert found["dirty_delay"] + found["dirty_hard"] == counted["dmu_tx_dirty_delay"]
+    assert sum(found.values()) == counted["dmu_tx_dirty_delay"] + counted["dmu_tx_wrlog_delay"]
     assert found["dirty_delay"] > 100
     assert found["unknown"] == 0
 
@@ -116,16 +116,22 @@ def test_hard_waits(views: Json) -> None:
     """Told from delays by the dirty data at the wait's beginning, a moment before ZFS looks."""
     found = kinds(of(views, "hard", "throttle"))
     counted = views["hard"]["dmu_tx"]
-    assert found["dirty_delay"] + found["dirty_hard"] == counted["dmu_tx_dirty_delay"]
+    assert sum(found.values()) == counted["dmu_tx_dirty_delay"] + counted["dmu_tx_wrlog_delay"]
+    # a computed sleep may look like one for log data when dirty data drops in its midst
+    assert found["wrlog_delay"] == pytest.approx(
+        counted["dmu_tx_wrlog_delay"], abs=0.05 * counted["dmu_tx_dirty_delay"]
+    )
     assert counted["dmu_tx_dirty_over_max"] > 0
     assert found["dirty_hard"] == pytest.approx(counted["dmu_tx_dirty_over_max"], rel=0.1, abs=3)
 
 
 def test_log_data_is_told_apart(views: Json) -> None:
     found = kinds(of(views, "wrlog", "throttle"))
-    counted = views["wrlog"]["dmu_tx"]["dmu_tx_wrlog_delay"]
-    assert counted > 0
-    assert found["wrlog_delay"] == counted
+    counted = views["wrlog"]["dmu_tx"]
+    assert counted["dmu_tx_wrlog_delay"] > 100
+    assert sum(found.values()) == counted["dmu_tx_dirty_delay"] + counted["dmu_tx_wrlog_delay"]
+    # the shortest delays are over before a sleep, and look like the wait before them
+    assert found["wrlog_delay"] == pytest.approx(counted["dmu_tx_wrlog_delay"], rel=0.05, abs=3)
 
 
 def test_slow_fsyncs_know_the_throttle(views: Json) -> None:
@@ -187,7 +193,7 @@ def test_flushes_are_the_kernels(views: Json) -> None:
     row = of_class(of(views, "flush", "device"), "flush")
     assert row["count"] >= 331
     # txg syncs flush as well; the kernel merges flushes that come together
-    assert row["count"] == pytest.approx(views["flush"]["kernel"], rel=0.1)
+    assert row["count"] == pytest.approx(views["flush_kernel"], rel=0.1)
     assert row["queue"] is None
     assert of_class(of(views, "flush", "device"), "sync_write")["count"] >= 331
 

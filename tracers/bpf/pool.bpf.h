@@ -28,14 +28,13 @@ static __always_inline __u64 pool_spa(__u64 dp)
 	return read_u64(dp);
 }
 
+/* A pool's name begins with a letter and is ASCII; a kernel address is not. */
 static __always_inline bool is_spa(__u64 spa)
 {
-	char c = 0;
+	__u64 text = spa ? read_u64(spa) : 0;
+	char c = (char)(text | 0x20);
 
-	if (!spa)
-		return false;
-	bpf_probe_read_kernel(&c, 1, (void *)spa);
-	return c > ' ' && c < 0x7f;
+	return c >= 'a' && c <= 'z' && !(text & 0x8080808080808080);
 }
 
 struct pool_text {

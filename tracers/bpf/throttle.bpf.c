@@ -158,20 +158,30 @@ static __always_inline void on_delay(__u64 tx, __u64 dirty, __u64 ns)
 }
 AT_ENTRY(delay, (__u64 tx, __u64 dirty, __u64 ns), (tx, dirty, ns))
 
-/* Which of its two sleeps dmu_tx_delay() took, the one for dirty data or the one
- * for log data: the longer; the first can be computed again. */
-static __always_inline bool is_wrlog(const struct wait *w, const struct throttle_params *p)
+/* The kind of the last wait that could be told for sure. */
+__u32 last_told = WAIT_DIRTY_DELAY;
+
+/*
+ * Which of its two sleeps dmu_tx_delay() took, the one for dirty data or the one
+ * for log data: the longer; the first can be computed again. A wait without a
+ * sleep, and with less dirty data at its beginning than delays anybody, may be
+ * either (dirty data drops at the end of a txg): it goes with the one before.
+ */
+static __always_inline __u32 delay_kind(const struct wait *w, const struct throttle_params *p)
 {
 	__u64 min = p->dirty_data_max / 100 * p->delay_min_dirty_percent, ns = 0;
 
 	if (!p->dirty_data_max || !w->dirty)
-		return false;
-	if (w->dirty <= min)
-		return true;
-	if (!w->delay_ns || w->dirty >= p->dirty_data_max)
-		return false;
-	ns = p->delay_scale * (w->dirty - min) / (p->dirty_data_max - w->dirty);
-	return w->delay_ns / 2 > ns; /* dirty data moved a little in between */
+		return WAIT_DIRTY_DELAY;
+	if (w->dirty > min && !w->delay_ns)
+		return WAIT_DIRTY_DELAY;
+	if (!w->delay_ns)
+		return last_told;
+	if (w->dirty > min)
+		ns = p->delay_scale * (w->dirty - min) / (p->dirty_data_max - w->dirty);
+	/* dirty data moved a little in between */
+	last_told = w->delay_ns / 2 > ns ? WAIT_WRLOG : WAIT_DIRTY_DELAY;
+	return last_told;
 }
 
 static __always_inline __u32 wait_kind(const struct wait *w)
@@ -184,7 +194,7 @@ static __always_inline __u32 wait_kind(const struct wait *w)
 		return WAIT_TXG;
 	if (p && p->dirty_data_max && w->dirty >= p->dirty_data_max)
 		return WAIT_DIRTY_HARD;
-	return p && is_wrlog(w, p) ? WAIT_WRLOG : WAIT_DIRTY_DELAY;
+	return p ? delay_kind(w, p) : WAIT_DIRTY_DELAY;
 }
 
 static __always_inline struct waiter *find_waiter(__u64 spa)

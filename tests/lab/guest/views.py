@@ -150,11 +150,16 @@ def reads_and_scrub(results: Json) -> None:
         time.sleep(0.5)
     results["scrub"]["used"] = used
     results["arcstats"] = kstat("arcstats")
-    flushed = Path("/sys/block/vdb/stat").read_text().split()[15]
+    sh("zpool sync tank")  # what is dirty yet would flush before the trace begins
     with views(results, "flush", device="device tank"):
+        before = flushes("vdb")
         fio("/tank", "--fsync=1", "--number_ios=331", name="flush", size="4M")
-    now = Path("/sys/block/vdb/stat").read_text().split()[15]
-    results["flush"]["kernel"] = int(now) - int(flushed)
+        results["flush_kernel"] = flushes("vdb") - before
+
+
+def flushes(disk: str) -> int:
+    """Flushes that the kernel has completed."""
+    return int(Path(f"/sys/block/{disk}/stat").read_text().split()[15])
 
 
 def overview(results: Json) -> None:
