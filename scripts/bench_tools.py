@@ -1,4 +1,4 @@
-"""Measures what the one-file tools cost; runs in the guest and prints rows for docs/tools/*.md:
+"""Measures what the one-file tools cost; runs in the guest and prints a table:
 
     scripts/lab run --flavour F --disk size=4G -- python3 /zfstune/scripts/bench_tools.py [TOOL...]
 

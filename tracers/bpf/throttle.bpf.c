@@ -164,19 +164,18 @@ __u32 last_told = WAIT_DIRTY_DELAY;
 /*
  * Which of its two sleeps dmu_tx_delay() took, the one for dirty data or the one
  * for log data: the longer; the first can be computed again. A wait without a
- * sleep, and with less dirty data at its beginning than delays anybody, may be
- * either (dirty data drops at the end of a txg): it goes with the one before.
+ * sleep, and with less dirty data at its beginning than delays anybody (or an
+ * amount that is not known), may be either, since dirty data drops at the end of
+ * a txg: it goes with the one before.
  */
 static __always_inline __u32 delay_kind(const struct wait *w, const struct throttle_params *p)
 {
 	__u64 min = p->dirty_data_max / 100 * p->delay_min_dirty_percent, ns = 0;
 
-	if (!p->dirty_data_max || !w->dirty)
-		return WAIT_DIRTY_DELAY;
-	if (w->dirty > min && !w->delay_ns)
+	if (!p->dirty_data_max)
 		return WAIT_DIRTY_DELAY;
 	if (!w->delay_ns)
-		return last_told;
+		return w->dirty > min ? WAIT_DIRTY_DELAY : last_told;
 	if (w->dirty > min)
 		ns = p->delay_scale * (w->dirty - min) / (p->dirty_data_max - w->dirty);
 	/* dirty data moved a little in between */
