@@ -108,7 +108,7 @@ def throttled(results: Json) -> None:
     with views(results, "slow", slow="slow --over 1us tank"):
         with parameters(zfs_dirty_data_max=64 * MIB):
             bulk = subprocess.Popen(
-                ["dd", "if=/dev/zero", "of=/tank/bulk", "bs=1M", "count=1500"],
+                ["dd", "if=/dev/zero", "of=/tank/bulk", "bs=1M", "count=3000"],
                 stderr=subprocess.DEVNULL,
             )
             until = time.monotonic() + 60
@@ -117,7 +117,11 @@ def throttled(results: Json) -> None:
                 if time.monotonic() > until:
                     raise RuntimeError("the bulk writer is not throttled")
                 time.sleep(0.1)
+            # until some of its delays have come while an fsync ran
+            before = kstat("dmu_tx")["dmu_tx_dirty_delay"]
             sync_writes("/tank/slowfile", 101)
+            while kstat("dmu_tx")["dmu_tx_dirty_delay"] < before + 50 and time.monotonic() < until:
+                sync_writes("/tank/slowfile", 10)
             bulk.kill()
             bulk.wait()
         time.sleep(1)
