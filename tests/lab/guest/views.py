@@ -90,9 +90,10 @@ def write_and_sync(results: Json) -> None:
 def throttled(results: Json) -> None:
     progress("throttle")
     with views(results, "delay", throttle="throttle tank", txg="txg tank"):
-        with parameters(zfs_dirty_data_max=64 * MIB):
+        # so little that also a disk that nobody else uses is slower than dd
+        with parameters(zfs_dirty_data_max=32 * MIB):
             sh("zpool sync tank")  # of the txg that is open now not all is known
-            sh("dd if=/dev/zero of=/tank/slow bs=1M count=200 2>/dev/null")
+            sh("dd if=/dev/zero of=/tank/slow bs=1M count=400 2>/dev/null")
             sh("zpool sync tank")
         time.sleep(1)
     # hardly any delay on the way to the limit: writers run into it
