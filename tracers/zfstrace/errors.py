@@ -28,3 +28,7 @@ class LibraryMissing(TraceError):
 
 class UnknownName(TraceError):
     """A pool, dataset or process that is not there."""
+
+
+class ParameterError(TraceError):
+    """A module parameter cannot be written, or the boot configuration with it."""

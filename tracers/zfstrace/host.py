@@ -9,7 +9,10 @@ from typing import Protocol
 
 from zfstrace.arc import ArcState
 from zfstrace.device import DeviceCounts
+from zfstrace.disk import Disk
+from zfstrace.params import Parameters
 from zfstrace.recording import Recording, StackOptions
+from zfstrace.scratch import Scratch
 from zfstrace.throttle import ThrottleCounts, ThrottleState
 from zfstrace.txg import Txg, TxgState
 from zfstrace.types import (
@@ -165,6 +168,59 @@ class Host(Protocol):
 
     def parameter(self, name: str) -> int | None:
         """A module parameter of ZFS by its Linux name; None when there is none."""
+        ...
+
+    def parameters(self) -> Parameters:
+        """All module parameters of ZFS: to read, to write, to watch."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Of the machine; 0 when that is not known."""
+        ...
+
+    def version(self) -> str:
+        """Of the loaded module, as it names itself: "2.3.9-0+deb13u1"; "" when unknown."""
+        ...
+
+    def kstat(self, name: str) -> dict[str, int]:
+        """The numbers of a named kstat: "arcstats", "dmu_tx", "tank/iostats"; {} when there
+        is none."""
+        ...
+
+    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+        """The rows of the txgs kstat, oldest first; times in ns of the kstats' clock."""
+        ...
+
+    def written(self, pool: str) -> tuple[int, dict[int, int]]:
+        """A time in ns of the kstats' clock, and what programs have written to each
+        dataset in use, by object set, in bytes since it is in use."""
+        ...
+
+    def pool_state(self, pool: str) -> str:
+        """`ONLINE`, "DEGRADED" ...; "" when that is not known."""
+        ...
+
+    def data_vdevs(self, pool: str) -> int:
+        """The number of top-level vdevs that hold its data; 0 when that is not known."""
+        ...
+
+    def log_vdevs(self, pool: str) -> int | None:
+        """The number of its top-level log devices; None when that is not known."""
+        ...
+
+    def disk(self, path: str) -> Disk | None:
+        """What is known of the disk or partition at a path like /dev/sda1; None when there is
+        none. Never raises."""
+        ...
+
+    def scratch(self, path: str) -> Scratch:
+        """A disk that somebody wants to have erased, as it is now. Only reads. Raises
+        UnknownName when there is none, TraceError when that cannot be told."""
+        ...
+
+    def erase(self, disk: Scratch) -> None:
+        """Makes both ends of a disk zero, so that no signature is left. Raises TraceError when
+        it is in use or another disk by now, OSError when it cannot be written."""
         ...
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:

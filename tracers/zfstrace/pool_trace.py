@@ -155,6 +155,7 @@ class ThrottleTrace(Session):
     def __init__(self, *, pool: str | None = None, pid: int = 0, no_fentry: bool = False) -> None:
         super().__init__("throttle", pool=pool, pid=pid, no_fentry=no_fentry)
         self._waiters = self.table("waiters", Waiter)
+        self._seen = throttle.Seen()
         self._params = self.table("params", ThrottleParams)[0]
 
     def tell(self, dirty_data_max: int, delay_min_dirty_percent: int, delay_scale: int) -> None:
@@ -167,12 +168,12 @@ class ThrottleTrace(Session):
         self._params.delay_scale = delay_scale
 
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int:
-        """How many processes last waited for the pool in a span of CLOCK_MONOTONIC."""
-        name, held = pool.encode(), 0
-        for waiter in self._waiters:
-            if waiter.used and waiter.pool == name:
-                held += waiter.last_start <= end_ns and waiter.last_end >= start_ns
-        return held
+        """How many processes waited for the pool in a span of CLOCK_MONOTONIC, as far as that
+        is known: call it often (throttle.Seen)."""
+        for i, waiter in enumerate(self._waiters):
+            if waiter.used:
+                self._seen.note(text(waiter.pool), i, waiter.last_start, waiter.last_end)
+        return self._seen.within(pool, start_ns, end_ns)
 
     def waits(self) -> list[ThrottleCounts]:
         """A process on a pool keeps its index."""

@@ -5,6 +5,7 @@ Every wait is one call of dmu_tx_wait() (module/zfs/dmu_tx.c).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
@@ -157,3 +158,29 @@ def rows(
         if c.latency.count
     ]
     return sorted(found, key=lambda row: -row.total_ns)
+
+
+class Seen:
+    """Waits that were seen. The kernel keeps the last one of each process, which may be a newer
+    one by the time that an fsync is looked at: what was seen on the way is kept."""
+
+    def __init__(self, most: int = 1024) -> None:
+        self._waits: deque[tuple[str, int, int, int]] = deque(maxlen=most)
+        self._last: dict[tuple[str, int], int] = {}
+
+    def note(self, pool: str, who: int, start_ns: int, end_ns: int) -> None:
+        """The last wait of somebody, who is any number that tells them apart."""
+        # read while it is written, an end may be older than its start
+        if end_ns >= start_ns > 0 and self._last.get((pool, who)) != end_ns:
+            self._last[pool, who] = end_ns
+            self._waits.append((pool, who, start_ns, end_ns))
+
+    def within(self, pool: str, start_ns: int, end_ns: int) -> int:
+        """How many waited for the pool in a span."""
+        return len(
+            {
+                who
+                for where, who, start, end in self._waits
+                if where == pool and start <= end_ns and end >= start_ns
+            }
+        )

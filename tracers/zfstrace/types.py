@@ -348,7 +348,7 @@ class Check:
 @dataclass(frozen=True)
 class Survey:
     """Which probes a host has, without attaching any. layout is how the layouts of
-    ZFS structures are found: ``btf`` or ``search``."""
+    ZFS structures are found: ``btf``, ``search`` or ``ctf``."""
 
     probes: tuple[Probe, ...] = field(default_factory=tuple)
     layout: str = ""

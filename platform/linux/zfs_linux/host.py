@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zfs_linux import kstat, mounts, privilege, vdevs
+from zfs_linux import kstat, mounts, privilege
+from zfstrace import vdevs
 from zfstrace.errors import LibraryMissing, NoZfs, UnknownName
 from zfstrace.host import (
     ArcSession,
@@ -17,13 +18,17 @@ from zfstrace.host import (
     ThrottleSession,
     TxgSession,
 )
+from zfstrace.kstat import Value, parse_history, txg_state
 from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleState
 from zfstrace.txg import TxgState
 from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
 
 if TYPE_CHECKING:  # ctypes is slow to load
+    from zfs_linux.parameters import LinuxParameters
     from zfs_linux.sessions import ThrottleWithParams
+    from zfstrace.disk import Disk
+    from zfstrace.scratch import Scratch
 
 # How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must
 # not read a hundred rows for each.
@@ -47,7 +52,7 @@ class LinuxHost:
         self._by_dev: dict[mounts.Dev, str] = {}
         self._mountinfo = ""
         self._throttle: ThrottleWithParams | None = None
-        self._txgs: dict[str, tuple[int, list[dict[str, kstat.Value]]]] = {}
+        self._txgs: dict[str, tuple[int, list[dict[str, Value]]]] = {}
 
     def loaded(self) -> bool:
         return (self._sys / "module/zfs").is_dir()
@@ -116,11 +121,11 @@ class LinuxHost:
         now = time.monotonic_ns()
         read_ns, rows = self._txgs.get(pool, (0, []))
         if not rows or now - read_ns > _TXGS_NS:
-            rows = kstat.parse_history(kstat.read(self._kstat / pool / "txgs"))
+            rows = parse_history(kstat.read(self._kstat / pool / "txgs"))
             self._txgs[pool] = now, rows
         # the kstat's times are CLOCK_MONOTONIC_RAW; the two drift apart only slowly
         drift = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - now
-        return kstat.txg_state(rows, start_ns + drift, end_ns + drift)
+        return txg_state(rows, start_ns + drift, end_ns + drift)
 
     def checks(self) -> list[Check]:
         return [
@@ -233,20 +238,77 @@ class LinuxHost:
     def parameter(self, name: str) -> int | None:
         return kstat.read_number(self._sys / "module/zfs/parameters" / name)
 
+    def parameters(self) -> LinuxParameters:
+        from zfs_linux.parameters import LinuxParameters
+
+        return LinuxParameters(self._sys.parent)
+
+    def memory_bytes(self) -> int:
+        for line in kstat.read(self._proc / "meminfo").splitlines():
+            words = line.split()
+            if words[:1] == ["MemTotal:"]:
+                return int(words[1]) * 1024
+        return 0
+
+    def version(self) -> str:
+        return kstat.read(self._sys / "module/zfs/version").strip()
+
+    def kstat(self, name: str) -> dict[str, int]:
+        values = kstat.parse_named(kstat.read(self._kstat / name))
+        return {key: value for key, value in values.items() if isinstance(value, int)}
+
+    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+        return parse_history(kstat.read(self._kstat / pool / "txgs"))
+
+    def written(self, pool: str) -> tuple[int, dict[int, int]]:
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        found = {}
+        for number, path in kstat.objsets(self._kstat, pool).items():
+            count = kstat.parse_named(kstat.read(path)).get("nwritten")
+            if isinstance(count, int):
+                found[number] = count
+        return now, found
+
+    def pool_state(self, pool: str) -> str:
+        return kstat.read(self._kstat / pool / "state").strip()
+
     def vdev_names(self, pool: str) -> dict[int, str]:
         return vdevs.names(pool)
 
+    def data_vdevs(self, pool: str) -> int:
+        return vdevs.data_vdevs(pool)
+
+    def log_vdevs(self, pool: str) -> int | None:
+        return vdevs.log_vdevs(pool)
+
+    def disk(self, path: str) -> Disk | None:
+        from zfs_linux import disks
+
+        return disks.look(path, self._sys)
+
+    def scratch(self, path: str) -> Scratch:
+        from zfs_linux import scratch
+
+        return scratch.look(path, self._sys.parent)
+
+    def erase(self, disk: Scratch) -> None:
+        from zfs_linux import scratch
+
+        scratch.erase(disk)
+
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
-        from zfs_linux.txgs import KstatTxgs, TracedTxgs
+        from zfs_linux.txgs import ProcTxgs, TracedTxgs
+        from zfstrace.kstat_txgs import KstatTxgs
 
         self._require_zfs()
         timeout = self._sys / "module/zfs/parameters/zfs_txg_timeout"
+        source = ProcTxgs(self._kstat, timeout)
         if options.kstat:
-            return KstatTxgs(options.pool, self._kstat, timeout)
+            return KstatTxgs(options.pool, source)
         from zfstrace.pool_trace import TxgTrace
 
         trace = TxgTrace(pool=options.pool, no_fentry=options.no_fentry)
-        return TracedTxgs(trace, self._kstat, timeout)
+        return TracedTxgs(trace, source)
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
         from zfs_linux.sessions import ThrottleWithParams

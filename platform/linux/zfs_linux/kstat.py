@@ -1,9 +1,8 @@
 """Readers for the kstats of ZFS on Linux, /proc/spl/kstat/zfs.
 
 A named kstat has a line of numbers, a line ``name type data``, then one line per
-value (module/os/linux/spl/spl-kstat.c, all versions). History lists (txgs,
-reads) have a header line of their own. A kstat may change while it is read:
-lines that make no sense are left out, never an error.
+value (module/os/linux/spl/spl-kstat.c, all versions); zfstrace.kstat has what is the same on
+FreeBSD. Lines that make no sense are left out, never an error.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from zfstrace.txg import TxgState
-
-Value = int | str
+from zfstrace.kstat import Value, is_number
 
 _CHAR, _STRING = "0", "7"
 # dmu_tx_assign has names with a space ("1024 ns"), dataset names may have them, too
@@ -33,72 +30,9 @@ def parse_named(text: str) -> dict[str, Value]:
         name, kind, value = match[1], match[2], match[3] or ""
         if kind in (_CHAR, _STRING):
             values[name] = value
-        elif _is_number(value):
+        elif is_number(value):
             values[name] = int(value)
     return values
-
-
-def parse_history(text: str) -> list[dict[str, Value]]:
-    """The rows of a history list, oldest first, by the names in its header."""
-    names: list[str] = []
-    rows: list[dict[str, Value]] = []
-    for line in text.split("\n"):
-        words = line.split()
-        if not names:
-            # a line of numbers may come before the header
-            if words and not _is_number(words[0]):
-                names = words
-        elif len(words) == len(names):
-            rows.append(
-                {
-                    name: int(word) if _is_number(word) else word
-                    for name, word in zip(names, words, strict=True)
-                }
-            )
-    return rows
-
-
-def _is_number(word: str) -> bool:
-    digits = word.removeprefix("-")
-    # not isdigit() alone: it takes superscripts, and int() takes 4300 digits
-    return digits.isascii() and digits.isdigit() and len(digits) <= 20
-
-
-def txg_state(rows: list[dict[str, Value]], start_ns: int, end_ns: int) -> TxgState | None:
-    """What the txgs of a pool did between two moments of the kstat's clock
-    (CLOCK_MONOTONIC_RAW).
-
-    rows are those of the ``txgs`` kstat (module/zfs/spa_stats.c). None when they do
-    not reach back to the moment.
-    """
-    found = None
-    for row in rows:
-        txg, birth, opened, quiesced, waited, synced = (
-            row.get(name) for name in ("txg", "birth", "otime", "qtime", "wtime", "stime")
-        )
-        if not (
-            isinstance(txg, int)
-            and isinstance(birth, int)
-            and isinstance(opened, int)
-            and isinstance(quiesced, int)
-            and isinstance(waited, int)
-            and isinstance(synced, int)
-        ):
-            continue
-        letter = row.get("state")
-        if birth <= end_ns:
-            found = found or TxgState("open", txg)
-        closed = birth + opened
-        began = closed + quiesced + waited
-        if letter == "S" and began <= end_ns:
-            return TxgState("syncing", txg, end_ns - began)
-        if letter == "C" and began <= end_ns and began + synced >= start_ns:
-            return TxgState("syncing", txg, min(end_ns - began, synced))
-        if letter == "Q" and closed <= end_ns:
-            found = TxgState("quiescing", txg)
-        if letter in ("W", "S", "C") and closed <= end_ns and closed + quiesced >= start_ns:
-            found = TxgState("quiescing", txg)
-    return found
 
 
 def read(path: Path) -> str:
@@ -112,7 +46,7 @@ def read(path: Path) -> str:
 def read_number(path: Path) -> int | None:
     """A file with one number, e.g. a module parameter; None without one."""
     text = read(path).strip()
-    return int(text) if _is_number(text) else None
+    return int(text) if is_number(text) else None
 
 
 def pools(root: Path) -> list[str]:

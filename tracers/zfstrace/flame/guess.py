@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from zfstrace.stacks import LABELS, WAKER, label_frames
 
 # The last frames of a thread that gives up its CPU, as the tracers of each system see them.
-_SWITCHES = ("schedule", "__schedule", "finish_task_switch", "__traceiter_sched_switch")
+_SWITCHES = (
+    *("schedule", "__schedule", "finish_task_switch", "__traceiter_sched_switch"),
+    *("sched_switch", "mi_switch"),  # FreeBSD
+)
 
 
 def kind(counts: Mapping[str, int]) -> str:

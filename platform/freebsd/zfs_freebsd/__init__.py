@@ -1,0 +1,1 @@
+"""zfstrace.host.Host on FreeBSD: sysctl(3) for parameters and kstats."""

@@ -1,0 +1,255 @@
+"""Values for the next boot: /etc/sysctl.conf for what can be set at run time,
+/boot/loader.conf.d/zfstune.conf for what only the loader can set.
+
+The loader reads /boot/loader.conf, /boot/loader.conf.d/*.conf and /boot/loader.conf.local before
+the module begins (loader.conf(5)); rc.d/sysctl then writes the lines of /etc/sysctl.conf and
+/etc/sysctl.conf.local one after the other (sysctl.conf(5)), and rc.d/sysctl_lastload once more at
+the end of the boot. So of two settings the later one counts, and between two lines of
+sysctl.conf the pools may be in use already: our lines are in an order that is safe.
+
+Our lines end with a tag. A line of somebody else for the same sysctl becomes a comment for as
+long as ours is there, so that each is set once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from zfstrace.errors import ParameterError
+from zfstrace.files import replace_text
+from zfstrace.params import Kept
+
+SYSCTL_CONF = "etc/sysctl.conf"
+LOADER_CONF = "boot/loader.conf.d/zfstune.conf"
+_LOADER_FIRST, _LOADER_DIRECTORY = "boot/loader.conf", "boot/loader.conf.d"
+_AFTER_DIRECTORY = ("boot/loader.conf.local", SYSCTL_CONF, "etc/sysctl.conf.local")
+
+_TAG = "# zfstune keep"
+_ASIDE = "#zfstune-aside# "
+_SETTING = re.compile(r"\s*([\w.%-]+)\s*=\s*([^#]*?)\s*(?:#.*)?")
+_SUFFIXES = {"k": 10, "m": 20, "g": 30, "t": 40}
+
+# Linux names in the order in which their lines come
+Order = Callable[[Mapping[str, int]], Sequence[str]]
+
+
+@dataclass
+class _Plan:
+    """What becomes of a file."""
+
+    path: Path
+    before: list[str]
+    lines: list[str] = field(default_factory=list)
+    ours: list[str] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
+
+    @property
+    def after(self) -> list[str]:
+        return [*self.lines, *self.ours]
+
+
+class BootFiles:
+    """Implements zfstrace.params.BootConfig.
+
+    names has the sysctls of this host by Linux name, aliases the present names of older ones;
+    tunable_only says of a Linux name whether only the loader can set it.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        names: Mapping[str, str],
+        aliases: Mapping[str, str],
+        tunable_only: Callable[[str], bool],
+        order: Order,
+    ) -> None:
+        self._root, self._names, self._aliases = root, names, aliases
+        self._tunable_only, self._order = tunable_only, order
+        self._linux = {aliases.get(oid, oid): name for name, oid in names.items()}
+
+    def values(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for path in (LOADER_CONF, SYSCTL_CONF):
+            found |= self._ours(_read(self._root / path))
+        return found
+
+    def preview(self, values: Mapping[str, int], drop: Collection[str] = ()) -> Kept:
+        plans = self._plans(values, drop)
+        # sysctl.conf comes first, and alone where nothing is in the other or changes there
+        shown = [plan for plan in plans if plan.ours or plan.after != plan.before] or plans[:1]
+        main, *others = (Kept(str(plan.path), tuple(plan.ours)) for plan in shown)
+        notes, given = tuple(self._notes(plans, values)), self._given(plans)
+        return replace(main, notes=notes, given=given, more=tuple(others))
+
+    def update(self, values: Mapping[str, int], drop: Collection[str] = ()) -> Kept:
+        kept = self.preview(values, drop)
+        changed = [plan for plan in self._plans(values, drop) if plan.after != plan.before]
+        backups: dict[str, str] = {}
+        for i, plan in enumerate(changed):
+            try:
+                backups |= _write(plan)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    for done in changed[:i]:
+                        _put(done.path, done.before)
+                why = "run as root" if isinstance(error, PermissionError) else "make room"
+                raise ParameterError(
+                    f"cannot write {plan.path}, {error.strerror}, nothing was changed, {why}"
+                ) from None
+        more = tuple(replace(one, backup=backups.get(one.path)) for one in kept.more)
+        return replace(kept, backup=backups.get(kept.path), more=more)
+
+    # --- lines
+
+    def _plans(self, values: Mapping[str, int], drop: Collection[str]) -> list[_Plan]:
+        loader = {name for name in values if self._tunable_only(name)}
+        here = {name: value for name, value in values.items() if name not in loader}
+        there = {name: values[name] for name in loader}
+        return [
+            self._plan(SYSCTL_CONF, here, {*drop, *loader}, "{}={}  " + _TAG),
+            self._plan(LOADER_CONF, there, {*drop, *here}, '{}="{}"  ' + _TAG),
+        ]
+
+    def _plan(
+        self, file: str, values: Mapping[str, int], drop: Collection[str], form: str
+    ) -> _Plan:
+        path = self._root / file
+        plan = _Plan(path, _read_own(path))
+        ours = {n: v for n, v in self._ours(plan.before).items() if n not in drop} | dict(values)
+        ours = {name: value for name, value in ours.items() if name in self._names}
+        plan.ours = [form.format(self._names[name], ours[name]) for name in self._order(ours)]
+        for line in plan.before:
+            bare = line.removeprefix(_ASIDE)
+            name = self._name_in(bare)
+            if _is_ours(line):
+                continue
+            if name in ours:
+                plan.lines.append(_ASIDE + bare)
+                plan.aside += [line] if line == bare else []  # else it is one already
+            elif name is not None:
+                plan.lines.append(bare)
+            else:
+                plan.lines.append(line)
+        return plan
+
+    def _ours(self, lines: Sequence[str]) -> dict[str, int]:
+        return dict(self._settings(line for line in lines if _is_ours(line)))
+
+    def _settings(self, lines: Iterator[str] | Sequence[str]) -> Iterator[tuple[str, int]]:
+        """Linux names and values, numbers only."""
+        for line in lines:
+            name, match = self._name_in(line), _SETTING.fullmatch(line)
+            value = _number(match[2]) if match else None
+            if name is not None and value is not None:
+                yield name, value
+
+    def _name_in(self, line: str) -> str | None:
+        """The Linux name of what a line sets; None when it is nothing that we know."""
+        match = _SETTING.fullmatch(line)
+        return self._linux.get(self._aliases.get(match[1], match[1])) if match else None
+
+    # --- what else there is
+
+    def _files(self) -> list[Path]:
+        """All that are read at boot, in that order."""
+        between = {*(self._root / _LOADER_DIRECTORY).glob("*.conf"), self._root / LOADER_CONF}
+        first, *others = (self._root / name for name in (_LOADER_FIRST, *_AFTER_DIRECTORY))
+        return [first, *sorted(between), *others]
+
+    def _notes(self, plans: Sequence[_Plan], values: Mapping[str, int]) -> Iterator[str]:
+        for plan in plans:
+            for line in plan.aside:
+                if self._name_in(line) in values:
+                    yield (
+                        f"the line `{line.strip()}` of {plan.path} becomes a comment; "
+                        "`zfstune keep --remove` brings it back"
+                    )
+        files, own = self._files(), [plan.path for plan in plans]
+        for path in (path for path in files if path not in own):
+            for name, value in self._settings(_read(path)):
+                if name in values:
+                    ours = own[self._tunable_only(name)]
+                    last = max(path, ours, key=files.index)
+                    which = "this one" if last == ours else str(path)
+                    yield (
+                        f"{path} sets {self._names[name]}={value} as well; of the two {which} "
+                        "counts, since it comes later"
+                    )
+
+    def _given(self, plans: Sequence[_Plan]) -> dict[str, int]:
+        """What the module has after the boot, as far as it is set in these files."""
+        planned = {plan.path: plan.after for plan in plans}
+        found: dict[str, int] = {}
+        for path in self._files():
+            found |= self._settings(planned[path] if path in planned else _read(path))
+        return found
+
+
+def by_name(values: Mapping[str, int]) -> list[str]:
+    """An order that is none in particular."""
+    return sorted(values)
+
+
+def _is_ours(line: str) -> bool:
+    return line.rstrip().endswith(_TAG) and not line.startswith("#")
+
+
+def _number(text: str) -> int | None:
+    """As the loader and sysctl(8) take it: decimal, 0x or, with a 0 before it, octal; K, M, G, T
+    after it."""
+    text = text.strip().strip("\"'").lower()
+    shift = _SUFFIXES.get(text[-1:], 0)
+    digits = text[:-1] if shift else text
+    octal = len(digits) > 1 and digits.startswith("0") and digits.isdigit()
+    try:
+        return int(digits, 8 if octal else 0) << shift
+    except ValueError:
+        return None
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        # not read_text(), which would take \r for the end of a line
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return []
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _read_own(path: Path) -> list[str]:
+    """A file that will be replaced: what is there must be known. Raises ParameterError."""
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ParameterError(f"cannot read {path}, {error.strerror}, run as root") from None
+    return _read(path)
+
+
+def _write(plan: _Plan) -> dict[str, str]:
+    """Puts the file in place; returns the backup by the file. Raises OSError."""
+    if not plan.path.exists():
+        _put(plan.path, plan.after)
+        return {}
+    backup = plan.path.with_name(plan.path.name + ".zfstune.bak")
+    _put(backup, plan.before)
+    # what is only ours goes when nothing is left in it
+    if not plan.after and plan.path.name == Path(LOADER_CONF).name:
+        plan.path.unlink()
+    else:
+        _put(plan.path, plan.after)
+    return {str(plan.path): str(backup)}
+
+
+def _put(path: Path, lines: Sequence[str]) -> None:
+    """With the mode of the file of before, and where it is, if the name is a link."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    real = path.resolve()
+    mode = stat.S_IMODE(real.stat().st_mode) if real.exists() else 0o644
+    replace_text(real, "".join(f"{line}\n" for line in lines), mode)

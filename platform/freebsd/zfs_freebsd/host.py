@@ -1,0 +1,322 @@
+"""A FreeBSD host: names, checks, parameters and kstats by sysctl(3)."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from zfs_freebsd import probes, tools
+from zfs_freebsd.boot import Order, by_name
+from zfs_freebsd.kstat import Kstats
+from zfs_freebsd.sysctl import Mib, Sysctl
+from zfstrace import vdevs
+from zfstrace.errors import NotSupported, NoZfs, UnknownName
+from zfstrace.host import (
+    ArcSession,
+    DeviceSession,
+    FsyncSession,
+    StackSession,
+    ThrottleSession,
+    TxgSession,
+)
+from zfstrace.kstat import Value, txg_state
+from zfstrace.recording import StackOptions
+from zfstrace.throttle import ThrottleState
+from zfstrace.txg import TxgState
+from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
+
+AnyScripted = TypeVar("AnyScripted", bound="Scripted")
+
+if TYPE_CHECKING:
+    from zfs_freebsd.dtrace_sessions import Scripted, ScriptedThrottle
+    from zfs_freebsd.mounts import Dev
+    from zfs_freebsd.parameters import FreeBSDParameters, Names
+    from zfstrace.disk import Disk
+    from zfstrace.scratch import Scratch
+
+_VERSION = "vfs.zfs.version.module"
+# How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must not read a
+# hundred rows for each.
+_TXGS_NS = 100_000_000
+
+
+class FreeBSDHost:
+    """Implements zfstrace.host.Host.
+
+    names gives the sysctls by the Linux names of parameters, order is for boot.BootFiles. root is
+    where /etc, /boot and /dev are, library another one than libc: both are for tests.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        order: Order = by_name,
+        root: str | Path = "/",
+        library: str | None = None,
+    ) -> None:
+        self._names, self._order, self._root = names, order, Path(root)
+        self._sysctl = Sysctl(library)
+        self._kstats = Kstats(self._sysctl)
+        self._by_objset: dict[tuple[str, int], str] = {}
+        self._by_dev: dict[Dev, str] = {}
+        self._txgs: dict[str, tuple[int, list[dict[str, Value]]]] = {}
+        self._throttle: ScriptedThrottle | None = None
+        self._running: list[Scripted] = []
+
+    # --- names
+
+    def loaded(self) -> bool:
+        return bool(self.version())
+
+    def version(self) -> str:
+        return self._sysctl.get_text(_VERSION)
+
+    def pools(self) -> list[str]:
+        return self._kstats.pools()
+
+    def dataset_names(self) -> list[str]:
+        found = (
+            self._name(pool, objset, node)
+            for pool in self.pools()
+            for objset, node in self._kstats.objsets(pool).items()
+        )
+        return sorted(name for name in found if name)
+
+    def learn_names(self) -> None:
+        self._running = [session for session in self._running if not session.closed]
+        for session in self._running:
+            session.take()
+        for pool in self.pools():
+            for objset, node in self._kstats.objsets(pool).items():
+                if (pool, objset) not in self._by_objset:
+                    self._name(pool, objset, node)
+
+    def dataset_name(self, pool: str, objset: int, dev: Dev) -> str | None:
+        if pool and objset:
+            # read each time: a rename shows, and a pool made anew under the same name
+            node = self._kstats.objset(pool, objset)
+            name = self._name(pool, objset, node) or self._by_objset.get((pool, objset))
+            if name:
+                return name
+        if dev == (0, 0):
+            return None
+        if dev not in self._by_dev:
+            from zfs_freebsd import mounts
+
+            self._by_dev.update(mounts.datasets())
+        return self._by_dev.get(dev)
+
+    def _name(self, pool: str, objset: int, node: Mib) -> str | None:
+        """Of a dataset in use, which is noted."""
+        name = self._kstats.objset_field(node, "dataset_name")
+        if not isinstance(name, str) or not name:
+            return None
+        self._by_objset[pool, objset] = name
+        return name
+
+    def process_error(self, pid: int) -> str | None:
+        try:
+            os.kill(pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return f"there is no process {pid}"
+        except OSError:
+            return None  # somebody else's
+        return None
+
+    def vdev_names(self, pool: str) -> dict[int, str]:
+        return vdevs.names(pool)
+
+    def data_vdevs(self, pool: str) -> int:
+        return vdevs.data_vdevs(pool)
+
+    def log_vdevs(self, pool: str) -> int | None:
+        return vdevs.log_vdevs(pool)
+
+    # --- parameters and kstats
+
+    def parameter(self, name: str) -> int | None:
+        return self.parameters().read(name)
+
+    def parameters(self) -> FreeBSDParameters:
+        from zfs_freebsd.parameters import FreeBSDParameters
+
+        return FreeBSDParameters(self._sysctl, self._names, self._order, self._root)
+
+    def memory_bytes(self) -> int:
+        return self._sysctl.get_int("hw.physmem") or 0
+
+    def kstat(self, name: str) -> dict[str, int]:
+        values = self._kstats.named(name)
+        return {key: value for key, value in values.items() if isinstance(value, int)}
+
+    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+        return self._kstats.txg_rows(pool)
+
+    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
+        now = time.monotonic_ns()
+        read_ns, rows = self._txgs.get(pool, (0, []))
+        if not rows or now - read_ns > _TXGS_NS:
+            rows = self._kstats.txg_rows(pool)
+            self._txgs[pool] = now, rows
+        return txg_state(rows, start_ns, end_ns)
+
+    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
+        throttle = self._throttle
+        known = throttle is not None and not throttle.closed
+        held = throttle.held_up(pool, start_ns, end_ns) if throttle and known else None
+        return ThrottleState(
+            None, self.parameter("zfs_dirty_data_max"), None if held is None else held > 0, held
+        )
+
+    def written(self, pool: str) -> tuple[int, dict[int, int]]:
+        now, found = time.monotonic_ns(), {}
+        for objset, node in self._kstats.objsets(pool).items():
+            count = self._kstats.objset_field(node, "nwritten")
+            if isinstance(count, int):
+                found[objset] = count
+        return now, found
+
+    def pool_state(self, pool: str) -> str:
+        return self._kstats.text(pool, "misc", "state").strip()
+
+    # --- what tracing needs
+
+    def checks(self) -> list[Check]:
+        return [
+            self._check_zfs(),
+            Check("kernel", "kernel", f"{os.uname().sysname} {os.uname().release}"),
+            self._check_privilege(),
+            tools.check(self._root),
+            *self._check_kstats(),
+        ]
+
+    def _check_zfs(self) -> Check:
+        version = self.version()
+        if version:
+            return Check("ZFS", "zfs", version)
+        fix = "run `kldload zfs`"
+        return Check("ZFS", "zfs", "not loaded", "blocking", "nothing to trace", fix)
+
+    def _check_privilege(self) -> Check:
+        value, fix = "root", ""
+        if os.geteuid() != 0:
+            value, fix = "not root", "run as root"
+        elif self._sysctl.get_int("security.jail.jailed"):
+            value, fix = "root in a jail", "run outside of the jail"
+        if not fix:
+            return Check("privileges", "privilege", value)
+        cost = "parameters can be read but not set"
+        return Check("privileges", "privilege", value, "missing", cost, fix)
+
+    def _check_kstats(self) -> list[Check]:
+        if not self.loaded():
+            return []
+        there = {"zil": bool(self.kstat("zil"))}
+        there |= {f"{pool}/txgs": bool(self.txg_rows(pool)) for pool in self.pools()}
+        lacks = {
+            name: "counts of ZIL commits cannot be compared"
+            if name == "zil"
+            else "txg_state of slow fsyncs is null, and `zfstune tune` cannot measure"
+            for name in there
+        }
+        return [
+            Check(f"kstat {name}", "kstat", "present")
+            if found
+            else Check(f"kstat {name}", "kstat", "absent", "missing", lacks[name])
+            for name, found in there.items()
+        ]
+
+    def survey(self) -> Survey:
+        # as root dtrace(1) would load its modules: it is not asked when they are not there
+        if tools.why_not(self._root)[0]:
+            return Survey()
+        return Survey(probes.of_host(probes.run), "ctf")
+
+    def tools(self) -> list[Tool]:
+        return tools.survey(self._root)
+
+    # --- traces
+
+    def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
+        from zfs_freebsd.dtrace_sessions import ScriptedFsyncs
+
+        self._require_zfs()
+        objset = self._locate(options.dataset) if options.dataset else 0
+        trace = self._follow(ScriptedFsyncs(options, objset, self.parameter))
+        self._throttle = trace.throttle
+        return trace
+
+    def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
+        from zfs_freebsd.dtrace_sessions import ScriptedThrottle
+
+        self._require_zfs()
+        trace = ScriptedThrottle(options.pool, options.pid, self.parameter)
+        self._throttle = self._follow(trace)
+        return trace
+
+    def open_device_trace(self, options: TraceOptions) -> DeviceSession:
+        from zfs_freebsd.dtrace_sessions import ScriptedDevices
+
+        self._require_zfs()
+        return self._follow(ScriptedDevices(options.pool))
+
+    def open_stack_trace(self, options: StackOptions) -> StackSession:
+        from zfs_freebsd.stack_script import ScriptedStacks
+
+        self._require_zfs()
+        return ScriptedStacks(options)
+
+    def disk(self, path: str) -> Disk | None:
+        from zfs_freebsd import disks
+
+        return disks.look(path)
+
+    def scratch(self, path: str) -> Scratch:
+        raise NotSupported(f"{path}: disks are only erased on Linux, measure in a directory")
+
+    def erase(self, disk: Scratch) -> None:
+        raise NotSupported(f"{disk.path}: disks are only erased on Linux")
+
+    def open_txg_trace(self, options: TraceOptions) -> TxgSession:
+        from zfs_freebsd.sessions import SysctlTxgs
+        from zfstrace.kstat_txgs import KstatTxgs
+
+        self._require_zfs()
+        source = SysctlTxgs(self._kstats, self.parameter)
+        if options.kstat:
+            return KstatTxgs(options.pool, source)
+        from zfs_freebsd.dtrace_sessions import ScriptedTxgs
+
+        return self._follow(ScriptedTxgs(options.pool, source))
+
+    def open_arc_trace(self, options: TraceOptions) -> ArcSession:
+        from zfs_freebsd.sessions import ArcStats
+
+        self._require_zfs()
+
+        def stats() -> dict[str, int]:
+            return self.kstat("arcstats")
+
+        if options.kstat:
+            return ArcStats(stats)
+        from zfs_freebsd.dtrace_sessions import ScriptedArc
+
+        return self._follow(ScriptedArc(stats))
+
+    def _follow(self, session: AnyScripted) -> AnyScripted:
+        """From now on learn_names() reads what the session's script prints."""
+        self._running.append(session)
+        return session
+
+    def _locate(self, dataset: str) -> int:
+        """The object set id. Raises UnknownName."""
+        for objset, node in self._kstats.objsets(dataset.split("/", 1)[0]).items():
+            if self._kstats.objset_field(node, "dataset_name") == dataset:
+                return objset
+        raise UnknownName(f"dataset {dataset} is not in use here, mount it first")
+
+    def _require_zfs(self) -> None:
+        if not self.loaded():
+            raise NoZfs("ZFS is not loaded, so there is nothing to trace, run `kldload zfs`")

@@ -1,0 +1,40 @@
+"""Which device number belongs to which mounted dataset, by mount(8)."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from zfstrace import command
+
+Dev = tuple[int, int]
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_TIMEOUT_S = 5
+
+
+def parse(text: str) -> dict[str, str]:
+    """Dataset -> where it is mounted, from `mount -p -t zfs`: lines of fstab(5), with blanks in
+    names as octal escapes. Lines of another shape are left out."""
+    found = {}
+    for line in text.split("\n"):
+        words = line.split()
+        if len(words) >= 3 and words[2] == "zfs" and "@" not in words[0]:
+            found[_unescape(words[0])] = _unescape(words[1])
+    return found
+
+
+def datasets() -> dict[Dev, str]:
+    """By device number; may wait for a pool that is suspended."""
+    found = {}
+    for name, path in parse(command.output(["mount", "-p", "-t", "zfs"], _TIMEOUT_S)).items():
+        try:
+            device = os.stat(path).st_dev  # noqa: PTH116  (only the number)
+        except OSError:
+            continue
+        found[os.major(device), os.minor(device)] = name
+    return found
+
+
+def _unescape(name: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), name)

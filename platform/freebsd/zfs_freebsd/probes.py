@@ -1,0 +1,382 @@
+"""Which probes of the D scripts this kernel has, by `dtrace -l`.
+
+One call lists them all. dtrace(1) prints a heading and a line for each probe, and on standard error
+a line "failed to match ..." for each description without one; its status is 0 all the same (1 only
+when it could not begin), so the lines are read and not the status. As root it loads dtraceall when
+that is not loaded, so whoever must change nothing looks for the device first (tools.why_not). The
+module is no part of a description: ZFS is `zfs` as a module and `kernel` when it is built in.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from zfstrace.types import Probe
+
+
+@dataclass(frozen=True)
+class Need:
+    """A place that a tracer watches: any of the probes is enough. cost is what it costs when there
+    is none."""
+
+    tracer: str
+    name: str
+    any_of: tuple[str, ...]
+    cost: str
+    required: bool = False
+
+
+# What the commands run: zilslower-json.d, txgstate-json.d ... Those of "flush" are of zfsflush.d,
+# which no command runs.
+TRACERS = ("fsync", "txg", "throttle", "device", "arc", "stacks", "sysctl")
+
+_NOTHING = "nothing can be measured"
+_NO_TXGS = "txgs cannot be followed (--source kstat can)"
+_NO_ARC_WAITS = "waits for eviction cannot be timed (--source kstat shows the rest)"
+_NO_CLOCK = "nothing can be reported while the trace runs"
+_NO_DEVICE_WAIT = "`log_write`, `flush` and `wakeup` cannot be told apart"
+_NO_FLUSHES = "cache flushes are not timed"
+
+_NO_VOLUMES = "up to ZFS 2.3 commits of volumes with volmode=dev may have no end"
+
+_COMMIT = ("fbt::zil_commit_flags:entry", "fbt::zil_commit:entry")
+_WAIT_SYNCED = ("fbt::txg_wait_synced_flags:entry", "fbt::txg_wait_synced:entry")
+_CLOCK = ("profile:::tick-500ms",)
+
+# In each group first what newer versions have.
+NEEDS: tuple[Need, ...] = (
+    Need("fsync", "zil_commit", _COMMIT, _NOTHING, required=True),
+    Need(
+        "fsync",
+        "zil_commit:return",
+        (
+            "fbt::zil_commit_flags:return",
+            "fbt::zil_commit_impl:return",
+            "fbt::zil_commit:return",
+            "fbt::zfs_fsync:return",
+            "fbt::zfs_write:return",
+        ),
+        _NOTHING,
+        required=True,
+    ),
+    Need("fsync", "zvol_cdev_ioctl:return", ("fbt::zvol_cdev_ioctl:return",), _NO_VOLUMES),
+    Need("fsync", "zvol_cdev_write:return", ("fbt::zvol_cdev_write:return",), _NO_VOLUMES),
+    Need("fsync", "zfs_fsync", ("fbt::zfs_fsync:entry",), "fsyncs are not told from O_SYNC writes"),
+    Need(
+        "fsync",
+        "zfs_write",
+        ("fbt::zfs_write:entry",),
+        "a commit whose end is not seen may end with a later write",
+    ),
+    Need(
+        "fsync",
+        "dmu_tx_assign",
+        ("fbt::dmu_tx_assign:entry",),
+        "ZIL commits cannot be told from early exits",
+        required=True,
+    ),
+    Need(
+        "fsync",
+        "dmu_tx_assign:return",
+        ("fbt::dmu_tx_assign:return",),
+        "all that follows is part of `tx_assign`",
+    ),
+    Need("fsync", "mutex", ("fbt::_sx_xlock_hard:entry",), "`issuer_lock` is part of `issue`"),
+    Need(
+        "fsync",
+        "mutex:return",
+        ("fbt::_sx_xlock_hard:return",),
+        "`issue` after a lock wait is part of `issuer_lock`",
+    ),
+    Need(
+        "fsync",
+        "cv_wait",
+        ("fbt::_cv_wait:entry",),
+        "waiting cannot be told from issuing",
+        required=True,
+    ),
+    Need(
+        "fsync",
+        "cv_timedwait",
+        ("fbt::_cv_timedwait_sbt:entry",),
+        "`batch_wait` is part of `issue`",
+    ),
+    Need("fsync", "cv_broadcast", ("fbt::cv_broadcastpri:entry",), _NO_DEVICE_WAIT),
+    Need(
+        "fsync",
+        "zil_lwb_write_issue",
+        ("fbt::zil_lwb_write_issue:entry", "fbt::zio_alloc_zil:entry"),
+        "`issue` after a batch wait is part of `batch_wait`",
+    ),
+    Need("fsync", "zil_lwb_write_done", ("fbt::zil_lwb_write_done:entry",), _NO_DEVICE_WAIT),
+    Need(
+        "fsync",
+        "zil_lwb_flush_vdevs_done",
+        ("fbt::zil_lwb_flush_vdevs_done:entry",),
+        _NO_DEVICE_WAIT,
+    ),
+    Need("fsync", "txg_wait_synced", _WAIT_SYNCED, "`txg_fallback` is part of `issue`"),
+    Need("fsync", "clock", _CLOCK, _NO_CLOCK, required=True),
+    Need("txg", "txg-opened", ("sdt:::txg-opened",), "how long a txg was open is not known"),
+    Need(
+        "txg",
+        "txg-quiescing",
+        ("sdt:::txg-quiescing",),
+        "neither open nor quiesce times nor reasons",
+    ),
+    Need("txg", "txg-quiesced", ("sdt:::txg-quiesced",), "neither quiesce nor wait times"),
+    Need("txg", "txg-syncing", ("sdt:::txg-syncing",), _NO_TXGS, required=True),
+    Need("txg", "txg-synced", ("sdt:::txg-synced",), _NO_TXGS, required=True),
+    Need("txg", "dsl_pool_sync-done", ("sdt:::dsl_pool_sync-done",), "passes are not counted"),
+    Need("txg", "txg_kick", ("fbt::txg_kick:entry",), "reason `dirty` is `unknown`"),
+    Need(
+        "txg",
+        "txg_wait_synced",
+        (*_WAIT_SYNCED, "fbt::txg_wait_synced_sig:entry"),
+        "reason `waiter` is `unknown`",
+    ),
+    Need(
+        "txg",
+        "txg_wait_open",
+        ("fbt::txg_wait_open:entry",),
+        "reason `waiter` is at times `unknown`",
+    ),
+    Need("txg", "clock", _CLOCK, _NO_CLOCK, required=True),
+    Need(
+        "throttle",
+        "spa_tx_assign_add_nsecs",
+        ("fbt::spa_tx_assign_add_nsecs:entry",),
+        "waits cannot be timed",
+        required=True,
+    ),
+    Need(
+        "throttle",
+        "dmu_tx_wait",
+        ("fbt::dmu_tx_wait:entry",),
+        "limits cannot be told apart",
+    ),
+    Need("throttle", "delay-mintime", ("sdt:::delay-mintime",), "delays are not told from waits"),
+    Need("throttle", "clock", _CLOCK, _NO_CLOCK, required=True),
+    Need(
+        "device",
+        "zio_vdev_io_assess",
+        ("fbt::zio_vdev_io_assess:entry",),
+        "I/Os cannot be timed",
+        required=True,
+    ),
+    Need("device", "vdev_geom_io_start", ("fbt::vdev_geom_io_start:entry",), _NO_FLUSHES),
+    Need("device", "vdev_geom_io_intr", ("fbt::vdev_geom_io_intr:entry",), _NO_FLUSHES),
+    Need("device", "clock", _CLOCK, _NO_CLOCK, required=True),
+    Need(
+        "arc",
+        "arc_wait_for_eviction",
+        ("fbt::arc_wait_for_eviction:entry",),
+        _NO_ARC_WAITS,
+        required=True,
+    ),
+    Need(
+        "arc",
+        "arc_wait_for_eviction:return",
+        ("fbt::arc_wait_for_eviction:return",),
+        _NO_ARC_WAITS,
+        required=True,
+    ),
+    Need(
+        "arc",
+        "arc-wait-for-eviction",
+        ("sdt:::arc-wait-for-eviction",),
+        _NO_ARC_WAITS,
+        required=True,
+    ),
+    Need("arc", "arc-miss", ("sdt:::arc-miss",), "misses are not counted"),
+    Need(
+        "arc",
+        "arc_reduce_target_size",
+        ("fbt::arc_reduce_target_size:entry",),
+        "shrinking is not counted",
+    ),
+    Need(
+        "arc",
+        "seconds",
+        ("profile:::tick-1s",),
+        "nothing can be reported each second",
+        required=True,
+    ),
+    Need("arc", "clock", _CLOCK, _NO_CLOCK, required=True),
+    Need(
+        "stacks",
+        "zfs_freebsd_fsync",
+        ("fbt::zfs_freebsd_fsync:entry",),
+        "threads in fsync(2) are not known",
+        required=True,
+    ),
+    Need(
+        "stacks",
+        "zfs_fsync:return",
+        ("fbt::zfs_fsync:return",),
+        "a thread is taken to be in fsync(2) for ever",
+        required=True,
+    ),
+    Need("stacks", "zil_commit", _COMMIT, "pools are not known"),
+    Need("stacks", "off-cpu", ("sched:::off-cpu",), "nobody is seen to sleep", required=True),
+    Need("stacks", "on-cpu", ("sched:::on-cpu",), "nobody is seen to wake", required=True),
+    Need("stacks", "profile", ("profile:::profile-97",), "no samples of what runs"),
+    Need("stacks", "exit", ("proc:::exit",), "dtrace may stay behind when zfstune is killed"),
+    Need(
+        "sysctl",
+        "sysctl",
+        ("syscall::__sysctl:entry",),
+        "who sets a parameter by numbers is not known",
+    ),
+    Need(
+        "sysctl",
+        "sysctl:return",
+        ("syscall::__sysctl:return",),
+        "who sets a parameter by numbers is not known",
+    ),
+    Need(
+        "sysctl",
+        "sysctlbyname",
+        ("syscall::__sysctlbyname:entry",),
+        "who sets a parameter by name is not known",
+    ),
+    Need(
+        "sysctl",
+        "sysctlbyname:return",
+        ("syscall::__sysctlbyname:return",),
+        "who sets a parameter by name is not known",
+    ),
+    Need("sysctl", "exit", ("proc:::exit",), "dtrace may stay behind when zfstune is killed"),
+    Need(
+        "flush",
+        "zil_lwb_write_done",
+        ("fbt::zil_lwb_write_done:entry",),
+        "log blocks cannot be followed",
+        required=True,
+    ),
+    Need(
+        "flush",
+        "zil_lwb_flush_vdevs_done",
+        ("fbt::zil_lwb_flush_vdevs_done:entry",),
+        "there is no `flush`",
+    ),
+    Need(
+        "flush", "zil_lwb_add_block", ("fbt::zil_lwb_add_block:entry",), "there is no `log_write`"
+    ),
+    Need("flush", "vdev_geom_io_start", ("fbt::vdev_geom_io_start:entry",), _NO_FLUSHES),
+    Need("flush", "vdev_geom_io_intr", ("fbt::vdev_geom_io_intr:entry",), _NO_FLUSHES),
+)
+
+# dtrace compiles the libraries of /usr/lib/dtrace and asks every provider first: about a second,
+# on an emulated machine half a minute.
+_TIMEOUT_S = 180
+
+# Runs a command line: its output, and why it is not all there.
+Run = Callable[[Sequence[str]], tuple[str, str]]
+
+
+def program() -> str:
+    """dtrace(1); the PATH of cron(8) and of sudo may lack its directory."""
+    return shutil.which("dtrace") or "/usr/sbin/dtrace"
+
+
+def run(argv: Sequence[str]) -> tuple[str, str]:
+    """What it prints, and why it ended otherwise than well ("" if it did not)."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except FileNotFoundError:
+        return "", "dtrace is not installed"
+    except OSError as error:
+        return "", f"dtrace does not run: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return "", f"dtrace did not answer within {_TIMEOUT_S} s"
+    if done.returncode == 0:
+        return done.stdout, ""
+    said = [line for line in done.stderr.splitlines() if line and "failed to match" not in line]
+    return done.stdout, said[-1] if said else f"dtrace ended with status {done.returncode}"
+
+
+def survey(
+    tracers: Sequence[str], *, run: Run = run, needs: Iterable[Need] | None = None
+) -> tuple[Probe, ...]:
+    """The places that these tracers watch, each `found` or `missing`; never raises. needs is
+    another table than NEEDS, for tests."""
+    table = [need for need in (NEEDS if needs is None else needs) if need.tracer in tracers]
+    wanted = sorted({probe for need in table for probe in need.any_of})
+    there, why = look_up(wanted, run=run)
+    return tuple(_probe(need, there, why) for need in table)
+
+
+def look_up(wanted: Sequence[str], *, run: Run = run) -> tuple[set[str], str]:
+    """Which of these descriptions have a probe, and why it is not known; never raises."""
+    if not wanted:
+        return set(), ""
+    argv = [program(), "-l"]
+    for probe in wanted:
+        argv += ["-n", probe]
+    listed, why = run(argv)
+    there = set(_listed(listed))
+    return {probe for probe in wanted if _key(probe) in there}, "" if there else why
+
+
+def of_host(run: Run = run) -> tuple[Probe, ...]:
+    """For `zfstune doctor`, whose verdict is about fsyncs: what others require is no reason to say
+    that nothing can be traced."""
+    return tuple(
+        replace(probe, required=probe.required and probe.tracer == "fsync")
+        for probe in survey(TRACERS, run=run)
+    )
+
+
+def lacks(probes: Iterable[Probe], tracer: str) -> str:
+    """Why the tracer cannot work: of its required probes those that are missing; "" when it can."""
+    missing = [p for p in probes if p.tracer == tracer and p.required and p.missing]
+    whys = [probe.why for probe in missing]
+    unknown = [why for why in whys if not why.startswith(_ABSENT)]
+    if unknown or not whys:
+        return unknown[0] if unknown else ""
+    return f"{_ABSENT} {', '.join(why.removeprefix(_ABSENT).strip() for why in whys)}"
+
+
+_ABSENT = "the kernel has no"
+
+
+def _probe(need: Need, there: Collection[str], why: str) -> Probe:
+    symbol = next((probe for probe in need.any_of if probe in there), "")
+    if not symbol:
+        why = why or f"{_ABSENT} {' or '.join(need.any_of)}"
+    return Probe(
+        name=need.name,
+        symbol=symbol or need.any_of[0],
+        how="found" if symbol else "missing",
+        required=need.required,
+        cost=need.cost,
+        why="" if symbol else why,
+        tracer=need.tracer,
+    )
+
+
+def _key(description: str) -> tuple[str, str, str]:
+    """Provider, function ("" is any) and name."""
+    provider, _module, function, name = description.split(":")
+    return provider, function, name
+
+
+def _listed(text: str) -> Iterable[tuple[str, str, str]]:
+    """The keys that match the lines of `dtrace -l`: ID PROVIDER MODULE FUNCTION NAME, of which some
+    lack a module, or a function as well."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 3 and words[0].isdigit():
+            yield words[1], "", words[-1]
+            yield words[1], words[-2], words[-1]

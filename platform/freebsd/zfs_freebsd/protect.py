@@ -1,0 +1,23 @@
+"""A process that the kernel spares when swap runs out, as protect(1) makes one."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+
+# sys/procctl.h, sys/wait.h
+_P_PID, _PROC_SPROTECT, _PPROT_SET = 0, 1, 1
+
+
+def protect(library: str | None = None) -> None:
+    """This process, without its children. Raises OSError: EPERM when it is not root. library is
+    another one than libc, for tests."""
+    libc = ctypes.CDLL(library or ctypes.util.find_library("c") or "libc.so.7", use_errno=True)
+    # id_t has 64 bits; 0 is the caller
+    libc.procctl.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
+    libc.procctl.restype = ctypes.c_int
+    what = ctypes.c_int(_PPROT_SET)
+    if libc.procctl(_P_PID, 0, _PROC_SPROTECT, ctypes.byref(what)):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,53 @@
+"""Traces on FreeBSD that are made of kstats alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from zfs_freebsd.kstat import Kstats
+from zfstrace.arc import ArcState
+from zfstrace.kstat_txgs import Row
+from zfstrace.types import Losses, Probe
+
+
+class SysctlTxgs:
+    """Implements zfstrace.kstat_txgs.Source."""
+
+    def __init__(self, kstats: Kstats, parameter: Callable[[str], int | None]) -> None:
+        self._kstats, self._parameter = kstats, parameter
+
+    def pools(self) -> list[str]:
+        return self._kstats.pools()
+
+    def rows(self, pool: str) -> list[Row]:
+        return self._kstats.txg_rows(pool)
+
+    def timeout_s(self) -> int | None:
+        return self._parameter("zfs_txg_timeout")
+
+    def now_ns(self) -> int:
+        # gethrtime() is nanouptime(), as is CLOCK_MONOTONIC (include/os/freebsd/spl/sys/time.h)
+        return time.monotonic_ns()
+
+
+class ArcStats:
+    """Implements zfstrace.host.ArcSession."""
+
+    def __init__(self, read: Callable[[], dict[str, int]]) -> None:
+        self._read = read
+
+    def state(self) -> ArcState:
+        return ArcState(self._read(), None)
+
+    def refresh(self) -> None:
+        """Nothing to do: state() reads."""
+
+    def losses(self) -> Losses:
+        return Losses()
+
+    def probes(self) -> tuple[Probe, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing to undo."""

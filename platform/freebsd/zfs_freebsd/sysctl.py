@@ -1,0 +1,241 @@
+"""sysctl(3) by ctypes: typed values, their formats, and a walk through the tree.
+
+The calls of libc return -1 and set errno: ENOENT where there is no such OID, EPERM where it is
+read-only or the process has no privilege, EINVAL where a value has the wrong length or the
+handler refuses it, ENOMEM where a buffer is too short. With ENOMEM the length that comes back is
+not the one that is needed (sysctl_old_user() and userland_sysctl() in sys/kern/kern_sysctl.c),
+so the size is asked for again.
+
+The queries about OIDs are those that sysctl(8) uses (sysctl_sysctl_*() there): {0,1,...} gives
+the name, {0,2,...} the next leaf, {0,4,...} kind and format, {0,7,...} the next OID, hidden ones
+(CTLFLAG_SKIP) included.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import errno
+import functools
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+Mib = tuple[int, ...]
+Value = int | str | bytes
+
+# sys/sysctl.h
+_NAME, _NEXT, _OIDFMT, _NEXTNOSKIP = 1, 2, 4, 7
+_CTL_MAXNAME = 24
+_LAST_NUMBER = 0x7FFFFFFF
+_CTLTYPE = 0xF
+_NODE, _STRING = 1, 3
+_TUN, _WR = 0x00080000, 0x40000000
+
+# CTLTYPE_* of the integers: their names in C, and for struct. long is of the machine's size.
+_INTEGERS = {
+    2: ("int", "i"),
+    4: ("int64_t", "q"),
+    6: ("unsigned int", "I"),
+    7: ("long", "l"),
+    8: ("unsigned long", "L"),
+    9: ("uint64_t", "Q"),
+    10: ("uint8_t", "B"),
+    11: ("uint16_t", "H"),
+    12: ("int8_t", "b"),
+    13: ("int16_t", "h"),
+    14: ("int32_t", "i"),
+    15: ("uint32_t", "I"),
+}
+
+# A text may grow between the two calls (txgs does); room for that, and so many attempts.
+_SPARE = 1024
+_ATTEMPTS = 8
+
+
+class SysctlError(OSError):
+    """A call failed; filename is the sysctl."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """Kind and format of an OID, as {0,4,...} gives them: "I", "LU", "QU", "A", "N" ..."""
+
+    kind: int
+    text: str
+
+    @property
+    def integer(self) -> tuple[str, str] | None:
+        """Its type in C, and for struct; None when it is no integer."""
+        return _INTEGERS.get(self.kind & _CTLTYPE)
+
+    @property
+    def node(self) -> bool:
+        return self.kind & _CTLTYPE == _NODE
+
+    @property
+    def writable(self) -> bool:
+        """RW or RWTUN: at run time, with privilege."""
+        return bool(self.kind & _WR)
+
+    @property
+    def tunable(self) -> bool:
+        """RWTUN or RDTUN: loader.conf sets it."""
+        return bool(self.kind & _TUN)
+
+
+class Sysctl:
+    """The sysctls of this host. library is another one than libc, for tests."""
+
+    def __init__(self, library: str | None = None) -> None:
+        self._libc = _load(library)
+
+    # --- by name
+
+    def get(self, name: str) -> Value:
+        """Raises SysctlError."""
+        return self.get_mib(self.mib(name), name)
+
+    def get_text(self, name: str) -> str:
+        """A string; "" where there is none."""
+        try:
+            value = self.get(name)
+        except SysctlError:
+            return ""
+        return value if isinstance(value, str) else ""
+
+    def get_int(self, name: str) -> int | None:
+        """An integer; None where there is none."""
+        try:
+            value = self.get(name)
+        except SysctlError:
+            return None
+        return value if isinstance(value, int) else None
+
+    def set(self, name: str, value: int) -> None:
+        """An integer of the sysctl's own type. Raises SysctlError, and OverflowError when the
+        type cannot have the value."""
+        integer = self.format(self.mib(name), name).integer
+        if integer is None:
+            raise SysctlError(errno.EINVAL, "it is no number", name)
+        try:
+            data = struct.pack(integer[1], value)
+        except struct.error:
+            raise OverflowError(f"no {integer[0]} has that value") from None
+        self._check(self._libc.sysctlbyname(name.encode(), None, None, data, len(data)), name)
+
+    def mib(self, name: str) -> Mib:
+        """The numbers of an OID, which are others when its module is loaded anew. Raises
+        SysctlError."""
+        found = (ctypes.c_int * _CTL_MAXNAME)()
+        size = ctypes.c_size_t(_CTL_MAXNAME)
+        self._check(self._libc.sysctlnametomib(name.encode(), found, ctypes.byref(size)), name)
+        return tuple(found[: size.value])
+
+    # --- by number
+
+    def get_mib(self, mib: Mib, name: str) -> Value:
+        """The name is for the error. Raises SysctlError."""
+        form = self.format(mib, name)
+        data = self._read(mib, name)
+        integer = form.integer
+        if integer:
+            # kstats give eight bytes whatever their type says (kstat_sysctl() in spl_kstat.c)
+            if len(data) < struct.calcsize(integer[1]):
+                raise SysctlError(errno.EINVAL, f"{len(data)} bytes are no {integer[0]}", name)
+            value: int = struct.unpack_from(integer[1], data)[0]
+            return value
+        if form.kind & _CTLTYPE == _STRING:
+            return data.partition(b"\0")[0].decode("utf-8", "replace")
+        return data
+
+    def format(self, mib: Mib, name: str) -> Format:
+        """Raises SysctlError."""
+        data = self._read((0, _OIDFMT, *mib), name)
+        text = data[4:].partition(b"\0")[0].decode("ascii", "replace")
+        return Format(struct.unpack_from("I", data)[0], text)
+
+    def name(self, mib: Mib) -> str:
+        """Its parts joined by dots; they may have dots themselves. Raises SysctlError."""
+        data = self._read((0, _NAME, *mib), _dotted(mib))
+        return data.partition(b"\0")[0].decode("utf-8", "replace")
+
+    def children(self, parent: Mib, *, hidden: bool = False) -> Iterator[tuple[Mib, str]]:
+        """The nodes and leaves right below a node, with their own part of the name; hidden: with
+        those of CTLFLAG_SKIP (and what has no others below it). Raises SysctlError."""
+        query = _NEXTNOSKIP if hidden else _NEXT
+        prefix = self.name(parent) + "."
+        after = parent
+        while True:
+            leaf = self._next(query, after)
+            if leaf is None or leaf[: len(parent)] != parent or len(leaf) == len(parent):
+                return
+            child = leaf[: len(parent) + 1]
+            if child <= after[: len(parent) + 1] and len(after) > len(parent):
+                return  # numbers rise; without that there would be no end
+            # a pool may be exported meanwhile: it is passed over
+            name = self._name_or_none(child)
+            if name is not None and name.startswith(prefix):
+                yield child, name.removeprefix(prefix)
+            # nothing comes after this below the child, so the next leaf is its sibling's
+            after = (*child, _LAST_NUMBER)
+
+    def _name_or_none(self, mib: Mib) -> str | None:
+        try:
+            return self.name(mib)
+        except SysctlError:
+            return None
+
+    def _next(self, query: int, mib: Mib) -> Mib | None:
+        """What comes after this OID; None at the end."""
+        try:
+            data = self._read((0, query, *mib), _dotted(mib))
+        except SysctlError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+        return struct.unpack(f"{len(data) // 4}i", data)
+
+    def _read(self, mib: Mib, name: str) -> bytes:
+        """All that it gives: its size first, then so much, again while it grows."""
+        oid = (ctypes.c_int * len(mib))(*mib)
+        least = 0
+        for _attempt in range(_ATTEMPTS):
+            size = ctypes.c_size_t(0)
+            status = self._libc.sysctl(oid, len(mib), None, ctypes.byref(size), None, 0)
+            self._check(status, name)
+            least = max(size.value, 2 * least)
+            buffer = ctypes.create_string_buffer(least or 1)
+            size.value = least
+            if not self._libc.sysctl(oid, len(mib), buffer, ctypes.byref(size), None, 0):
+                return buffer.raw[: size.value]
+            if ctypes.get_errno() != errno.ENOMEM:
+                self._check(-1, name)
+            least += _SPARE
+        raise SysctlError(errno.ENOMEM, "it grows faster than it can be read", name)
+
+    def _check(self, status: int, name: str) -> None:
+        if status:
+            number = ctypes.get_errno()
+            raise SysctlError(number, os.strerror(number), name)
+
+
+def _dotted(mib: Sequence[int]) -> str:
+    return ".".join(map(str, mib))
+
+
+@functools.cache
+def _load(library: str | None) -> ctypes.CDLL:
+    libc = ctypes.CDLL(library or ctypes.util.find_library("c") or "libc.so.7", use_errno=True)
+    size = ctypes.POINTER(ctypes.c_size_t)
+    for name, first in (
+        ("sysctl", (ctypes.POINTER(ctypes.c_int), ctypes.c_uint)),
+        ("sysctlbyname", (ctypes.c_char_p,)),
+    ):
+        call = getattr(libc, name)
+        call.argtypes = (*first, ctypes.c_void_p, size, ctypes.c_char_p, ctypes.c_size_t)
+        call.restype = ctypes.c_int
+    libc.sysctlnametomib.argtypes = (ctypes.c_char_p, ctypes.POINTER(ctypes.c_int), size)
+    libc.sysctlnametomib.restype = ctypes.c_int
+    return libc

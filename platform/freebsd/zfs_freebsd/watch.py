@@ -1,0 +1,83 @@
+"""Who sets a sysctl: values are compared, and where dtrace(1) runs it names the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from zfstrace.errors import TraceError
+from zfstrace.params import Change, ComparingWatch
+
+if TYPE_CHECKING:
+    from zfs_freebsd.dtrace import Dtrace
+
+SCRIPT = "sysctlwrite-json.d"
+# How long a change waits for the word of its writer: dtrace gives it ten times a second, and
+# whoever asks the watch for a writer waits for 0.2 s (zfstune.apply).
+_LATE_S = 0.15
+
+
+class TracedWatch:
+    """A watch that compares values and asks DTrace who wrote; when that ends, is late or has lost
+    an event, the comparison still tells of the change.
+
+    known_as gives the parameters by what writers call them; ours are pids.
+    """
+
+    def __init__(
+        self,
+        compared: ComparingWatch,
+        trace: Dtrace,
+        known_as: Mapping[str, str],
+        ours: Collection[int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._compared, self._known_as, self._clock = compared, known_as, clock
+        self._trace: Dtrace | None = trace
+        self._ours = frozenset({os.getpid(), *ours})
+        self._since: dict[str, float] = {}  # changes of which no writer is known yet
+
+    def poll(self) -> list[Change]:
+        changes = self._traced()
+        now = self._clock()
+        for change in self._compared.poll():
+            self._since.setdefault(change.name, now)
+        for change in changes:
+            self._since.pop(change.name, None)
+        wait_s = _LATE_S if self._trace else 0.0
+        late = [name for name, since in self._since.items() if now - since >= wait_s]
+        for name in late:
+            del self._since[name]
+        return changes + [Change(name) for name in late]
+
+    def _traced(self) -> list[Change]:
+        if self._trace is None:
+            return []
+        try:
+            lines = self._trace.lines(0)
+        except TraceError:
+            self._end_trace()
+            return []
+        return [change for line in lines if (change := self._change(line)) is not None]
+
+    def _change(self, line: str) -> Change | None:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            return None
+        if found.get("type") != "sysctl_write" or found["pid"] in self._ours:
+            return None
+        name = self._known_as.get(found["name"])
+        return Change(name, found["pid"], found["comm"]) if name else None
+
+    def _end_trace(self) -> None:
+        if self._trace:
+            self._trace.close()
+            self._trace = None
+
+    def close(self) -> None:
+        self._end_trace()
+        self._compared.close()

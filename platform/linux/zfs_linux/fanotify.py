@@ -1,0 +1,111 @@
+"""Who writes a file, by fanotify(7): the kernel names the process of each write.
+
+Works on sysfs as on any other file system; needs CAP_SYS_ADMIN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import struct
+import threading
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from zfs_linux import kstat
+from zfstrace.params import Change
+
+# include/uapi/linux/fanotify.h
+_FAN_CLOEXEC, _FAN_NONBLOCK, _FAN_MARK_ADD = 0x1, 0x2, 0x1
+_FAN_MODIFY = 0x2  # a write that succeeded; one that was refused is no change
+_EVENT = struct.Struct("=IBBHQii")  # struct fanotify_event_metadata
+_AT_FDCWD = -100
+
+
+class FanotifyWatch:
+    """Watches paths for writes by any process but those in ours (pids). Raises OSError.
+
+    A thread takes each event as it comes: the name of a process that ends at once, as that
+    of `sh -c 'echo 5 > FILE'`, is gone a moment later.
+    """
+
+    def __init__(self, paths: Sequence[Path], ours: Collection[int]) -> None:
+        self._ours = frozenset(ours)
+        self._lock = threading.Lock()
+        self._changes: list[Change] = []
+        self._group = _open_group(paths)
+        self._end = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._serve, name="fanotify", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> list[Change]:
+        with self._lock:
+            changes, self._changes = self._changes, []
+        return changes
+
+    def close(self) -> None:
+        if self._group < 0:
+            return
+        os.close(self._end[1])
+        self._thread.join()
+        os.close(self._end[0])
+        os.close(self._group)
+        self._group = -1
+
+    def _serve(self) -> None:
+        # signals are for the main thread, which may have put them off
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        poll = select.poll()
+        poll.register(self._group, select.POLLIN)
+        poll.register(self._end[0], select.POLLIN)
+        while True:
+            ready = {fd for fd, _event in poll.poll()}
+            if self._group in ready:
+                with contextlib.suppress(BlockingIOError):
+                    self._take(os.read(self._group, 65536))
+            if self._end[0] in ready:
+                return
+
+    def _take(self, data: bytes) -> None:
+        while len(data) >= _EVENT.size:
+            length, _version, _reserved, _size, _mask, fd, pid = _EVENT.unpack_from(data)
+            data = data[length:]
+            if fd < 0:
+                continue
+            try:
+                if pid not in self._ours:
+                    name = Path(f"/proc/self/fd/{fd}").readlink().name
+                    # 0 is a process outside of this pid namespace
+                    comm = kstat.read(Path(f"/proc/{pid}/comm")).rstrip("\n") if pid else ""
+                    with self._lock:
+                        self._changes.append(Change(name, pid or None, comm or None))
+            finally:
+                os.close(fd)
+
+
+def _open_group(paths: Sequence[Path]) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        init, mark = libc.fanotify_init, libc.fanotify_mark
+    except AttributeError:
+        raise OSError("no fanotify in the C library") from None
+    init.argtypes = [ctypes.c_uint, ctypes.c_uint]
+    mark.argtypes = [
+        ctypes.c_int,
+        ctypes.c_uint,
+        ctypes.c_uint64,
+        ctypes.c_int,
+        ctypes.c_char_p,
+    ]
+    group: int = init(_FAN_CLOEXEC | _FAN_NONBLOCK, os.O_RDONLY | os.O_CLOEXEC)
+    if group < 0:
+        raise OSError(ctypes.get_errno(), "fanotify_init")
+    for path in paths:
+        if mark(group, _FAN_MARK_ADD, _FAN_MODIFY, _AT_FDCWD, os.fsencode(path)):
+            error = ctypes.get_errno()
+            os.close(group)
+            raise OSError(error, f"fanotify_mark {path}")
+    return group

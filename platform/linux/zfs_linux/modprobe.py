@@ -1,0 +1,188 @@
+"""Values for the next load of the module: /etc/modprobe.d/zfstune.conf.
+
+modprobe(8) reads all files *.conf in its directories and gives the module all the options
+that it finds; of two for the same parameter the last one counts, and the kernel's
+command line comes after them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from zfs_linux import kstat
+from zfstrace.errors import ParameterError
+from zfstrace.files import replace_text
+from zfstrace.params import Kept
+
+_FILE = "etc/modprobe.d/zfstune.conf"
+# in the order of modprobe.d(5); a file hides those of the same name further down
+_DIRECTORIES = (
+    "etc/modprobe.d",
+    "run/modprobe.d",
+    "usr/local/lib/modprobe.d",
+    "usr/lib/modprobe.d",
+    "lib/modprobe.d",
+)
+_HEAD = "# Written by `zfstune keep`; `zfstune keep --remove` takes its lines out again."
+_OURS = re.compile(r"options\s+zfs\s+(\w+)=(\d+)\s*")
+# Debian's zfs-initramfs, and dracut's module
+_INITRAMFS = (
+    ("usr/share/initramfs-tools/hooks/zfs", "update-initramfs -u -k all"),
+    ("usr/lib/dracut/modules.d/90zfs", "dracut --force --regenerate-all"),
+    ("usr/lib/dracut/modules.d/02zfs", "dracut --force --regenerate-all"),
+)
+
+
+class ModprobeConfig:
+    """Implements zfstrace.params.BootConfig. root is where /etc and the rest are."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._path = root / _FILE
+
+    def values(self) -> dict[str, int]:
+        found = {}
+        for line in self._read():
+            match = _OURS.fullmatch(line)
+            if match:
+                found[match[1]] = int(match[2])
+        return found
+
+    def preview(self, values: Mapping[str, int], drop: Collection[str] = ()) -> Kept:
+        lines = self._merged(values, drop)
+        ours = tuple(line for line in lines if line.startswith("options"))
+        notes, given = tuple(self._notes(values)), self._given(lines)
+        return Kept(str(self._path), ours, None, notes, given)
+
+    def update(self, values: Mapping[str, int], drop: Collection[str] = ()) -> Kept:
+        planned = self.preview(values, drop)
+        lines, before = self._merged(values, drop), self._read()
+        if lines == before:
+            return planned
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            backup = self._back_up()
+            if lines in ([], [_HEAD]):
+                self._path.unlink(missing_ok=True)
+            else:
+                replace_text(self._path, "\n".join(lines) + "\n")
+        except OSError as error:
+            raise ParameterError(
+                f"cannot write {self._path}, {error.strerror}, nothing was changed, "
+                + ("run as root" if isinstance(error, PermissionError) else "make room")
+            ) from None
+        return replace(planned, backup=backup)
+
+    def _read(self) -> list[str]:
+        """Raises ParameterError: what cannot be read must not be replaced."""
+        try:
+            return self._path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ParameterError(
+                f"cannot read {self._path}, {error.strerror}, look at it with `ls -l`"
+            ) from None
+
+    def _merged(self, values: Mapping[str, int], drop: Collection[str]) -> list[str]:
+        """The lines of the file with these values in place of older ones; others stay."""
+        lines = []
+        for line in self._read():
+            kept = _without(line, {*values, *drop})
+            if kept is not None:
+                lines.append(kept)
+        if values and _HEAD not in lines:
+            lines.insert(0, _HEAD)
+        return [*lines, *(f"options zfs {name}={value}" for name, value in sorted(values.items()))]
+
+    def _back_up(self) -> str | None:
+        """The file of before under a name that modprobe does not read."""
+        if not self._path.exists():
+            return None
+        backup = self._path.with_name(self._path.name + ".bak")
+        replace_text(backup, self._path.read_text(encoding="utf-8", errors="surrogateescape"))
+        return str(backup)
+
+    def _notes(self, names: Collection[str]) -> list[str]:
+        notes = []
+        for path, text in self._others():
+            for name, value in _settings(text):
+                if name in names:
+                    last = path.name > self._path.name
+                    which = f"{path} counts, since it is read later" if last else "this one counts"
+                    notes.append(f"{path} sets {name}={value} as well; of the two {which}")
+        for name, value in self._command_line():
+            if name in names:
+                notes.append(f"the kernel's command line has {name}={value}, which counts")
+        for mark, command in _INITRAMFS:
+            if (self._root / mark).exists():
+                notes.append(
+                    "ZFS is loaded in the initramfs, which has its own copy of the file: run "
+                    f"`{command}`"
+                )
+                break
+        return notes
+
+    def _given(self, lines: list[str]) -> dict[str, int]:
+        """What the module is given with these lines in the file, numbers only: the last counts."""
+        files = [*self._others(), (self._path, "\n".join(lines))]
+        files.sort(key=lambda file: file[0].name)
+        settings = [pair for _path, text in files for pair in _settings(text)]
+        found = {}
+        for name, value in [*settings, *self._command_line()]:
+            number = _number(value)
+            if number is not None:
+                found[name] = number
+        return found
+
+    def _command_line(self) -> Iterator[tuple[str, str]]:
+        for word in kstat.read(self._root / "proc/cmdline").split():
+            if word.startswith("zfs."):
+                name, _, value = word.removeprefix("zfs.").partition("=")
+                yield name, value
+
+    def _others(self) -> list[tuple[Path, str]]:
+        """The other files, and what is in them, in the order in which they are read."""
+        files: dict[str, Path] = {}
+        for directory in _DIRECTORIES:
+            for path in sorted((self._root / directory).glob("*.conf")):
+                files.setdefault(path.name, path)
+        files.pop(self._path.name, None)
+        return [(path, kstat.read(path)) for _name, path in sorted(files.items())]
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """(name, value) of the options for zfs in a file."""
+    for line in text.replace("\\\n", " ").splitlines():
+        words = line.split()
+        if words[:2] == ["options", "zfs"]:
+            for word in words[2:]:
+                name, _, value = word.strip("\"'").partition("=")
+                yield name, value.strip("\"'")
+
+
+def _number(text: str) -> int | None:
+    """As the kernel reads it: decimal, 0x or, with a 0 before it, octal."""
+    try:
+        return int(text, 8 if text.startswith("0") and text.isdigit() else 0)
+    except ValueError:
+        return None
+
+
+def _without(line: str, names: Collection[str]) -> str | None:
+    """A line without the settings of these; None when nothing is left of it."""
+    words = line.split()
+    if words[:2] != ["options", "zfs"]:
+        return line
+    try:
+        settings = shlex.split(line)[2:]
+    except ValueError:
+        return line
+    kept = [word for word in settings if word.partition("=")[0] not in names]
+    if kept == settings:
+        return line
+    return f"options zfs {' '.join(kept)}" if kept else None

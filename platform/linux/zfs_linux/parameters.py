@@ -1,0 +1,104 @@
+"""The module parameters of ZFS in /sys/module/zfs/parameters.
+
+The kernel checks almost no value: what is written here is in force at the next read
+of the variable. Judging it is the caller's business.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from zfs_linux import kstat
+from zfs_linux.modprobe import ModprobeConfig
+from zfstrace.errors import ParameterError
+from zfstrace.params import LOADED_ANEW, BootConfig, ComparingWatch, Watch
+
+
+class LinuxParameters:
+    """Implements zfstrace.params.Parameters. root is where /proc, /sys and /etc are."""
+
+    def __init__(self, root: str | Path = "/") -> None:
+        self._root = Path(root)
+        self._module = self._root / "sys/module/zfs"
+        self._directory = self._module / "parameters"
+        self._comparing: list[ComparingWatch] = []
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(entry.name for entry in self._directory.iterdir())
+        except OSError:
+            return []
+
+    def read(self, name: str) -> int | None:
+        return kstat.read_number(self._directory / name)
+
+    def writable(self, name: str) -> bool:
+        path = self._directory / name
+        # root may open a file of mode 0444 for writing, the kernel then says EIO
+        try:
+            return bool(path.stat().st_mode & 0o200) and os.access(path, os.W_OK)
+        except OSError:
+            return False
+
+    def write(self, name: str, value: int, identity: str | None = None) -> None:
+        path = self._directory / name
+        anew = ParameterError(f"cannot set {name}, {LOADED_ANEW}")
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                # opened first: what was opened below a module that went takes no write any more
+                if identity not in (None, self.identity()):
+                    raise anew
+                os.write(fd, f"{value}\n".encode())
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            raise ParameterError(f"cannot set {name}, ZFS has no such parameter here") from None
+        except PermissionError:
+            raise ParameterError(
+                f"cannot set {name}, no permission to write {path}, run as root"
+            ) from None
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                raise anew from None
+            raise ParameterError(
+                f"cannot set {name} to {value}, the kernel refuses it: {error.strerror}"
+            ) from None
+        for watch in self._comparing:
+            watch.known(name, value)
+
+    def identity(self) -> str:
+        boot = kstat.read(self._root / "proc/sys/kernel/random/boot_id").strip()
+        try:
+            # kernfs numbers its nodes without using a number again soon
+            return f"{boot}:{self._module.stat().st_ino}"
+        except OSError:
+            return ""
+
+    def watch(self, names: Sequence[str], ours: Collection[int] = ()) -> Watch:
+        from zfs_linux.fanotify import FanotifyWatch  # ctypes is slow to load
+
+        paths = [self._directory / name for name in names]
+        try:
+            return FanotifyWatch([path for path in paths if path.exists()], {os.getpid(), *ours})
+        except OSError:
+            # no CAP_SYS_ADMIN, or a kernel without fanotify
+            watch = ComparingWatch(self.read, names, self._forget)
+            self._comparing.append(watch)
+            return watch
+
+    def _forget(self, watch: ComparingWatch) -> None:
+        """No more word to it of what is written here."""
+        self._comparing = [other for other in self._comparing if other is not watch]
+
+    def shell(self, name: str, value: int) -> str:
+        return f"echo {value} > {Path('/sys/module/zfs/parameters') / name}"
+
+    def loading(self) -> str:
+        return "modprobe zfs"
+
+    def boot(self) -> BootConfig:
+        return ModprobeConfig(self._root)

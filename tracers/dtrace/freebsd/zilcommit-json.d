@@ -1,0 +1,544 @@
+#!/usr/sbin/dtrace -Zs
+/*
+ * FreeBSD. Generated from source/zilcommit-json.d by generate.py: change that, not this.
+ *
+ * SPDX-License-Identifier: BSD-2-Clause
+ */
+
+/*
+ * zilcommit-json.d  Where ZIL commits on OpenZFS spend their time, as JSON objects.
+ *
+ * USAGE: zilcommit-json.d [POOL]
+ *
+ * It prints when it is interrupted. See docs/dtrace-json.md.
+ */
+
+#pragma D option quiet
+#pragma D option defaultargs
+#pragma D option bufsize=1m
+#pragma D option dynvarsize=16m
+#pragma D option strsize=64
+
+inline string WANTED = $$1;
+
+dtrace:::BEGIN
+{
+	began = timestamp;
+	printf("{\"schema\":1,\"type\":\"trace_begin\",\"tool\":\"zilcommit\"}\n");
+}
+
+self uint64_t start;
+self uint64_t part[int];
+self uint64_t since;
+self uint64_t zilog;
+self uint64_t object;
+self uint64_t waiter;
+self uint64_t written;
+self int stage;
+self int assigned;
+uint64_t waiting[uint64_t];
+uint64_t done_at[uint64_t];
+uint64_t written_at[uint64_t];
+uint64_t lwb_written[uint64_t];
+
+/*
+ * A committing thread is in exactly one stage at a time. self->part[] is its time in each, in ns:
+ *
+ *	1 async_to_sync	the file's earlier writes are moved to the commit list
+ *	2 tx_assign	waiting for a transaction group
+ *	3 issuer_lock	waiting for a mutex of the dataset's log
+ *	4 issue		CPU: log blocks are filled, allocated, and their writes started
+ *	5 batch_wait	the log block is held open for more commits to join it
+ *	6 log_write	the log block is written
+ *	7 flush		the cache flush after it, and waiting for earlier log blocks
+ *	8 wakeup	done, but the thread does not run yet
+ *	9 txg_fallback	waiting for a whole transaction group instead of the log
+ *	10 device_wait	6 to 8 where they could not be told apart
+ *
+ * self->stage is 6 during all of 6 to 8 and 10.
+ */
+
+/* The end of the thread's last commit was not seen. */
+fbt::zil_commit:entry,
+fbt::zil_commit_flags:entry
+/self->assigned/
+{
+	@lost = sum(1);
+	waiting[self->waiter] = 0;
+	done_at[self->waiter] = 0;
+	written_at[self->waiter] = 0;
+	self->waiter = 0;
+	self->start = 0;
+	self->since = 0;
+	self->stage = 0;
+	self->assigned = 0;
+	self->zilog = 0;
+	self->object = 0;
+	self->part[1] = 0;
+	self->part[2] = 0;
+	self->part[3] = 0;
+	self->part[4] = 0;
+	self->part[5] = 0;
+	self->part[6] = 0;
+	self->part[7] = 0;
+	self->part[8] = 0;
+	self->part[9] = 0;
+	self->part[10] = 0;
+}
+
+/* Nor is it the end of this operation, which may not commit at all. */
+fbt::zfs_fsync:entry,
+fbt::zfs_write:entry
+/self->start/
+{
+	@lost = sum(1);
+	waiting[self->waiter] = 0;
+	done_at[self->waiter] = 0;
+	written_at[self->waiter] = 0;
+	self->waiter = 0;
+	self->start = 0;
+	self->since = 0;
+	self->stage = 0;
+	self->assigned = 0;
+	self->zilog = 0;
+	self->object = 0;
+	self->part[1] = 0;
+	self->part[2] = 0;
+	self->part[3] = 0;
+	self->part[4] = 0;
+	self->part[5] = 0;
+	self->part[6] = 0;
+	self->part[7] = 0;
+	self->part[8] = 0;
+	self->part[9] = 0;
+	self->part[10] = 0;
+}
+
+/* (zilog_t *, uint64_t object). From 2.4 on the one calls the other: the later one counts. */
+fbt::zil_commit:entry,
+fbt::zil_commit_flags:entry
+/WANTED == "" || WANTED == stringof(((zilog_t *)arg0)->zl_spa->spa_name)/
+{
+	self->start = timestamp;
+	self->since = self->start;
+	self->stage = 1;
+	self->zilog = arg0;
+	self->object = arg1;
+}
+
+/* Where a stage may end. Whether it does, and which is next, is decided by the clauses below. */
+fbt::dmu_tx_assign:entry,
+fbt::dmu_tx_assign:return,
+fbt::_sx_xlock_hard:entry,
+fbt::_sx_xlock_hard:return,
+fbt::_cv_timedwait_sbt:entry,
+fbt::_cv_wait:entry,
+fbt::zil_lwb_write_issue:entry,
+fbt::zio_alloc_zil:entry,
+fbt::txg_wait_synced:entry,
+fbt::txg_wait_synced_flags:entry,
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start/
+{
+	this->next = 0;
+}
+
+fbt::dmu_tx_assign:entry
+/self->start && self->stage != 2/
+{
+	this->next = 2;
+	self->assigned = 1;
+}
+
+fbt::dmu_tx_assign:return
+/self->start && self->stage == 2/
+{
+	this->next = 4;
+}
+
+/* A mutex of the ZIL: they lie in the first KiB of the zilog_t. */
+fbt::_sx_xlock_hard:entry
+/self->start && (self->stage == 4 || self->stage == 5) &&
+    arg0 >= self->zilog && arg0 < self->zilog + 1024/
+{
+	this->next = 3;
+}
+
+fbt::_sx_xlock_hard:return
+/self->start && self->stage == 3/
+{
+	this->next = 4;
+}
+
+/* Of a commit waiter the mutex follows the condition variable, elsewhere it comes first. */
+fbt::_cv_timedwait_sbt:entry
+/self->start && self->stage >= 3 && arg1 > arg0 && arg1 < arg0 + 256/
+{
+	this->next = 5;
+}
+
+fbt::_cv_wait:entry
+/self->start && self->stage >= 3 && arg1 > arg0 && arg1 < arg0 + 256/
+{
+	this->next = 6;
+}
+
+/* What follows a wait; it has no return probe that could be relied on. */
+fbt::zil_lwb_write_issue:entry,
+fbt::zio_alloc_zil:entry
+/self->start && (self->stage == 5 || self->stage == 9)/
+{
+	this->next = 4;
+}
+
+/* Inside of dmu_tx_assign it is part of that. */
+fbt::txg_wait_synced:entry,
+fbt::txg_wait_synced_flags:entry
+/self->start && self->stage != 2 && self->stage != 9/
+{
+	this->next = 9;
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start/
+{
+	this->next = 11;
+}
+
+fbt::dmu_tx_assign:entry,
+fbt::dmu_tx_assign:return,
+fbt::_sx_xlock_hard:entry,
+fbt::_sx_xlock_hard:return,
+fbt::_cv_timedwait_sbt:entry,
+fbt::_cv_wait:entry,
+fbt::zil_lwb_write_issue:entry,
+fbt::zio_alloc_zil:entry,
+fbt::txg_wait_synced:entry,
+fbt::txg_wait_synced_flags:entry,
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && this->next && self->stage != 6/
+{
+	this->now = timestamp;
+	self->part[self->stage] += this->now - self->since;
+	self->since = this->now;
+	self->stage = this->next;
+}
+
+/* The wait for the device, told apart by what the I/O pipeline noted below. */
+fbt::_cv_timedwait_sbt:entry,
+fbt::_cv_wait:entry,
+fbt::txg_wait_synced:entry,
+fbt::txg_wait_synced_flags:entry,
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && this->next && self->waiter/
+{
+	this->now = timestamp;
+	this->done = done_at[self->waiter];
+	this->written = written_at[self->waiter];
+	/* the block may have been written before the wait began */
+	this->mid = this->written > self->since ? this->written : self->since;
+	this->mid = this->mid < this->done ? this->mid : this->done;
+	self->part[6] += this->done && this->written ? this->mid - self->since : 0;
+	self->part[7] += this->done && this->written ? this->done - this->mid : 0;
+	self->part[8] += this->done && this->written ? this->now - this->done : 0;
+	self->part[10] += this->done && this->written ? 0 : this->now - self->since;
+	waiting[self->waiter] = 0;
+	done_at[self->waiter] = 0;
+	written_at[self->waiter] = 0;
+	self->waiter = 0;
+	self->since = this->now;
+	self->stage = this->next;
+}
+
+fbt::_cv_wait:entry
+/self->start && this->next == 6/
+{
+	self->waiter = arg0;
+	waiting[arg0] = 1;
+}
+
+/* In threads of the I/O pipeline: (zio_t *), which leads to the log block. */
+fbt::zil_lwb_write_done:entry
+{
+	lwb_written[(uint64_t)((zio_t *)arg0)->io_private] = timestamp;
+	saw_written = 1;
+}
+
+fbt::zil_lwb_flush_vdevs_done:entry
+{
+	self->written = lwb_written[(uint64_t)((zio_t *)arg0)->io_private];
+	lwb_written[(uint64_t)((zio_t *)arg0)->io_private] = 0;
+	saw_flushed = 1;
+}
+
+/* The waiters of the block are told. */
+fbt::cv_broadcastpri:entry
+/waiting[arg0]/
+{
+	done_at[arg0] = timestamp;
+	written_at[arg0] = self->written;
+	saw_told = 1;
+}
+
+/* Past the log: sync=disabled, or the log is suspended. */
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && !self->assigned/
+{
+	@bypassed = sum(1);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned/
+{
+	this->pool = stringof(((zilog_t *)self->zilog)->zl_spa->spa_name);
+	this->total = self->since - self->start;
+	@count[this->pool] = count();
+	@mean[this->pool] = avg(this->total);
+	@max[this->pool] = max(this->total);
+	@commits = sum(1);
+	seen_commit = 1;
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[1]/
+{
+	@stage_sum[this->pool, "async_to_sync"] = sum(self->part[1]);
+	@stage_count[this->pool, "async_to_sync"] = count();
+	@stage_max[this->pool, "async_to_sync"] = max(self->part[1]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[2]/
+{
+	@stage_sum[this->pool, "tx_assign"] = sum(self->part[2]);
+	@stage_count[this->pool, "tx_assign"] = count();
+	@stage_max[this->pool, "tx_assign"] = max(self->part[2]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[3]/
+{
+	@stage_sum[this->pool, "issuer_lock"] = sum(self->part[3]);
+	@stage_count[this->pool, "issuer_lock"] = count();
+	@stage_max[this->pool, "issuer_lock"] = max(self->part[3]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[4]/
+{
+	@stage_sum[this->pool, "issue"] = sum(self->part[4]);
+	@stage_count[this->pool, "issue"] = count();
+	@stage_max[this->pool, "issue"] = max(self->part[4]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[5]/
+{
+	@stage_sum[this->pool, "batch_wait"] = sum(self->part[5]);
+	@stage_count[this->pool, "batch_wait"] = count();
+	@stage_max[this->pool, "batch_wait"] = max(self->part[5]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[6]/
+{
+	@stage_sum[this->pool, "log_write"] = sum(self->part[6]);
+	@stage_count[this->pool, "log_write"] = count();
+	@stage_max[this->pool, "log_write"] = max(self->part[6]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[7]/
+{
+	@stage_sum[this->pool, "flush"] = sum(self->part[7]);
+	@stage_count[this->pool, "flush"] = count();
+	@stage_max[this->pool, "flush"] = max(self->part[7]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[8]/
+{
+	@stage_sum[this->pool, "wakeup"] = sum(self->part[8]);
+	@stage_count[this->pool, "wakeup"] = count();
+	@stage_max[this->pool, "wakeup"] = max(self->part[8]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[9]/
+{
+	@stage_sum[this->pool, "txg_fallback"] = sum(self->part[9]);
+	@stage_count[this->pool, "txg_fallback"] = count();
+	@stage_max[this->pool, "txg_fallback"] = max(self->part[9]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start && self->assigned && self->part[10]/
+{
+	@stage_sum[this->pool, "device_wait"] = sum(self->part[10]);
+	@stage_count[this->pool, "device_wait"] = count();
+	@stage_max[this->pool, "device_wait"] = max(self->part[10]);
+}
+
+fbt::zil_commit_impl:return,
+fbt::zil_commit_flags:return,
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
+/self->start/
+{
+	self->start = 0;
+	self->since = 0;
+	self->stage = 0;
+	self->assigned = 0;
+	self->zilog = 0;
+	self->object = 0;
+	self->part[1] = 0;
+	self->part[2] = 0;
+	self->part[3] = 0;
+	self->part[4] = 0;
+	self->part[5] = 0;
+	self->part[6] = 0;
+	self->part[7] = 0;
+	self->part[8] = 0;
+	self->part[9] = 0;
+	self->part[10] = 0;
+}
+
+dtrace:::BEGIN
+{
+	@lost = sum(0);
+	@bypassed = sum(0);
+	@errors = sum(0);
+}
+
+dtrace:::ERROR
+{
+	@errors = sum(1);
+}
+
+dtrace:::BEGIN
+{
+	@commits = sum(0);
+}
+
+/* Percentiles need the single commits: zilslower-json.d 0. */
+dtrace:::END
+{
+	printa("{\"schema\":1,\"type\":\"fsync_summary\",\"pool\":\"%s\",\"dataset\":null,\"count\":%@u,\"latency\":{\"mean\":%@u,\"p50\":null,\"p90\":null,\"p99\":null,\"p999\":null,\"max\":%@u}}\n",
+	    @count, @mean, @max);
+	printa("{\"schema\":1,\"type\":\"fsync_stage\",\"pool\":\"%s\",\"name\":\"%s\",\"total_ns\":%@u,\"count\":%@u,\"p50\":null,\"p99\":null,\"max\":%@u}\n",
+	    @stage_sum, @stage_count, @stage_max);
+}
+
+dtrace:::END
+{
+	printf("{\"schema\":1,\"type\":\"trace_end\",\"tool\":\"zilcommit\",\"duration_ns\":%d",
+	    timestamp - began);
+	printa(",\"count\":%@u", @commits);
+	printa(",\"lost\":%@u", @lost);
+	printa(",\"bypassed\":%@u", @bypassed);
+	printa(",\"errors\":%@u", @errors);
+	printf(",\"never_fired\":[%s%s%s%snull]}\n",
+	    seen_commit ? "" : "\"fbt::zil_commit:return\",",
+	    saw_written ? "" : "\"fbt::zil_lwb_write_done:entry\",",
+	    saw_flushed ? "" : "\"fbt::zil_lwb_flush_vdevs_done:entry\",",
+	    saw_told ? "" : "\"fbt::cv_broadcastpri:entry\",");
+}

@@ -1,0 +1,6 @@
+fbt::arc_wait_for_eviction:return
+/self->began/
+{
+	self->began = 0;
+	self->waited = 0;
+}

@@ -1,0 +1,11 @@
+fbt::dmu_tx_assign:entry,
+fbt::dmu_tx_assign:return,
+{{LOCK_ENTRY}},
+{{LOCK_RETURN}},
+{{CV_TIMEDWAIT}},
+{{CV_WAIT}},
+fbt::zil_lwb_write_issue:entry,
+fbt::zio_alloc_zil:entry,
+fbt::txg_wait_synced:entry,
+fbt::txg_wait_synced_flags:entry,
+{{COMMIT_RETURN}}

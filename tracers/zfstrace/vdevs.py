@@ -1,0 +1,71 @@
+"""The vdevs of a pool by guid, as zpool(8) names them."""
+
+from __future__ import annotations
+
+from zfstrace import command
+
+# `zpool list` may wait for a pool that is suspended.
+_TIMEOUT_S = 5
+
+
+def parse(named: str, numbered: str) -> dict[int, str]:
+    """Vdevs by guid, from `zpool list -v -H` without and with -g: the same lines,
+    with names and with guids. {} when the two do not agree (a disk was replaced between
+    the calls)."""
+    names, guids = named.split("\n"), numbered.split("\n")
+    if len(names) != len(guids):
+        return {}
+    found = {}
+    for name_line, guid_line in zip(names, guids, strict=True):
+        # the pool's own line has no indent, the headings of log and cache no tabs
+        name, guid = name_line.split("\t")[:2], guid_line.split("\t")[:2]
+        if len(name) < 2 or len(guid) < 2 or name[0] or guid[0]:
+            continue
+        if guid[1].isascii() and guid[1].isdigit() and len(guid[1]) <= 20:
+            found[int(guid[1])] = name[1]
+    return found
+
+
+def names(pool: str) -> dict[int, str]:
+    """Of an imported pool; {} when zpool(8) is not there or does not answer."""
+    return parse(_list("--", pool), _list("-g", "--", pool))
+
+
+def data_vdevs(pool: str) -> int:
+    """How many top-level vdevs hold its data; 0 when zpool(8) does not answer."""
+    return count_data(_list("--", pool))
+
+
+def count_data(named: str) -> int:
+    """Of `zpool list -v -H`: only top-level vdevs have a number of allocated bytes, and those
+    of other classes come after a heading (cmd/zpool/zpool_main.c, collect_list_stats())."""
+    found = 0
+    for line in named.split("\n")[1:]:
+        words = line.split("\t")
+        if words[0]:
+            break
+        found += len(words) > 3 and words[3] != "-"
+    return found
+
+
+def log_vdevs(pool: str) -> int | None:
+    """How many top-level log devices it has; None when zpool(8) does not answer."""
+    named = _list("--", pool)
+    return count_logs(named) if named else None
+
+
+def count_logs(named: str) -> int:
+    """Of `zpool list -v -H`: those after the heading `logs` that have an allocated size."""
+    found = 0
+    heading = ""
+    for line in named.split("\n")[1:]:
+        words = line.split("\t")
+        if words[0]:
+            heading = words[0].split()[0] if words[0].split() else ""
+        elif heading == "logs":
+            found += len(words) > 3 and words[3] != "-"
+    return found
+
+
+def _list(*options: str) -> str:
+    return command.output(["zpool", "list", "-v", "-H", *options], _TIMEOUT_S)
