@@ -8,9 +8,16 @@ import re
 import sys
 
 from zfstune import __version__
-from zfstune.errors import NEGATIVE, CommandError, NotPossible, UsageError
+from zfstune.advise_args import add_advise
+from zfstune.bench_args import add_bench
+from zfstune.diagnose_args import add_diagnose
+from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
 from zfstune.flame_args import add_flame
-from zfstune.trace_args import STATUS, add_trace, number, span
+from zfstune.params_args import add_params
+from zfstune.report_args import add_report
+from zfstune.restore_args import add_restore
+from zfstune.trace_args import add_trace, number, span
+from zfstune.tune_args import add_tune
 
 # Not from typing: that alone would be a tenth of the start.
 TYPE_CHECKING = False
@@ -18,15 +25,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-TOP = f"""\
+TOP = """\
 examples:
   zfstune doctor                              what can be measured here, what is missing
   zfstune trace                               all views on one screen: open it first
   zfstune trace fsync                         where fsyncs spend their time, all pools
   zfstune trace fsync tank --duration 10s     one pool, ten seconds, then a table
   zfstune trace slow --over 10ms              each fsync that takes 10 ms or more
+  zfstune diagnose                            why fsyncs are slow, and what to do
+  zfstune params list                         the parameters, and what they are here
+  zfstune advise tank                         what is set up badly, and what would change it
+  zfstune bench tank/db                       what a synchronous write costs here
+  zfstune tune tank --observe --dry-run       how better ones would be searched
+  zfstune revert                              all parameters as they were before
 
-{STATUS}
+exit status:
+  0  done; 1  finished with a negative finding, or something could not be put back
+  2  usage, or a value that the guard refuses
+  3  not possible here (no ZFS, no privilege, no BTF, library not built)
+  4  it failed after parameters had been changed; all is as it was before
 """
 
 DOCTOR = """\
@@ -38,7 +55,8 @@ examples:
   zfstune doctor --json | jq '.checks[] | select(.status != "ok")'
 
 exit status:
-  0  all there; 1  something cannot be measured; 3  tracing is not possible here
+  0  all there; 1  something cannot be measured; 2  usage
+  3  tracing is not possible here
 """
 
 
@@ -79,7 +97,7 @@ def build_parser() -> Parser:
     """All of the command line."""
     parser = Parser(
         prog="zfstune",
-        description="Finds out where an fsync on OpenZFS spends its time.",
+        description="Finds out where an fsync on OpenZFS spends its time, and makes it shorter.",
         epilog=TOP,
     )
     parser.add_argument("--version", action="version", version=f"zfstune {__version__}")
@@ -93,13 +111,24 @@ def build_parser() -> Parser:
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     doctor.set_defaults(run="doctor")
     add_trace(commands)
+    add_diagnose(commands)
     add_flame(commands, span, number)
+    add_params(commands)
+    add_advise(commands)
+    add_bench(commands)
+    add_tune(commands, span, number)
+    add_restore(commands)
+    add_report(commands)
     return parser
 
 
 def _check_names(args: argparse.Namespace) -> None:
     """What can be told about POOL and --dataset without a look at the host."""
     pool, dataset = getattr(args, "pool", None), getattr(args, "dataset", None)
+    if pool is not None and "/" in pool and args.command in ("tune", "diagnose"):
+        name = pool.split("/", 1)[0]
+        what = "session" if args.command == "tune" else "diagnosis"
+        raise UsageError(f"{pool!r} is a dataset, a {what} is for a whole pool, write {name}")
     if pool is not None and "/" in pool:
         raise UsageError(f"{pool!r} is a dataset, not a pool, write --dataset {pool}")
     if pool == "" or dataset == "":
@@ -111,6 +140,20 @@ def _check_names(args: argparse.Namespace) -> None:
             raise UsageError(f"dataset {dataset!r} is not in pool {pool!r}, leave the pool out")
 
 
+def _check_first(argv: Sequence[str]) -> None:
+    """argparse would only say that there is no command."""
+    first = argv[0] if argv else ""
+    if first.startswith("-") and first not in ("-", "--", "-h", "--help", "--version"):
+        raise UsageError(f"no option {_shown(first)}, see `zfstune -h`")
+
+
+def _shown(*words: str) -> str:
+    """Words of the command line, without passwords."""
+    from zfstune.storage import masked
+
+    return " ".join(map(masked, words))
+
+
 def _one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else "?" for c in text).split())
 
@@ -120,13 +163,21 @@ def _run(argv: Sequence[str]) -> int:
         # a dataset may have a name that the locale cannot write
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    args = build_parser().parse_args(argv)
+    _check_first(argv)
+    args, unknown = build_parser().parse_known_args(argv)
+    if unknown:
+        name = " ".join(filter(None, (args.command, getattr(args, "what", None))))
+        raise UsageError(f"unrecognized arguments: {_shown(*unknown)}, see `zfstune {name} -h`")
     _check_names(args)
     import importlib
 
     from zfstrace.errors import TraceError, UnknownName
+    from zfstune.recover import if_needed
 
     command = importlib.import_module(f"zfstune.{args.run}")
+    # advise promises to change nothing
+    if args.run not in ("recover", "advise.command"):
+        if_needed(f"zfstune {args.command}")
     try:
         status: int = command.run(args)
     except UnknownName as error:
@@ -142,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except CommandError as error:
-        print(f"zfstune: {_one_line(str(error))}", file=sys.stderr)
+        print(f"zfstune: {_one_line(_shown(str(error)))}", file=sys.stderr)
         return error.status
     except BrokenPipeError:
         # The reader has what it wanted. Python would complain again at exit.
@@ -151,5 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(f"zfstune: cannot go on, {_one_line(str(error))}", file=sys.stderr)
-        return NEGATIVE
+        what = f"{error.filename}: " if error.filename else ""
+        why = _one_line(f"{what}{error.strerror or error}")
+        print(f"zfstune: cannot go on, {why}", file=sys.stderr)
+        return NOT_POSSIBLE

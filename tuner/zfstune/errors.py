@@ -6,6 +6,7 @@ DONE = 0
 NEGATIVE = 1
 USAGE = 2
 NOT_POSSIBLE = 3
+RESTORED = 4
 
 
 class CommandError(Exception):
@@ -24,3 +25,9 @@ class NotPossible(CommandError):
     """Not on this host, or not with these privileges."""
 
     status = NOT_POSSIBLE
+
+
+class RestoredError(CommandError):
+    """Something failed after parameters had been changed; they are back as they were."""
+
+    status = RESTORED

@@ -100,8 +100,9 @@ def report(args: argparse.Namespace, recording: Recording) -> None:
         idle = amount(recording.idle, recording.stacks.unit)
         say(f"left out: {idle} of threads that waited for work")
     elif losses.asleep:
-        so_far = format_time(losses.asleep_ns)
-        say(f"left out: {format_count(losses.asleep)} threads that sleep on, {so_far} so far")
+        # DTrace does not tell for how long
+        so_far = f", {format_time(losses.asleep_ns)} so far" if losses.asleep_ns else ""
+        say(f"left out: {format_count(losses.asleep)} threads that sleep on{so_far}")
 
 
 def lost(losses: StackLosses) -> str:

@@ -41,10 +41,10 @@ examples:
 """
 
 _DIFF = f"""\
-BEFORE and AFTER are folded text, .speedscope.json or .pb.gz. Each counts as shares of its
-own total. FILE.svg has two graphs: the widths of after, below it those of before, where
-what has vanished still shows; red is more, blue is less, near-white is equal. FILE.folded
-has a line for each stack with both counts, as difffolded.pl has it.
+BEFORE and AFTER are any files that convert reads. Each counts as shares of its own total.
+FILE.svg has two graphs: the widths of after, below it those of before, where what has
+vanished still shows; red is more, blue is less, near-white is equal. FILE.folded has a
+line for each stack with both counts, as difffolded.pl has it.
 
 examples:
   zfstune flame diff before.folded after.folded -o diff.svg
@@ -55,16 +55,18 @@ examples:
 """
 
 _CONVERT = f"""\
-IN may be of any tool: folded text, speedscope's sampled profiles, pprof; - is folded text
-from standard input.
+IN may be of any tool: folded text, stacks as dtrace and bpftrace print them, speedscope's
+sampled profiles, pprof; - is text from standard input.
 {_FORMATS}
-Folded text does not say what it counts: --unit and --kind tell it. Without them what
-zfstune wrote is recognised, and anything else is taken as samples.
+Text does not say what it counts: --unit and --kind tell it. Without them what zfstune
+wrote is recognised, and maps of bpftrace whose name ends in _ns, _us or _ms; anything else
+is taken as samples. Of the output of fsyncstack.d --kind chooses the part.
 
 examples:
   zfstune flame convert fsync.folded -o fsync.svg
   zfstune flame convert fsync.pb.gz -o fsync.speedscope.json
   offcputime-bpfcc -f 10 | zfstune flame convert - --unit us -o offcpu.svg
+  timeout -s INT 10 fsyncstack.d | zfstune flame convert - -o offcpu.svg
   zfstune flame convert fsync.pb.gz -o - | grep zil_commit
 
 {_STATUS}
@@ -156,7 +158,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", required=True, help="the file to write, or -"
     )
-    parser.add_argument("--unit", choices=_UNITS, help="what folded text counts")
+    parser.add_argument("--unit", choices=_UNITS, help="what text counts")
     parser.add_argument("--title", metavar="T", help="the heading; default: from the files")
     _add_inverted(parser)
 

@@ -1,10 +1,11 @@
-"""The one place that asks which system this is."""
+"""The place that asks which system this is; with paths.py, which must be cheap, the only one."""
 
 from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from zfstrace.host import Host
 from zfstrace.types import Check, FsyncOptions, TraceOptions
@@ -17,7 +18,30 @@ def open_host() -> Host:
         from zfs_linux.host import LinuxHost
 
         return LinuxHost()
-    raise NotPossible(f"cannot trace, {sys.platform} is not supported, use a Linux host")
+    if sys.platform.startswith("freebsd"):
+        return _freebsd()
+    raise NotPossible(f"cannot trace, {sys.platform} is not supported, use Linux or FreeBSD")
+
+
+def _freebsd() -> Host:
+    from zfs_freebsd.host import FreeBSDHost
+    from zfstune import catalogue, planner
+
+    def order(values: Mapping[str, int]) -> list[str]:
+        return planner.boot_order(host, values)
+
+    host = FreeBSDHost(catalogue.freebsd_names, order)
+    return host
+
+
+def spare_when_memory_ends() -> None:
+    """This process is not what the kernel kills then. Raises OSError without privilege."""
+    if sys.platform.startswith("freebsd"):
+        from zfs_freebsd import protect
+
+        protect.protect()
+    else:
+        Path("/proc/self/oom_score_adj").write_text("-1000")
 
 
 def require_tracing(checks: Sequence[Check], kind: str | None = None) -> None:

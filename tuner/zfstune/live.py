@@ -28,12 +28,21 @@ _POLL_NS = SECOND // 5
 Options = TypeVar("Options", bound=FsyncOptions | TraceOptions)
 AnySession = TypeVar("AnySession", bound=Session)
 Event = TypeVar("Event")
+NewEvent = TypeVar("NewEvent", covariant=True)
 Counts = TypeVar("Counts")
 AnyRow = TypeVar("AnyRow")
 
 
 class Row(Protocol):
     def to_json(self) -> Json: ...
+
+
+class Events(Protocol[NewEvent]):
+    """A session that tells of single events."""
+
+    def refresh(self) -> None: ...
+
+    def poll(self, timeout_ms: int) -> Sequence[NewEvent]: ...
 
 
 @dataclass(frozen=True)
@@ -160,24 +169,34 @@ def loop(
     return stop.now() - start
 
 
-def polling(
+def follow(
     run: Run[Options],
-    poll: Callable[[int], Sequence[Event]],
+    session: Events[Event],
     show: Callable[[Event], None],
-    done: Callable[[], bool],
-) -> Callable[[int], bool]:
-    """A wait for loop() in which each event is shown as it comes, until done."""
+    tick: Callable[[], bool],
+    done: Callable[[], bool] = lambda: False,
+) -> int:
+    """loop() in which each event is shown as it comes, until done. Showing may be slower than
+    what is traced: those that had come when it ended are shown as well. The session is fresh
+    afterwards, unless nobody reads."""
+
+    def shown(timeout_ms: int) -> None:
+        for event in session.poll(timeout_ms):
+            if not done():
+                show(event)
+        run.out.flush()
 
     def wait(ns: int) -> bool:
         if run.stop.wait(0) or done():
             return True
-        for event in poll(max(1, min(ns, _POLL_NS) // 1_000_000)):
-            if not done():
-                show(event)
-        run.out.flush()
+        shown(max(1, min(ns, _POLL_NS) // 1_000_000))
         return run.stop.wait(0) or done()
 
-    return wait
+    duration_ns = loop(run.stop, run.args.duration, None, tick, wait=wait)
+    if not run.stop.reader_gone:
+        session.refresh()  # of a script it reads events, too
+        shown(0)
+    return duration_ns
 
 
 class Meter(Generic[Counts, AnyRow]):

@@ -74,7 +74,9 @@ def of_device(rows: Sequence[DeviceRow]) -> list[Sign]:
     return [sign for sign in found if sign]
 
 
-def _slow_vdev(rows: Sequence[DeviceRow]) -> Sign | None:
+def slowest_sibling(rows: Sequence[DeviceRow]) -> tuple[float, DeviceRow, int] | None:
+    """The vdev that is slowest against others of its pool in the same class: how many times,
+    its row, and the median of the others' p50 in ns; None when none is much slower."""
     worst: tuple[float, DeviceRow, int] | None = None
     for row in rows:
         others = sorted(
@@ -90,6 +92,11 @@ def _slow_vdev(rows: Sequence[DeviceRow]) -> Sign | None:
         times = row.device.p50 / max(1, middle)
         if times >= _SLOWER and row.device.p50 >= MS // 5 and (not worst or times > worst[0]):
             worst = times, row, middle
+    return worst
+
+
+def _slow_vdev(rows: Sequence[DeviceRow]) -> Sign | None:
+    worst = slowest_sibling(rows)
     if not worst:
         return None
     times, row, middle = worst

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,32 +61,37 @@ def trace(run: Run[TraceOptions]) -> None:
         live.watch(run, frame, tick, rolling=True)
 
 
-def _attach(run: Run[TraceOptions], stack: ExitStack) -> list[_Source]:
+def _attach(run: Run[TraceOptions], stack: ExitStack) -> list[Source]:
     """All that can be had; raises the first error when nothing can."""
     live.say("attaching ...")
-    lack = _lack(run.host)
-    sources, errors = [], []
-    for name, open_it in _OPEN.items():
-        source = _Source(name)
-        try:
-            source.open(open_it, run, lack)
-        except TraceError as error:
-            errors.append(error)
-            source.error = str(error)
-        else:
-            stack.callback(source.close)
-        sources.append(source)
-    if len(errors) == len(sources):
-        raise errors[0]
+    sources = [stack.enter_context(opened(name, run)) for name in OPEN]
+    if all(source.failed for source in sources):
+        assert sources[0].failed
+        raise sources[0].failed
     # to attach all takes a while, in which the first ones have counted: one span for all
     for source in sources:
         source.restart()
-    there = len(sources) - len(errors)
+    there = sum(not source.error for source in sources)
     live.say_begun(run, f"{there} of {len(sources)} views", run.where)
     return sources
 
 
-def _lack(host: Host) -> str:
+@contextmanager
+def opened(name: str, run: Run[TraceOptions]) -> Iterator[Source]:
+    """A view of OPEN, whose session ends with the block; its error says why there is none."""
+    source = Source(name)
+    try:
+        source.open(OPEN[name], run, lack_of(run.host))
+    except TraceError as error:
+        source.failed, source.error = error, str(error)
+    try:
+        yield source
+    finally:
+        if not source.failed:
+            source.close()
+
+
+def lack_of(host: Host) -> str:
     """Why there is no tracing at all; "" when there may be."""
     try:
         require_tracing(host.checks())
@@ -95,11 +100,12 @@ def _lack(host: Host) -> str:
     return ""
 
 
-class _Source:
-    """A view and its session; error says why there is none."""
+class Source:
+    """A view and its session; error says why there is none, failed is that of opening it."""
 
     def __init__(self, name: str) -> None:
         self.error = ""
+        self.failed: TraceError | None = None
         self._name = name
         self._shown: deque[Any] = deque(maxlen=ROWS)
 
@@ -110,7 +116,7 @@ class _Source:
                 raise TraceError(lack)
             opened = open_it(run.host, run.options, run.stop)
         except TraceError:
-            if self._name not in _KSTAT:
+            if self._name not in KSTAT:
                 raise
             opened = open_it(run.host, replace(run.options, kstat=True), run.stop)
         self._opened = opened
@@ -186,7 +192,7 @@ def _open_arc(host: Host, options: TraceOptions, stop: Stop) -> Opened:
 
 
 # In the order in which they are shown.
-_OPEN: dict[str, Open] = {
+OPEN: dict[str, Open] = {
     "fsync": _open_fsync,
     "txg": _open_txg,
     "throttle": _open_throttle,
@@ -194,4 +200,4 @@ _OPEN: dict[str, Open] = {
     "arc": _open_arc,
 }
 # Those that can do without BPF, with less detail.
-_KSTAT = ("txg", "arc")
+KSTAT = ("txg", "arc")

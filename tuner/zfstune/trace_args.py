@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 STATUS = """\
 exit status:
-  0  done, also when nothing was seen; 1  finished with a negative finding
-  2  usage; 3  not possible here (no ZFS, no privilege, no BTF, library not built)"""
+  0  done, also when nothing was seen
+  2  usage, also a pool, dataset or process that is not there
+  3  not possible here (no ZFS, no privilege, no BTF, library not built)"""
 
 _REDRAWN = """\
 On a terminal the table is redrawn and counts from the start. Elsewhere --interval

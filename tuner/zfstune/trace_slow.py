@@ -57,8 +57,7 @@ class _SlowTrace:
 
     def loop(self) -> None:
         run = self._run
-        wait = live.polling(run, self._session.poll, self._show, self._done)
-        duration_ns = live.loop(run.stop, run.args.duration, None, self._tick, wait=wait)
+        duration_ns = live.follow(run, self._session, self._show, self._tick, self._done)
         if not run.stop.reader_gone:
             self._finish(duration_ns)
 
@@ -93,7 +92,6 @@ class _SlowTrace:
         self._shown += 1
 
     def _finish(self, duration_ns: int) -> None:
-        self._session.refresh()
         run = self._run
         over, span = format_time(run.args.over), format_span(duration_ns)
         seen = f"{format_count(self._shown)} fsyncs" if self._shown else "no fsync"

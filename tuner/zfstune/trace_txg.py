@@ -38,11 +38,9 @@ class _TxgTrace:
 
     def loop(self) -> None:
         run = self._run
-        wait = live.polling(run, self._session.poll, self._show, self._done)
-        duration_ns = live.loop(run.stop, run.args.duration, None, run.tick, wait=wait)
+        duration_ns = live.follow(run, self._session, self._show, run.tick, self._done)
         if run.stop.reader_gone:
             return
-        self._session.refresh()
         out = sys.stderr if run.args.json else run.out
         style = style_of(out)
         lines = wrap(self._sum.text(duration_ns, run.where), "", style.width)

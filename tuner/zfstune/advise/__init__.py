@@ -1,0 +1,1 @@
+"""`zfstune advise`: judges pools, datasets, parameters and a database's configuration by rules."""

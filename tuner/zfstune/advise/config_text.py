@@ -1,0 +1,68 @@
+"""Text of a configuration file, and what can be wrong with it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from zfstune.errors import NotPossible, UsageError
+
+# A configuration of a database has some kilobytes.
+_MOST_BYTES = 4 << 20
+
+
+def read(path: Path, included: str = "") -> str:
+    """Its text. included is the place that names it, for messages. Raises UsageError when it is
+    no text, NotPossible when it cannot be read."""
+    by = f" (included in {included})" if included else ""
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"{path}{by} is no regular file, give a configuration file")
+            data = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"cannot read {path}{by}, there is no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}{by} is a directory, give a configuration file") from None
+    except PermissionError as error:
+        why = error.strerror
+        raise NotPossible(f"cannot read {path}{by}, {why}, run as its owner or root") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot read {path}{by}, {why}, give a configuration file") from None
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{path}{by} is too large for a configuration file, look at the name")
+    if b"\0" in data:
+        raise UsageError(f"{path}{by} is no text, give a configuration file")
+    try:
+        # with or without the mark that editors of Windows put first
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"{path}{by} is not UTF-8 in line {line}, convert it with iconv(1) into a copy"
+        ) from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """The opening of a FIFO waits for one who writes into it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def entries(directory: Path, place: str) -> list[Path]:
+    """The files in it by name; place is where it is included. Raises UsageError, NotPossible."""
+    try:
+        return sorted(directory.iterdir())
+    except (OSError, ValueError) as error:
+        kind = NotPossible if isinstance(error, PermissionError) else UsageError
+        why = getattr(error, "strerror", None) or error
+        raise kind(f"{place}: cannot list {directory}, {why}") from None
+
+
+def is_directory(path: Path) -> bool:
+    """False also where that may not be looked at: reading it says why."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False

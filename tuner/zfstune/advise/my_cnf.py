@@ -1,0 +1,108 @@
+"""Reads my.cnf with what it includes: options of the groups that a server of MySQL or MariaDB
+reads.
+
+mysys/my_default.c (MariaDB), mysys/my_default.cc (MySQL): the last setting of a name wins, `-` and
+`_` in names are the same, files of !includedir are those that end in .cnf. Which server it is is
+not known, so a group that is for one version counts.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from zfstune.advise.config_text import entries, read
+from zfstune.advise.postgresql_conf import Setting, Settings
+from zfstune.errors import UsageError
+
+_DEEPEST = 10
+_GROUPS = re.compile(r"(?:mysqld|server|mariadb|mariadbd|galera)(?:-\d+\.\d+)?")
+_SUFFIX = {"k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
+_NUMBER = re.compile(r"(\d{1,18})([kmgtpe]?)", re.IGNORECASE)
+_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "r": "\r", "s": " ", "\\": "\\"}
+_ON, _OFF = ("1", "on", "true", "yes", ""), ("0", "off", "false", "no")
+
+
+def load(path: Path) -> Settings:
+    """Options by name with `_`; one without a value has "". Raises UsageError, NotPossible."""
+    found: Settings = {}
+    _read(path, found, 0, "")
+    return found
+
+
+def _read(path: Path, found: Settings, depth: int, included: str) -> None:
+    if depth > _DEEPEST:
+        raise UsageError(f"{included}: more than {_DEEPEST} files are included in one another")
+    group: str | None = None
+    for number, line in enumerate(read(path, included).split("\n"), 1):
+        text, place = line.strip(), f"{path} line {number}"
+        if not text or text[0] in "#;":
+            continue
+        if text.startswith("!"):
+            _include(text, path, place, found, depth)
+        elif text.startswith("["):
+            end = text.find("]")
+            if end < 0:
+                raise UsageError(f"{place}: the group has no ], write it like [mysqld]")
+            group = text[1:end].strip()
+        elif group is None:
+            raise UsageError(
+                f"{place}: an option before any group: {text[:40]!r}, write [mysqld] above it"
+            )
+        elif _GROUPS.fullmatch(group):
+            name, equals, value = text.partition("=")
+            _set(found, name.strip(), Setting(_value(value) if equals else "", path, number))
+
+
+def _include(text: str, path: Path, place: str, found: Settings, depth: int) -> None:
+    word, _, rest = text.partition(" ")
+    target = path.absolute().parent / rest.strip()
+    if word == "!include" and rest.strip():
+        _read(target, found, depth + 1, place)
+    elif word == "!includedir" and rest.strip():
+        for one in entries(target, place):
+            if one.name.endswith(".cnf"):
+                _read(one, found, depth + 1, place)
+    else:
+        raise UsageError(f"{place}: {text[:40]!r} is neither !include FILE nor !includedir DIR")
+
+
+def _value(text: str) -> str:
+    """Without quotes, comment and escapes."""
+    text = text.strip()
+    if text[:1] in ("'", '"'):
+        end = text.find(text[0], 1)
+        text = text[1:end] if end > 0 else text
+    else:
+        # only after a blank: a # may be part of a password
+        text = re.split(r"\s#", text, maxsplit=1)[0].strip()
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), text)
+
+
+def _set(found: Settings, given: str, setting: Setting) -> None:
+    """skip_x and disable_x are x=0, enable_x is x=1, loose_x is x."""
+    name = given.replace("-", "_").lower().removeprefix("loose_")
+    for prefix, value in (("skip_", "0"), ("disable_", "0"), ("enable_", "1")):
+        if name.startswith(f"{prefix}innodb"):
+            name = name.removeprefix(prefix)
+            setting = Setting(value, setting.path, setting.line)
+            break
+    found[name] = setting
+
+
+def number(setting: Setting) -> int:
+    """Bytes or a count. Raises UsageError."""
+    match = _NUMBER.fullmatch(setting.value.strip())
+    if not match:
+        raise UsageError(
+            f"{setting.place}: {setting.value[:40]!r} is no number, write it like 128M"
+        )
+    return int(match[1]) << _SUFFIX.get(match[2].lower(), 0)
+
+
+def flag(setting: Setting) -> bool:
+    """Raises UsageError."""
+    text = setting.value.strip().lower()
+    if text in _ON or text in _OFF:
+        return text in _ON
+    raise UsageError(f"{setting.place}: {setting.value[:40]!r} is neither ON nor OFF")

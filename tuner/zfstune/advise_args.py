@@ -1,0 +1,51 @@
+"""The command line of `zfstune advise`."""
+
+from __future__ import annotations
+
+import argparse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# rules.LOADS; spelled here so that the start stays cheap.
+LOADS = ("postgresql", "mysql", "vm", "nfs", "files")
+
+_ADVISE = """\
+Changes nothing: commands are printed, for you to judge. Advice that lowers durability comes
+last, is marked, and is never printed as a command.
+
+examples:
+  zfstune advise                                  all pools
+  zfstune advise tank --for vm
+  zfstune advise tank/db --for postgresql
+  sudo zfstune advise --config /etc/postgresql/17/main/postgresql.conf
+  zfstune advise --config /etc/mysql/my.cnf --json | jq -r '.findings[].commands[]'
+
+exit status:
+  0  nothing of severity high; 1  findings of severity high
+  2  usage, also a pool, dataset or file that is not there, or a configuration that is wrong
+  3  not possible here (no ZFS, pool suspended, file not readable)
+"""
+
+
+def add_advise(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `advise`."""
+    parser = commands.add_parser(
+        "advise",
+        help="what is set up badly, why, and what would change it",
+        description="Judges pools, datasets, parameters and a database's configuration.",
+        epilog=_ADVISE,
+    )
+    parser.add_argument(
+        "where",
+        metavar="POOL|DATASET",
+        nargs="?",
+        help="with all datasets below it; without it all pools",
+    )
+    parser.add_argument("--for", dest="load", choices=LOADS, help="what the datasets are used for")
+    parser.add_argument(
+        "--config", metavar="FILE", help="postgresql.conf or my.cnf, with what it includes"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.set_defaults(run="advise.command")

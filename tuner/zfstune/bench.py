@@ -1,0 +1,219 @@
+"""`zfstune bench`: what a synchronous write costs, and where its time goes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from zfstrace.host import Host
+from zfstrace.scratch import Scratch
+from zfstune import bench_place, bench_pool, bench_scratch
+from zfstune.bench_args import is_committers
+from zfstune.bench_load import SIZE, TESTS, Load, Test, bytes_needed, committers, find_load, raw
+from zfstune.bench_measure import measure
+from zfstune.bench_place import Place
+from zfstune.bench_scratch import Wanted
+from zfstune.bench_view import Found, Meter, end, heading, view
+from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
+from zfstune.host import open_host, require_tracing
+from zfstune.live import say
+from zfstune.stop import Stop
+from zfstune.table import Style, printable, style_of
+from zfstune.units import SECOND
+
+_OF_MATRIX = {"disk": "--disk", "slog": "--slog", "rows": "--rows", "keep_going": "--keep-going"}
+_OF_PATH = {
+    "where": "PATH",
+    "test": "--test",
+    "jobs": "--jobs",
+    "load": "--with",
+    "size": "--size",
+    "raw": "--raw",
+    "stages": "--stages",
+    "no_trace": "--no-trace",
+}
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command. Raises CommandError and TraceError."""
+    if args.html is not None:
+        _check_file(args.html)
+    if args.matrix is not None:
+        _refuse(args, _OF_PATH, "is not for --matrix, leave it out")
+        from zfstune import bench_matrix
+
+        return bench_matrix.run(args)
+    _refuse(args, _OF_MATRIX, "is for --matrix only")
+    if args.where is None:
+        raise UsageError("PATH|DATASET is missing, see `zfstune bench -h`")
+    if args.raw is None and (args.force_erase or args.yes):
+        raise UsageError("--yes and --force-erase are for --raw and --matrix only")
+    tests = chosen(args.test, args.jobs)
+    load = find_load(args.load, args.size or SIZE)
+    host = open_host()
+    place = bench_place.find(host, args.where)
+    bench_place.check_room(place.path, bytes_needed(tests, args.size or SIZE))
+    for other in (*bench_pool.leftovers(host), *map(_other, bench_place.others(place.path))):
+        say(other)
+    disk = None
+    if args.raw is not None:
+        wanted = [Wanted("--raw", args.raw)]
+        (disk,) = bench_scratch.confirm(host, wanted, args.force_erase, yes=args.yes)
+    version = host.version() if place.pool else ""
+    found = Found(place.name, load.name, version, args.duration / SECOND, disk=args.raw)
+    with Stop(sys.stdout) as stop:
+        bench = Bench(args, host, load, place, found, stop, sys.stdout)
+        done = False
+        try:
+            if disk:
+                bench.measure_raw(disk)
+            bench.measure(tests)
+            done = True
+        finally:
+            # an error at the start says all
+            if done or found.rows or found.left:
+                bench.show()
+    return NEGATIVE if found.missing or found.left or bench.lost else DONE
+
+
+class Bench:
+    """A run of the command on a path; found gets what it measures."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        host: Host,
+        load: Load,
+        place: Place,
+        found: Found,
+        stop: Stop,
+        out: TextIO,
+    ) -> None:
+        self._args, self._host, self._load = args, host, load
+        self._place, self._found, self._stop, self._out = place, found, stop, out
+
+    @property
+    def lost(self) -> int:
+        return sum(one.lost for one in self._found.rows)
+
+    def measure_raw(self, disk: Scratch) -> None:
+        """The disk itself; it is made blank then. Raises CommandError."""
+        found = self._found
+        say(f"{disk.device}: the device itself ...")
+        try:
+            found.raw = raw(Path(disk.device), found.seconds, self._stop)
+        finally:
+            found.left += bench_scratch.blank(self._host, [disk])
+
+    def measure(self, tests: Sequence[Test]) -> None:
+        """All that the load can do. Raises CommandError."""
+        found, stop = self._found, self._stop
+        for test in tests:
+            if why := self._load.lacks(test):
+                found.missing.append(f"{test.name} was left out: {why}")
+        able = [test for test in tests if not self._load.lacks(test)]
+        untraced = self._untraced()
+        meter = Meter(sys.stderr, able, found.seconds)
+        try:
+            with bench_place.directory(self._host, self._place, found.left) as path:
+                for one in measure(
+                    self._host,
+                    self._load,
+                    able,
+                    path,
+                    self._place.pool,
+                    found.seconds,
+                    stop,
+                    meter,
+                    dataset=self._place.dataset,
+                    untraced=untraced,
+                ):
+                    found.rows.append(one)
+                    if self._args.json:
+                        # at once, so that nothing is lost
+                        print(json.dumps(found.to_json(one)), file=self._out, flush=True)
+                    meter.row(one)
+        finally:
+            meter.end()
+            if self._place.pool and not self._args.no_trace:
+                whys = dict.fromkeys(one.untraced for one in found.rows if one.untraced)
+                found.missing += [f"the stages were not measured: {why}" for why in whys]
+            if len(found.rows) < len(able):
+                rest = ", ".join(test.name for test in able[len(found.rows) :])
+                found.missing.append(f"not measured: {rest}")
+
+    def _untraced(self) -> str | None:
+        """Why no trace is to be tried."""
+        if self._args.no_trace:
+            return "--no-trace"
+        if not self._place.pool:
+            return f"{self._place.path} is not on ZFS"
+        try:
+            require_tracing(self._host.checks())
+        except NotPossible as error:
+            return str(error)
+        return None
+
+    def show(self) -> None:
+        """Prints what was measured."""
+        found, args, out = self._found, self._args, self._out
+        if self._stop.reader_gone:
+            return
+        if args.json:
+            # JSON stays one kind of object per line: the rest is for the person
+            lines = [*found.missing, *found.left, *end(found, Style())]
+            for line in [heading(found), *lines]:
+                print(printable(line), file=sys.stderr)
+        else:
+            print("\n".join(view(found, style_of(out), stages=args.stages)), file=out, flush=True)
+        if args.html is not None and found.rows:
+            from zfstune import bench_html
+
+            bench_html.save(found, args.html)
+            say(f"the page is {args.html}")
+
+
+def chosen(names: Sequence[str] | None, jobs: Sequence[int] | None) -> list[Test]:
+    """The tests that --test and --jobs ask for; without --jobs those of TESTS. Raises
+    UsageError."""
+    known = {test.name: test for test in TESTS}
+    alone = [test for test in TESTS if test.jobs == 1]
+    many = [committers(n) for n in jobs or ()]
+    if names is None:
+        return sorted([*alone, *many], key=_plain) if jobs else list(TESTS)
+    tests = {}
+    for name in names:
+        n = is_committers(name)
+        test = committers(n) if n else known.get(name)
+        if test is None:
+            raise UsageError(
+                f"--test: there is no {name!r}, there are: "
+                f"{', '.join(one.name for one in alone)}, committers-N"
+            )
+        tests[name] = test
+    return list((tests | {test.name: test for test in many}).values())
+
+
+def _plain(test: Test) -> bool:
+    return test.sync == "none"
+
+
+def _refuse(args: argparse.Namespace, options: dict[str, str], why: str) -> None:
+    for name, option in options.items():
+        if getattr(args, name) not in (None, False, []):
+            raise UsageError(f"{option} {why}")
+
+
+def _other(path: str) -> str:
+    return f"{path} is of another run: if none is going on, remove it by `rm -r`"
+
+
+def _check_file(name: str) -> None:
+    """Before minutes of work. Raises UsageError."""
+    path = Path(name)
+    if name == "-" or path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"--html {name}: no file can be written there, give another name")

@@ -1,0 +1,134 @@
+"""fio as a load of `zfstune bench`: its command line, and its JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zfstrace import command
+from zfstune.bench_child import Child
+from zfstune.bench_load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Watch, too_late
+from zfstune.stop import Stop
+from zfstune.units import MS
+
+# How long it may take beside the test: to write the files, on a slow disk.
+_LATE_S = 120.0
+_LOOK_NS = 50 * MS
+_SYNC = {"fdatasync": "--fdatasync", "fsync": "--fsync"}
+
+
+def find(size: int = SIZE) -> Fio | None:
+    """The one in PATH."""
+    path = shutil.which("fio")
+    if not path:
+        return None
+    version = command.output([path, "--version"], 10).strip()
+    return Fio(path, version.replace("-", " ", 1) or "fio", size) if version else None
+
+
+class Fio:
+    """size is of each file, in bytes."""
+
+    def __init__(self, path: str, name: str, size: int) -> None:
+        self.name = name
+        self._path, self._size = path, size
+
+    def lacks(self, test: Test) -> str:
+        return ""
+
+    def run(
+        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watch = NOTHING
+    ) -> Rate | None:
+        # files that are there are written over, as a log's are: no test makes them longer
+        place = [f"--directory={escaped(where)}", f"--size={self._size}", "--overwrite=1"]
+        return self._run(test, place, seconds, stop, watch)
+
+    def raw(self, device: Path, seconds: float, stop: Stop) -> Rate | None:
+        """DESTROYS the device's data."""
+        test = Test("raw", "the device itself, fdatasync", "fdatasync")
+        place = [f"--filename={escaped(device)}", "--direct=1"]
+        return self._run(test, place, seconds, stop, NOTHING)
+
+    def _run(
+        self, test: Test, place: Sequence[str], seconds: float, stop: Stop, watch: Watch
+    ) -> Rate | None:
+        deadline = stop.now() + int((seconds + _LATE_S) * 1e9)
+        watch.begun()
+        with Child([self._path, *options(test, seconds), *place]) as child:
+            while child.running():
+                if stop.wait(_LOOK_NS):
+                    break
+                watch.tick()
+                if stop.now() > deadline:
+                    raise too_late(self.name, _LATE_S)
+            ended = not child.running()
+            watch.ended()
+            if not ended:
+                return None
+            if child.process.returncode:
+                # a Ctrl-C that it got by itself
+                if stop.wait(0):
+                    return None
+                raise child.failure()
+            return parse(child.output(), test, self.name)
+
+
+def options(test: Test, seconds: float) -> list[str]:
+    """The words of the command line that a test needs on any file."""
+    words = [
+        "--name=bench",
+        "--rw=write",
+        f"--bs={BLOCK}",
+        "--ioengine=psync",
+        "--fallocate=none",
+        "--invalidate=0",
+        "--time_based",
+        f"--runtime={round(seconds * 1000)}ms",
+        "--thread",
+        f"--numjobs={test.jobs}",
+        "--group_reporting",
+        "--output-format=json",
+    ]
+    if test.sync == "o_dsync":
+        words.append("--sync=dsync")
+    elif test.sync != "none":
+        words.append(f"{_SYNC[test.sync]}={test.writes}")
+    return words
+
+
+def escaped(path: Path) -> str:
+    """fio separates names by colons."""
+    return str(path).replace("\\", "\\\\").replace(":", "\\:")
+
+
+def parse(text: str, test: Test, tool: str) -> Rate:
+    """The rate in what --output-format=json has printed, notes before it or not. Raises
+    BenchFailed."""
+    start = 0 if text.startswith("{") else text.find("\n{") + 1
+    try:
+        found = json.loads(text[start:])
+        job = found["jobs"][0]
+        error = int(job["error"])
+        runtime_ms = int(job["write"]["runtime"])
+        synced = test.sync in _SYNC
+        times = job["sync"]["lat_ns"] if synced else job["write"]["clat_ns"]
+        # total_ios of "sync" does not count all kinds of syncs
+        count = int(times["N"] if synced else job["write"]["total_ios"])
+        percentiles = times.get("percentile", {})
+        p50, p99 = (_time(percentiles, name) for name in ("50.000000", "99.000000"))
+        per_s = count * 1000 / runtime_ms if runtime_ms > 0 else 0.0
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError, OverflowError):
+        raise BenchFailed(f"{tool} printed no result that is known here, see --with") from None
+    if error:
+        raise BenchFailed(f"{tool} ended with error {error} of the system, see dmesg")
+    if per_s <= 0:
+        raise BenchFailed(f"{tool} came to no sync at all, use a longer --duration")
+    return Rate(test, per_s, p50, p99, tool, count)
+
+
+def _time(percentiles: dict[str, Any], name: str) -> int | None:
+    value = percentiles.get(name)
+    return None if value is None else int(value)

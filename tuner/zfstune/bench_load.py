@@ -1,0 +1,176 @@
+"""What `zfstune bench` runs: the tests, and which program does them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from zfstune.errors import CommandError, NotPossible
+from zfstune.stop import Stop
+from zfstune.units import format_time
+
+BLOCK = 8192
+SIZE = 16 << 20
+"""Of the file of each writer, in bytes; as pg_test_fsync has it."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """Writes of 8 kB, with a sync after so many of them, by so many threads, each on a file of its
+    own. sync is "fdatasync", "fsync", "o_dsync" or "none"."""
+
+    __test__ = False  # for pytest
+
+    name: str
+    label: str
+    sync: str
+    writes: int = 1
+    jobs: int = 1
+
+
+def committers(jobs: int) -> Test:
+    """So many threads that write and fdatasync at once."""
+    return Test(f"committers-{jobs}", f"{jobs} x 8 kB, fdatasync", "fdatasync", jobs=jobs)
+
+
+TESTS: tuple[Test, ...] = (
+    Test("fdatasync", "8 kB, fdatasync", "fdatasync"),
+    Test("fsync", "8 kB, fsync", "fsync"),
+    Test("o_dsync", "8 kB, O_DSYNC", "o_dsync"),
+    Test("two-fdatasync", "two 8 kB, fdatasync", "fdatasync", writes=2),
+    committers(2),
+    committers(8),
+    # the last: what it leaves is written for a while
+    Test("plain", "8 kB, no sync", "none"),
+)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What a test gave: syncs per second, or writes where there are none, and times of one as far
+    as the tool tells them. count is how many there were, None when the tool does not say."""
+
+    test: Test
+    per_s: float
+    p50_ns: int | None
+    p99_ns: int | None
+    tool: str
+    count: int | None = None
+
+
+class BenchFailed(CommandError):
+    """A test could not be run, or not to its end."""
+
+
+class Unable(BenchFailed):
+    """It cannot do this test here, as it turns out; another program may."""
+
+
+class Watch:
+    """What is done around a test: nothing."""
+
+    def begun(self) -> None:
+        """The first write is about to come; what was before is not of the test."""
+
+    def tick(self) -> None:
+        """Called several times a second meanwhile."""
+
+    def ended(self) -> None:
+        """The last sync is over, or the test was interrupted."""
+
+
+NOTHING = Watch()
+
+
+class Load(Protocol):
+    """A program that can do tests."""
+
+    @property
+    def name(self) -> str:
+        """With its version: "fio 3.39"."""
+        ...
+
+    def lacks(self, test: Test) -> str:
+        """Why the test cannot be done by it; "" when it can."""
+        ...
+
+    def run(
+        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watch = NOTHING
+    ) -> Rate | None:
+        """Does a test on files in a directory, which it makes and leaves there. None when stop
+        was asked for meanwhile. Raises BenchFailed."""
+        ...
+
+
+def find_load(wanted: str | None = None, size: int = SIZE) -> Load:
+    """pg_test_fsync, with fio for what it cannot do, or else fio; wanted is "fio" or
+    "pg_test_fsync". Raises NotPossible when it is not there."""
+    from zfstune import bench_fio, bench_pg
+
+    fio = bench_fio.find(size)
+    pg = None if wanted == "fio" else bench_pg.find()
+    if wanted == "pg_test_fsync" and not pg:
+        raise NotPossible(
+            "cannot measure with pg_test_fsync, it is not installed (it comes with PostgreSQL's "
+            "server), use --with fio"
+        )
+    if wanted == "fio" and not fio:
+        raise NotPossible("cannot measure with fio, it is not installed, install the package fio")
+    if pg:
+        return Both(pg, fio) if fio else pg
+    if fio:
+        return fio
+    raise NotPossible(
+        "cannot measure, neither fio nor pg_test_fsync is installed, install the package fio"
+    )
+
+
+@dataclass(frozen=True)
+class Both:
+    """The first for what it can do, the second for the rest."""
+
+    first: Load
+    second: Load
+
+    @property
+    def name(self) -> str:
+        return self.first.name
+
+    def lacks(self, test: Test) -> str:
+        return self.first.lacks(test) and self.second.lacks(test)
+
+    def run(
+        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watch = NOTHING
+    ) -> Rate | None:
+        if not self.first.lacks(test):
+            try:
+                return self.first.run(test, where, seconds, stop, watch)
+            except Unable:
+                pass
+        return self.second.run(test, where, seconds, stop, watch)
+
+
+def raw(device: Path, seconds: float, stop: Stop) -> Rate | None:
+    """8 kB and fdatasync on a block device, by fio and past the cache. DESTROYS its data. None
+    when stop was asked for meanwhile. Raises BenchFailed, NotPossible."""
+    from zfstune import bench_fio
+
+    fio = bench_fio.find()
+    if not fio:
+        raise NotPossible("cannot measure the device itself without fio, install the package fio")
+    return fio.raw(device, seconds, stop)
+
+
+def bytes_needed(tests: Sequence[Test], size: int = SIZE) -> int:
+    """What the files of these tests take, at the same time."""
+    return size * max((test.jobs for test in tests), default=1)
+
+
+def too_late(name: str, limit_s: float) -> BenchFailed:
+    """It does not come to an end."""
+    return BenchFailed(
+        f"{name} has not ended {format_time(int(limit_s * 1e9))} after its time, is the pool "
+        "suspended? see `zpool status`"
+    )

@@ -1,0 +1,130 @@
+"""A matrix as text: measured against reported, and which orderings agree."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from zfstune import bench_rows
+from zfstune.bench_rows import Pair, Row
+from zfstune.table import Style, render, wrap
+from zfstune.units import format_count, format_percent
+
+if TYPE_CHECKING:
+    from zfstune.bench_matrix import Found, Result
+    from zfstune.bench_measure import Measured
+
+_STAGES = 3
+_MOST_PAIRS = 12
+_HEAD = ["test", "measured", "x", "reported", "x", "device", "stages"]
+_WORDS = {-1: "slower", 0: "the same", 1: "faster"}
+
+
+def view(found: Found, style: Style) -> list[str]:
+    """All lines."""
+    base = bench_rows.base(found.matrix, found.rates)
+    lines = [style.paint(f"{found.matrix.title}: here {found.heading}", "bold")]
+    lines += wrap(f"reported: {found.matrix.source}", "", style.width)
+    text = "device: against fdatasync on the raw device of the log; stages: those with most time"
+    if base:
+        text = f"x: the ratio to the first row, {base.label}; {text}"
+    lines += wrap(text, "", style.width)
+    # one table, so that columns stand below each other; its lines are dealt out to the rows
+    cells = [_cells(found, r.row, one, base) for r in found.results for one in r.measured]
+    table = iter(render([_HEAD, *cells], "<>>>>><", "  ", "  "))
+    lines += ["", style.paint(next(table), "dim")]
+    for result in found.results:
+        lines.append(style.paint(f"{result.row.label} ({result.row.id})", "bold"))
+        lines += itertools.islice(table, len(result.measured))
+        lines += _notes(result, style)
+    lines += ["", *orders(found, style)]
+    return [*lines, f"lost {format_count(found.lost)}"]
+
+
+def _notes(result: Result, style: Style) -> list[str]:
+    lines = wrap(f"reported: {result.row.words}", "  ", style.width) if result.row.words else []
+    if result.failed:
+        lines += [style.paint(line, "bad") for line in wrap(result.failed, "  ", style.width)]
+    reasons = {one.untraced for one in result.measured if one.untraced} - {"not on ZFS"}
+    for reason in sorted(reasons):
+        lines += wrap(f"no stages: {reason}", "  ", style.width)
+    return lines
+
+
+def _cells(found: Found, row: Row, one: Measured, base: Row | None) -> list[str]:
+    test = one.rate.test.name
+    first = found.rates.get((base.id, test)) if base else None
+    reported = row.reported.get(test)
+    limit = found.limit(row) if test == "fdatasync" else None
+    return [
+        test,
+        rate(one.rate.per_s),
+        times(bench_rows.ratio(one.rate.per_s, first)),
+        rate(reported) if reported else "",
+        times(bench_rows.ratio(reported, base.reported.get(test)) if base else None),
+        f"{one.rate.per_s / limit:.0%}".replace("%", " %") if limit else "",
+        largest(one.shares()),
+    ]
+
+
+def rate(per_s: float) -> str:
+    """``331/s``."""
+    return f"{per_s:,.1f}/s" if per_s < 100 else f"{per_s:,.0f}/s"
+
+
+def times(ratio: float | None) -> str:
+    """``0.05x``; "" when it is not known."""
+    if ratio is None:
+        return ""
+    return (
+        f"{ratio:.1f}x" if ratio >= 9.95 else f"{ratio:.2f}x" if ratio >= 0.095 else f"{ratio:.3f}x"
+    )
+
+
+def largest(shares: Mapping[str, float], number: int = _STAGES) -> str:
+    """``flush 93 %, issue 4 %``: the largest stages, as far as they are more than nothing."""
+    parts = [f"{name} {share:.0%}".replace("%", " %") for name, share in shares.items()]
+    return ", ".join(part for part in parts[:number] if not part.endswith(" 0 %"))
+
+
+def orders(found: Found, style: Style) -> list[str]:
+    """How many pairs of rows are in the order of the report, and those that are not, with the
+    stages that explain it."""
+    pairs = bench_rows.pairs(found.matrix, found.rates)
+    lines = wrap(summary(pairs), "", style.width)
+    wrong = bench_rows.worst_first(pairs)
+    for pair in wrong[:_MOST_PAIRS]:
+        lines += [f"  {line}" for line in wrap(explained(found, pair), "", style.width - 2)]
+    if len(wrong) > _MOST_PAIRS:
+        lines.append(f"  and {len(wrong) - _MOST_PAIRS} more, see --json")
+    return lines
+
+
+def summary(pairs: Sequence[Pair]) -> str:
+    """One sentence."""
+    if not pairs:
+        return "no two rows to compare with the report"
+    agree = sum(pair.agrees for pair in pairs)
+    turned = sum(pair.reversed for pair in pairs)
+    return (
+        f"orderings: {agree} of {len(pairs)} pairs of rows agree with the report (less than "
+        f"{format_percent(bench_rows.SAME - 1)} apart counts as the same), {turned} are reversed"
+    )
+
+
+def explained(found: Found, pair: Pair) -> str:
+    """One sentence: what was reported, what is measured, and where the time goes here."""
+    one, other = (found.matrix.of(row).id for row in (pair.one, pair.other))
+    said, is_here = (_WORDS[bench_rows.side(ratio)] for ratio in (pair.reported, pair.measured))
+    text = (
+        f"{pair.test}: {one} against {other}: reported {said} ({times(pair.reported)}), here "
+        f"{is_here} ({times(pair.measured)})"
+    )
+    stages = []
+    for row in (pair.one, pair.other):
+        measured = found.measured(row, pair.test)
+        shown = largest(measured.shares()) if measured else ""
+        if shown:
+            stages.append(f"{row}: {shown}")
+    return f"{text}; {'; '.join(stages)}" if stages else text

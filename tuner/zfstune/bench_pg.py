@@ -1,0 +1,167 @@
+"""PostgreSQL's pg_test_fsync as a load of `zfstune bench`.
+
+One run of it does all its tests, in an order of its own, each for a number of seconds that ends
+with SIGALRM. So each test that is not wanted is ended at once by the same signal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from zfstrace import command
+from zfstune.bench_child import Child
+from zfstune.bench_load import NOTHING, Rate, Test, Unable, Watch, too_late
+from zfstune.stop import Stop
+
+_DEBIAN = Path("/usr/lib/postgresql")
+_LATE_S = 120.0
+_LOOK_S = 0.02
+
+# Where each test is: how its section begins, and its name in there.
+_ONE = "Compare file sync methods using one 8kB write"
+_PLACES = {
+    "fdatasync": (_ONE, "fdatasync"),
+    "fsync": (_ONE, "fsync"),
+    "o_dsync": (_ONE, "open_datasync"),
+    "two-fdatasync": ("Compare file sync methods using two 8kB writes", "fdatasync"),
+    "plain": ("Non-sync'ed 8kB writes", "write"),
+}
+
+_SECTION = re.compile(r"(Compare|Test|Non-sync)[^\n]*:")
+_LINE = re.compile(
+    r" +(?P<label>\S[^\n]*?) {2,}(?:(?P<rate>\d+\.\d+) ops/sec +(?P<usecs>\d+) usecs/op|n/a\*?)"
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One test of its output. per_s is None for "n/a"."""
+
+    section: str
+    label: str
+    per_s: float | None
+    usecs: int | None
+
+
+def parse(text: str) -> tuple[list[Line], tuple[str, str] | None]:
+    """Its tests that are over, and section and label of the one that runs: its output ends
+    behind the label. Other lines are left out."""
+    lines = []
+    section = ""
+    *whole, open_line = text.split("\n")
+    for line in whole:
+        if _SECTION.fullmatch(line):
+            section = line.removesuffix(":")
+        elif found := _LINE.fullmatch(line):
+            rate, usecs = found["rate"], found["usecs"]
+            lines.append(
+                Line(
+                    section,
+                    found["label"],
+                    float(rate) if rate else None,
+                    int(usecs) if usecs else None,
+                )
+            )
+    label = open_line.strip()
+    # the label is padded, and comes in one piece with that
+    running = (section, label) if label and open_line.endswith(" ") and section else None
+    return lines, running
+
+
+def find() -> PgTestFsync | None:
+    """The one in PATH, or the newest of those that Debian has beside each other."""
+    paths = sorted(_DEBIAN.glob("*/bin/pg_test_fsync"), key=_version)
+    path = shutil.which("pg_test_fsync") or (str(paths[-1]) if paths else None)
+    if not path:
+        return None
+    said = command.output([path, "--version"], 10)
+    version = re.search(r"\d[\w.]*", said)
+    return PgTestFsync(path, f"pg_test_fsync {version[0]}") if version else None
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", path.parts[-3]))
+
+
+class PgTestFsync:
+    """Its file has 16 MiB, which cannot be changed."""
+
+    def __init__(self, path: str, name: str) -> None:
+        self.name = name
+        self._path = path
+
+    def lacks(self, test: Test) -> str:
+        if test.name in _PLACES:
+            return ""
+        return "pg_test_fsync has one writer only, fio is needed for more"
+
+    def run(
+        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watch = NOTHING
+    ) -> Rate | None:
+        file = where / "pg_test_fsync.out"
+        argv = [self._path, "-s", "86400", "-f", str(file)]
+        with Child(argv, pipe=True) as child:
+            try:
+                return self._follow(child, test, seconds, stop, watch)
+            finally:
+                # it removes its file when it is told to end, but not when it is killed
+                child.close()
+                file.unlink(missing_ok=True)
+
+    def _follow(
+        self, child: Child, test: Test, seconds: float, stop: Stop, watch: Watch
+    ) -> Rate | None:
+        """Ends each test at once but the wanted one, which ends after its time."""
+        wanted = _PLACES[test.name]
+        deadline = stop.now() + int((seconds + _LATE_S) * 1e9)
+        began = 0
+        text = ""
+        over = False
+        while stop.now() < deadline:
+            if stop.wait(0):
+                if began and not over:
+                    watch.ended()
+                return None
+            if began and not over:
+                watch.tick()
+            ready = self._read(child)
+            if ready == "":
+                # one of the tests before: O_DIRECT with 2 kB is an error on ZFS 2.3 and later
+                raise child.failure() if began else Unable(f"{child.failure()}, use --with fio")
+            text += ready or ""
+            lines, running = parse(text)
+            for line in lines:
+                if (line.section, line.label) == wanted:
+                    return self._rate(line, test)
+            if running == wanted and not began:
+                watch.begun()
+                began = stop.now()
+            elif running == wanted and stop.now() - began < seconds * 1e9:
+                continue
+            elif running is not None:
+                if running == wanted and not over:
+                    over = True
+                    watch.ended()
+                # once more each time: a signal that comes before its clock starts is forgotten
+                child.signal(signal.SIGALRM)
+        raise too_late(self.name, _LATE_S)
+
+    def _read(self, child: Child) -> str | None:
+        """What came, "" at the end, None when nothing came."""
+        assert child.process.stdout
+        pipe = child.process.stdout.fileno()
+        ready, _, _ = select.select([pipe], [], [], _LOOK_S)
+        return os.read(pipe, 65536).decode(errors="replace") if ready else None
+
+    def _rate(self, line: Line, test: Test) -> Rate:
+        if line.per_s is None:
+            raise Unable(
+                f"{self.name} has no {line.label} on this file system (n/a), use --with fio"
+            )
+        return Rate(test, line.per_s, None, None, self.name)

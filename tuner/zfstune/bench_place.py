@@ -1,0 +1,152 @@
+"""Where `zfstune bench` measures: the directory, and the dataset that it is on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from zfstrace import command
+from zfstrace.host import Host
+from zfstrace.types import FsyncOptions
+from zfstune.errors import NotPossible, UsageError
+from zfstune.host import require_names
+from zfstune.live import say
+from zfstune.measurements import IN_NEED
+from zfstune.units import format_size
+
+PREFIX = ".zfstune-bench-"
+_LIST_S = 10.0
+_REMOVE_S = 30.0
+# The files are written over again and again, and the pool keeps what it frees for a few txgs.
+_ROOM = 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory. pool and dataset are None when it is not on ZFS."""
+
+    path: Path
+    pool: str | None = None
+    dataset: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.path} ({self.dataset})" if self.dataset else str(self.path)
+
+
+def find(host: Host, where: str) -> Place:
+    """A path begins with / or . or is no dataset. Raises UsageError, NotPossible."""
+    if not where:
+        raise UsageError("the name of the path or dataset is empty, name a directory")
+    if "@" in where and "/" != where[0] != ".":
+        raise UsageError(f"{where!r} is a snapshot, nothing is written there, name a dataset")
+    looks_like_path = where[0] in "/."
+    if not looks_like_path and (where in host.dataset_names() or not Path(where).exists()):
+        return _of_dataset(host, where)
+    path = Path(where)
+    if not path.exists():
+        raise UsageError(f"there is no {where}, name a directory or a mounted dataset")
+    if not path.is_dir():
+        raise UsageError(f"{where} is no directory, name one (for a disk see --raw and --matrix)")
+    return _at(host, path)
+
+
+def _of_dataset(host: Host, name: str) -> Place:
+    require_names(host, FsyncOptions(dataset=name))
+    _require_health(host, name.split("/", 1)[0])
+    for line in command.output(["zfs", "mount"], _LIST_S).splitlines():
+        point = line.removeprefix(f"{name} ").lstrip()
+        if point != line and point.startswith("/"):
+            return _at(host, Path(point))
+    raise UsageError(f"{name} has no directory (a volume, or not mounted), name a path")
+
+
+def _at(host: Host, path: Path) -> Place:
+    path = path.absolute()
+    device = path.stat().st_dev
+    host.learn_names()
+    dataset = host.dataset_name("", 0, (os.major(device), os.minor(device)))
+    if not dataset:
+        return Place(path)
+    if "@" in dataset:
+        raise UsageError(f"{path} is in a snapshot, nothing is written there, name a dataset")
+    pool = dataset.split("/", 1)[0]
+    _require_health(host, pool)
+    return Place(path, pool, dataset)
+
+
+def _require_health(host: Host, pool: str) -> None:
+    """Raises NotPossible when whatever is written would wait for ever."""
+    state = host.pool_state(pool)
+    if state in IN_NEED:
+        raise NotPossible(
+            f"cannot write to pool {pool}, it is {state}, see `zpool status {pool}`"
+            " and `zpool clear`"
+        )
+    if state not in ("ONLINE", ""):
+        say(f"pool {pool} is {state}, which may make it slower; `zpool status {pool}` says why")
+
+
+def check_room(path: Path, needed: int) -> None:
+    """Raises NotPossible when there is not room enough for files of so many bytes."""
+    try:
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        raise NotPossible(f"cannot write to {path}, {error.strerror}") from None
+    if free < _ROOM * needed:
+        raise NotPossible(
+            f"{path} has {format_size(free)} free, {format_size(_ROOM * needed)} are needed, "
+            "take a smaller --size or fewer --jobs"
+        )
+
+
+def others(path: Path) -> list[str]:
+    """What other runs have in there."""
+    with suppress(OSError):
+        return sorted(str(one) for one in path.iterdir() if one.name.startswith(PREFIX))
+    return []
+
+
+@contextmanager
+def directory(host: Host, place: Place, left: list[str]) -> Iterator[Path]:
+    """A directory of our own for the time of the block; what of it could not be removed is added
+    to left, as a sentence. Raises NotPossible."""
+    try:
+        made = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place.path))
+    except OSError as error:
+        raise NotPossible(
+            f"cannot write to {place.path}, {error.strerror}, name a directory that you may write"
+        ) from None
+    try:
+        yield made
+    finally:
+        why = remove(host, made, place.pool)
+        if why:
+            left.append(f"{made} is left ({why}), remove it by `rm -r`")
+
+
+def remove(host: Host, path: Path, pool: str | None) -> str:
+    """Removes the directory; why it is still there, or "". Does not wait for a pool that does
+    not write."""
+    state = host.pool_state(pool) if pool else ""
+    if state in IN_NEED:
+        return f"pool {pool} is {state}"
+    process = subprocess.Popen(
+        ["rm", "-rf", "--", str(path)],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        # a Ctrl-C is for us
+        start_new_session=True,
+    )
+    try:
+        _, said = process.communicate(timeout=_REMOVE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return f"it takes longer than {_REMOVE_S:.0f} s"
+    return said.decode(errors="replace").strip().split("\n")[0] if process.returncode else ""

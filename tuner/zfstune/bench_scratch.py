@@ -1,0 +1,136 @@
+"""The disks that a benchmark erases: which ones are refused, and the question before."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from zfstrace.host import Host
+from zfstrace.scratch import Scratch
+from zfstune.errors import NotPossible, UsageError
+from zfstune.live import say
+from zfstune.table import printable, render
+from zfstune.units import format_size
+
+DISK_BYTES = 1 << 30
+SLOG_BYTES = 512 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A disk that an option names; least_bytes is how large it must be."""
+
+    option: str
+    path: str
+    least_bytes: int = DISK_BYTES
+
+
+def confirm(
+    host: Host,
+    wanted: Sequence[Wanted],
+    force: Sequence[str],
+    *,
+    yes: bool,
+    source: TextIO | None = None,
+) -> list[Scratch]:
+    """Looks at all of them, lists what will be destroyed, and asks. Nothing is written. Raises
+    UsageError and TraceError for the first that must not be erased, and UsageError when the
+    answer is not their names."""
+    source = source or sys.stdin
+    if not yes and not source.isatty():
+        raise UsageError("nobody can be asked whether the disks may be erased, repeat with --yes")
+    _check_names(wanted, force)
+    found = [host.scratch(one.path) for one in wanted]
+    for one, disk in zip(wanted, found, strict=True):
+        check(disk, one, forced=one.path in force)
+    _check_distinct(wanted, found)
+    for line in _listed(wanted, found):
+        print(line, file=sys.stderr)
+    if not yes:
+        _ask([one.path for one in wanted], source)
+    return found
+
+
+def _check_names(wanted: Sequence[Wanted], force: Sequence[str]) -> None:
+    names = [one.path for one in wanted]
+    for name in force:
+        if name not in names:
+            raise UsageError(
+                f"--force-erase {name}: that is none of the disks named, repeat one of "
+                f"{', '.join(names)} as it is written there"
+            )
+
+
+def check(disk: Scratch, wanted: Wanted, *, forced: bool) -> None:
+    """Raises NotPossible when the disk must not be erased."""
+    what = f"{wanted.option} {wanted.path}"
+    if disk.in_use:
+        hint = ", --force-erase does not change that" if forced else ""
+        raise NotPossible(f"{what} {printable(disk.in_use)}: not erased{hint}")
+    if disk.size_bytes < wanted.least_bytes:
+        raise NotPossible(
+            f"{what} has {format_size(disk.size_bytes)}, "
+            f"{format_size(wanted.least_bytes)} at least are needed"
+        )
+    if disk.data and not forced:
+        raise NotPossible(
+            f"{what} carries data ({printable(', '.join(disk.data))}): not erased unless "
+            f"--force-erase {wanted.path} repeats its name"
+        )
+
+
+def _check_distinct(wanted: Sequence[Wanted], found: Sequence[Scratch]) -> None:
+    seen: dict[tuple[int, int], str] = {}
+    for one, disk in zip(wanted, found, strict=True):
+        # two partitions of a disk may be used
+        for dev in {disk.dev} | ({disk.disk} if disk.disk == disk.dev else set()):
+            if dev in seen:
+                raise UsageError(f"{seen[dev]} and {one.path} are one disk, name each once")
+        seen[disk.dev] = one.path
+    for one, disk in zip(wanted, found, strict=True):
+        if disk.disk != disk.dev and disk.disk in seen:
+            raise UsageError(f"{one.path} is on {seen[disk.disk]}, name each disk once")
+
+
+def _listed(wanted: Sequence[Wanted], found: Sequence[Scratch]) -> list[str]:
+    rows = [
+        [
+            one.path,
+            "" if disk.device == one.path else f"({disk.device})",
+            format_size(disk.size_bytes),
+            printable(disk.model) or "-",
+            printable(", ".join(disk.data)) or "blank",
+        ]
+        for one, disk in zip(wanted, found, strict=True)
+    ]
+    return [
+        "zfstune: all data on these disks will be destroyed:",
+        *render(rows, "<<><<", "  ", "  "),
+    ]
+
+
+def _ask(names: Sequence[str], source: TextIO) -> None:
+    print("type the names to go on: ", end="", file=sys.stderr, flush=True)
+    given = source.readline().split()
+    if sorted(given) != sorted(names):
+        raise UsageError("these are not the names of the disks, nothing was erased")
+
+
+def blank(host: Host, disks: Sequence[Scratch]) -> list[str]:
+    """Makes both ends of the disks zero; what is left where that failed, in words."""
+    left = []
+    for disk in disks:
+        try:
+            host.erase(disk)
+        except Exception as error:
+            why = getattr(error, "strerror", None) or error
+            left.append(f"what was written to {disk.path} is still there ({why})")
+    return left
+
+
+def tell(left: Sequence[str]) -> None:
+    """Says what is left."""
+    for line in left:
+        say(line)

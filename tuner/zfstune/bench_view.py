@@ -1,0 +1,194 @@
+"""What `zfstune bench` prints: a row for each test, and how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from zfstrace.types import Json, Losses
+from zfstune import fsync_view
+from zfstune.bench_load import Rate, Test
+from zfstune.bench_measure import Measured
+from zfstune.footer import footer
+from zfstune.progress import Progress
+from zfstune.table import Style, printable, render, style_of, wrap
+from zfstune.units import SECOND, format_percent, format_span, format_time
+
+HEAD = ("test", "rate", "p50", "p99", "device limit", "share")
+# For the stages there is so much room at least.
+_STAGES = 13
+_BAR = 20
+_REDRAW_S = 0.2
+# What a test takes beside its own time, about.
+_AROUND_NS = SECOND // 2
+
+LIMIT = (
+    "device limit: what the rate would be if only log writes and flushes took time, as the trace "
+    "has seen them; share: the rate in percent of it."
+)
+
+
+@dataclass
+class Found:
+    """What a run has measured. seconds is of each test; raw is of the disk of --raw; missing has
+    sentences on what was not measured, left on what could not be removed."""
+
+    place: str
+    load: str
+    zfs: str
+    seconds: float
+    rows: list[Measured] = field(default_factory=list)
+    raw: Rate | None = None
+    disk: str = ""
+    missing: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def limit_per_s(self, one: Measured) -> float | None:
+        """What the device would allow: of the disk itself where that was measured, and then
+        only for the test that is the same; of the trace otherwise."""
+        test = one.rate.test
+        if test.sync == "none":
+            return None
+        if self.raw:
+            return self.raw.per_s if (test.jobs, test.writes) == (1, 1) else None
+        return one.limit_per_s
+
+    def to_json(self, one: Measured) -> Json:
+        """A row, as a ``bench`` object of the schema."""
+        limit = self.limit_per_s(one)
+        return one.to_json() | {
+            "place": self.place,
+            "zfs": self.zfs or None,
+            "raw_per_s": round(self.raw.per_s, 3) if self.raw else None,
+            "share": round(one.rate.per_s / limit, 4) if limit else None,
+        }
+
+
+def view(found: Found, style: Style, *, stages: bool) -> list[str]:
+    """All lines."""
+    lines = [*wrap(heading(found), "", style.width), ""]
+    if found.rows:
+        lines += [*_table(found, style), ""]
+        if any(found.limit_per_s(one) for one in found.rows):
+            lines += wrap(limit_text(found), "", style.width)
+        lines += [line for text in notes(found) for line in wrap(text, "", style.width)]
+        if stages:
+            lines += _stages(found, style)
+    for text in (*found.missing, *found.left):
+        lines += [style.paint(line, "hot") for line in wrap(printable(text), "", style.width)]
+    return [*lines, *end(found, style)]
+
+
+def heading(found: Found) -> str:
+    zfs = f", ZFS {found.zfs}" if found.zfs else ""
+    span = format_span(int(found.seconds * SECOND))
+    return f"{printable(found.place)}{zfs}: {found.load}, {span} for each test"
+
+
+def _table(found: Found, style: Style) -> list[str]:
+    left = render([HEAD, *(cells(found, one) for one in found.rows)], "<>>>>>")
+    right = ["largest stages", *_largest(found, max(_STAGES, style.width - len(left[0]) - 2))]
+    first, *rest = render(list(zip(left, right, strict=True)), "<<")
+    return [style.paint(first, "bold"), *rest]
+
+
+def _largest(found: Found, room: int) -> list[str]:
+    """The largest stages of each row, or why there are none."""
+    texts = []
+    for one in found.rows:
+        if one.fsync and not one.fsync.zil:
+            texts.append("sync=disabled")
+        else:
+            stages = one.fsync.stages if one.fsync else ()
+            times = {stage.name: stage.total_ns for stage in stages}
+            texts.append(fsync_view.largest_stages(times, room) or "-")
+    return texts
+
+
+def cells(found: Found, one: Measured) -> list[str]:
+    """Of a row of the table, as HEAD names them."""
+    limit = found.limit_per_s(one)
+    return [
+        one.rate.test.label,
+        per_s(one.rate.per_s),
+        *("-" if ns is None else format_time(ns) for ns in (one.p50_ns, one.p99_ns)),
+        per_s(limit) if limit else "-",
+        format_percent(one.rate.per_s / limit) if limit else "-",
+    ]
+
+
+def per_s(rate: float) -> str:
+    """``31.4/s``, ``2,100/s``."""
+    return f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
+
+
+def limit_text(found: Found) -> str:
+    if not found.raw:
+        return LIMIT
+    return (
+        f"device limit: {found.raw.test.label}, 8 kB, on {found.disk} by {found.raw.tool}; "
+        "share: the rate in percent of it."
+    )
+
+
+def notes(found: Found) -> list[str]:
+    """What must be known to read the table."""
+    said = []
+    for tool in dict.fromkeys(one.rate.tool for one in found.rows):
+        if tool != found.load:
+            names = ", ".join(one.rate.test.name for one in found.rows if one.rate.tool == tool)
+            said.append(f"by {tool}: {names}.")
+    if any(not one.rate.p50_ns and one.p50_ns for one in found.rows):
+        said.append(f"p50, p99: of the trace, where {found.load} tells none.")
+    for why in dict.fromkeys(one.untraced for one in found.rows if one.untraced):
+        said.append(f"no stages: {printable(why)}.")
+    return said
+
+
+def _stages(found: Found, style: Style) -> list[str]:
+    lines: list[str] = []
+    for one in found.rows:
+        if one.fsync and one.fsync.count:
+            name = style.paint(one.rate.test.label, "bold")
+            lines += [name, *fsync_view.view([one.fsync], style, False)]
+    return ["", *lines]
+
+
+def end(found: Found, style: Style) -> list[str]:
+    """What the trace could not count."""
+    traced = [one.fsync for one in found.rows if one.fsync]
+    if not traced:
+        return []
+    names = ("start", "return_", "event", "log_block", "overflow", "skipped")
+    sums = {name: sum(getattr(one.losses, name) for one in traced) for name in names}
+    losses = Losses(**sums, unfinished=traced[-1].losses.unfinished)
+    return footer(losses, traced[-1].probes, style)
+
+
+class Meter:
+    """How far a run is, on stderr: a bar on a terminal, else a line for each test."""
+
+    def __init__(self, out: TextIO, tests: Sequence[Test], seconds: float) -> None:
+        each = int(seconds * SECOND) + _AROUND_NS
+        self._progress = Progress(out, time.monotonic_ns() + each * (len(tests) + 1))
+        self._style = style_of(out)
+        self._places = {test.name: i for i, test in enumerate(tests)}
+        self._drawn = 0.0
+
+    def __call__(self, test: Test | None, done: float) -> None:
+        if test is None:
+            self._progress.line("writing the files, creating the log ...")
+        elif time.monotonic() - self._drawn >= _REDRAW_S:
+            self._drawn = time.monotonic()
+            place, count = self._places[test.name], len(self._places)
+            share = (place + done) / count
+            bar = self._style.bar(share, _BAR).ljust(_BAR)
+            self._progress.status(f"[{bar}] {place + 1} of {count}: {test.label}")
+
+    def row(self, one: Measured) -> None:
+        self._progress.line(f"{one.rate.test.label}: {per_s(one.rate.per_s)}")
+
+    def end(self) -> None:
+        self._progress.end()

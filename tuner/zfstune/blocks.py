@@ -1,0 +1,202 @@
+"""Blocks: what the fsyncs and the write path of a pool did during a stretch of time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from zfstrace.host import FsyncSession, Host
+from zfstrace.summary import Span, since, summarize
+from zfstrace.types import DatasetCounts, FsyncSummary, Json, Losses
+from zfstune.units import SECOND
+
+TxgRow = dict[str, int | str]
+
+_KEPT_NS = 15 * 60 * SECOND
+"""Nothing from longer ago is asked for: a block and the wait before it take less."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One stretch under one set of values. metrics has the names of objective.METRICS as far
+    as they are known; histogram and stages are those of a fsync_summary, times in ns."""
+
+    seconds: float
+    fsyncs: int
+    metrics: dict[str, float]
+    histogram: tuple[tuple[int, int, int], ...] = ()
+    stages: tuple[Json, ...] = ()
+    txgs: tuple[TxgRow, ...] = ()
+    lost: int = 0
+
+
+@dataclass
+class BlockMeter:
+    """Cuts the time of a running fsync trace into blocks. To be asked to look() every second,
+    also between blocks: what was written in a txg is told by looks around its birth, and the
+    kstat of txgs keeps a hundred rows or fewer."""
+
+    host: Host
+    pool: str
+    session: FsyncSession
+    _counts: list[DatasetCounts] = field(default_factory=list)
+    _losses: Losses = field(default_factory=Losses)
+    _start_ns: int = 0
+    _txg: int = 0
+    _throttled: int = 0
+    _rows: dict[int, TxgRow] = field(default_factory=dict)
+    _last: dict[int, int] = field(default_factory=dict)
+    _written: list[tuple[int, int]] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Notes txgs, and what programs have written so far."""
+        self._rows |= {number(row, "txg"): row for row in self.host.txg_rows(self.pool)}
+        now, found = self.host.written(self.pool)
+        # a dataset that was mounted anew begins with 0
+        more = sum(max(0, n - self._last[one]) for one, n in found.items() if one in self._last)
+        self._last |= found
+        self._written.append((now, (self._written[-1][1] if self._written else 0) + more))
+        if now - self._written[0][0] > _KEPT_NS:
+            old = bisect_left(self._written, (now - _KEPT_NS // 2,))
+            self._written = self._written[old:]
+            self._rows = {
+                txg: row for txg, row in self._rows.items() if number(row, "birth") > now - _KEPT_NS
+            }
+
+    def start(self, now_ns: int) -> None:
+        """A block begins."""
+        self.look()
+        self.session.refresh()
+        self._counts, self._losses = self.session.datasets(), self.session.losses()
+        self._start_ns = now_ns
+        self._txg = newest_done(self._history())
+        self._throttled = throttled(self.host)
+
+    def so_far(self) -> int:
+        """Fsyncs since the block began."""
+        return self._summary(0).count
+
+    def longest_ns(self) -> int:
+        """The longest fsync that ended since the block began."""
+        latency = self._summary(0).latency
+        return latency.max if latency else 0
+
+    def txgs(self) -> list[TxgRow]:
+        """Those that were done since the block began, as of the last look."""
+        return done_since(self._history(), self._txg)
+
+    def end(self, now_ns: int) -> Block:
+        """The block that began with start()."""
+        duration_ns = now_ns - self._start_ns
+        summary = self._summary(duration_ns)
+        self.look()
+        rows = self._history()
+        seconds = duration_ns / SECOND
+        metrics = fsync_metrics(summary) | txg_metrics(rows, self._txg, self._written)
+        metrics["throttle.delays"] = (throttled(self.host) - self._throttled) / seconds
+        return Block(
+            seconds,
+            summary.count,
+            metrics,
+            summary.histogram,
+            tuple(stage for stage in summary.to_json()["stages"]),
+            tuple(done_since(rows, self._txg)),
+            summary.losses.lost,
+        )
+
+    def _history(self) -> list[TxgRow]:
+        return [self._rows[txg] for txg in sorted(self._rows)]
+
+    def _summary(self, duration_ns: int) -> FsyncSummary:
+        self.session.refresh()
+        losses = self.session.losses().since(self._losses)
+        span = Span("", duration_ns, losses, self.session.probes())
+        counts = since(self.session.datasets(), self._counts)
+        return summarize(counts, self.host, span, self.pool)[0]
+
+
+def fsync_metrics(summary: FsyncSummary) -> dict[str, float]:
+    """Latencies in ns, rate per second; only the rate when there was no fsync."""
+    seconds = summary.duration_ns / SECOND
+    rate = {"fsync.rate": summary.count / seconds if seconds else 0.0}
+    if summary.latency is None:
+        return rate
+    latency = summary.latency
+    return rate | {
+        "fsync.mean": float(latency.mean),
+        "fsync.p50": float(latency.p50),
+        "fsync.p99": float(latency.p99),
+        "fsync.p999": float(latency.p999),
+    }
+
+
+def txg_metrics(
+    rows: Sequence[TxgRow], after: int, written: Sequence[tuple[int, int]] = ()
+) -> dict[str, float]:
+    """Of the txgs done after one: txg.sync, the mean sync time (ns), and write.throughput: what
+    programs have written into those txgs, in bytes per second from the end of that one to the end
+    of the last. Counted by txgs, the data that is dirty at the ends of a block does not blur
+    it, and metadata, of which short txgs have more, does not count.
+
+    written are pairs of a time of the kstats' clock and bytes up to then; without one on either
+    side of a txg's birth there is no throughput. Empty when no txg was done.
+    """
+    ended = done_since(rows, after)
+    by_number = {number(row, "txg"): row for row in rows}
+    if not ended or after not in by_number:
+        return {}
+    found = {"txg.sync": sum(number(row, "stime") for row in ended) / len(ended)}
+    # a txg takes what is written until the next one is born
+    begin, end = (
+        _until(written, by_number.get(txg + 1)) for txg in (after, number(ended[-1], "txg"))
+    )
+    span_ns = end_ns(ended[-1]) - end_ns(by_number[after])
+    if begin is not None and end is not None and span_ns > 0:
+        found["write.throughput"] = (end - begin) * SECOND / span_ns
+    return found
+
+
+def _until(written: Sequence[tuple[int, int]], born: TxgRow | None) -> float | None:
+    """What was written before a txg was born, between the looks before and after that."""
+    if born is None:
+        return None
+    when = number(born, "birth")
+    k = bisect_left(written, (when,))
+    if not 0 < k < len(written):
+        return None
+    (before, low), (after, high) = written[k - 1], written[k]
+    return low + (high - low) * (when - before) / max(1, after - before)
+
+
+def number(row: TxgRow, name: str) -> int:
+    """A column of a row of the txgs kstat; 0 where it has none yet."""
+    value = row.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def end_ns(row: TxgRow) -> int:
+    """When its sync ended, by the kstats' clock."""
+    return sum(number(row, name) for name in ("birth", "otime", "qtime", "wtime", "stime"))
+
+
+def newest(rows: Sequence[TxgRow]) -> int:
+    """The number of the youngest txg, which is open; 0 without any."""
+    return max((number(row, "txg") for row in rows), default=0)
+
+
+def newest_done(rows: Sequence[TxgRow]) -> int:
+    """The number of the youngest txg that is committed; 0 without any."""
+    return max((number(row, "txg") for row in rows if row.get("state") == "C"), default=0)
+
+
+def done_since(rows: Sequence[TxgRow], after: int) -> list[TxgRow]:
+    """The txgs after one that are committed, in order."""
+    done = [row for row in rows if row.get("state") == "C" and number(row, "txg") > after]
+    return sorted(done, key=lambda row: number(row, "txg"))
+
+
+def throttled(host: Host) -> int:
+    """Transactions that the write throttle has held up, of all pools."""
+    counts = host.kstat("dmu_tx")
+    return counts.get("dmu_tx_dirty_delay", 0) + counts.get("dmu_tx_wrlog_delay", 0)

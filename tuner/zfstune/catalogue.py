@@ -1,0 +1,189 @@
+"""What is known of each module parameter of ZFS, read from parameters.toml."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from zfstune import expressions
+
+UNITS = ("bytes", "ns", "ms", "s", "percent", "count", "flag")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A module parameter of ZFS under its Linux name; values are as the kernel has them.
+
+    access: ``rw``; ``load``, only when the module is loaded; ``never``, zfstune does not
+    write it. default, low, high and zero are expressions over the facts of a host
+    (guard.Facts) and other parameters. zero is what 0 stands for where the kernel takes it
+    as "not set" and a write of 0 changes nothing. since and until (the last version that
+    has it) are for people: whether a parameter is there is looked up.
+    """
+
+    name: str
+    unit: str
+    what: str
+    freebsd: str | None = None
+    linux: bool = True
+    access: str = "rw"
+    defaults: tuple[tuple[str, str], ...] = ()
+    low: str | None = None
+    high: str | None = None
+    zero: str | None = None
+    since: str | None = None
+    until: str | None = None
+    latency: str = ""
+    throughput: str = ""
+    memory: str = ""
+    settle_txgs: int = 0
+    settles: str = ""
+    hazard: str = ""
+    tunes: bool = False
+    shown: bool = True
+
+    @property
+    def default(self) -> str:
+        """The expression of the newest version; empty when it is not known."""
+        return self.defaults[-1][1] if self.defaults else ""
+
+    def default_in(self, version: str) -> str:
+        """The expression for a version of ZFS like 2.3.9-1; an unknown version is the newest."""
+        here = version_key(version)
+        fits = [text for since, text in self.defaults if not here or version_key(since) <= here]
+        return (fits or [text for _, text in self.defaults[:1]] or [""])[-1]
+
+    @property
+    def effect(self) -> str:
+        """On latency, throughput and memory, in one paragraph."""
+        return " ".join(filter(None, (self.latency, self.throughput, self.memory)))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A coupling: left <= right (with ``gap`` between them). Both sides grow with each of
+    their names, which is what the order of writes rests on. A soft rule may be overridden."""
+
+    name: str
+    left: str
+    right: str
+    gap: int
+    hard: bool
+    reason: str
+    below: tuple[str, ...] = field(default=())
+    above: tuple[str, ...] = field(default=())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of everything that it depends on, facts included."""
+        return tuple(dict.fromkeys(self.below + self.above))
+
+    @property
+    def text(self) -> str:
+        return f"{self.left} {'<' if self.gap else '<='} {self.right}"
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        """True as well where a name has no value: then there is nothing to couple."""
+        try:
+            left = expressions.evaluate(self.left, values)
+            return left + self.gap <= expressions.evaluate(self.right, values)
+        except expressions.Unknown:
+            return True
+
+
+def load() -> Mapping[str, Parameter]:
+    """All parameters that zfstune knows, by Linux name."""
+    return _read()[0]
+
+
+def rules() -> tuple[Rule, ...]:
+    """All couplings between them."""
+    return _read()[1]
+
+
+def default_value(name: str, version: str, known: Mapping[str, int]) -> int | None:
+    """The default on a host with these facts and, of what is fixed when the module is loaded,
+    these values; None when it is not known."""
+    parameter = load()[name]
+    text = parameter.default_in(version)
+    if not text:
+        return None
+    values = dict(known)
+    for other in expressions.names(text):
+        entry = load().get(other)
+        if entry and not (entry.access == "load" and known.get(other)):
+            value = default_value(other, version, known)
+            if value is None:
+                return None
+            values[other] = value
+    try:
+        return expressions.evaluate(text, values)
+    except expressions.Unknown:
+        return None
+
+
+def computed(text: str) -> bool:
+    """Whether an expression depends on anything."""
+    return bool(expressions.names(text))
+
+
+def canonical(name: str) -> str:
+    """The Linux name of a FreeBSD one; any other as it is."""
+    for parameter in load().values():
+        if name == parameter.freebsd:
+            return parameter.name
+    return name
+
+
+def freebsd_names() -> dict[str, str]:
+    """The sysctls of FreeBSD by Linux name."""
+    return {name: one.freebsd for name, one in load().items() if one.freebsd}
+
+
+def near(name: str, names: Iterable[str]) -> list[str]:
+    """The names that somebody may have meant, best first; also of FreeBSD, and by parts."""
+    known = sorted(set(names))
+    word = name.removeprefix("vfs.zfs.").replace(".", "_").lower()
+    found = [n for n in known if n in (word, f"zfs_{word}", f"zil_{word}", f"zfs_vdev_{word}")]
+    found += difflib.get_close_matches(word, known, 3, 0.75)
+    found += [n for n in known if len(word) >= 3 and word in n]
+    found += difflib.get_close_matches(word, known, 3, 0.55)
+    return list(dict.fromkeys(found))[:3]
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """``2.3.9-0+deb13u1`` as (2, 3, 9); () when it is none."""
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    return tuple(int(part or 0) for part in match.groups()) if match else ()
+
+
+@functools.cache
+def _read() -> tuple[Mapping[str, Parameter], tuple[Rule, ...]]:
+    import tomllib
+
+    with Path(__file__).with_name("parameters.toml").open("rb") as file:
+        data = tomllib.load(file)
+    parameters = {name: _parameter(name, entry) for name, entry in data["parameter"].items()}
+    return MappingProxyType(parameters), tuple(_rule(entry) for entry in data["rule"])
+
+
+def _parameter(name: str, entry: Mapping[str, Any]) -> Parameter:
+    given = dict(entry)
+    default = given.pop("default", None)
+    if default is not None:
+        given["defaults"] = (
+            tuple(default.items()) if isinstance(default, dict) else (("", default),)
+        )
+    return Parameter(name, **given)
+
+
+def _rule(entry: Mapping[str, Any]) -> Rule:
+    left, right, gap = expressions.split(entry["holds"])
+    below, above = expressions.names(left), expressions.names(right)
+    return Rule(entry["name"], left, right, gap, entry["hard"], entry["reason"], below, above)

@@ -1,0 +1,144 @@
+"""Why an fsync may be slow: the causes of causes.toml, and whether one applies."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from zfstune import expressions
+from zfstune.expressions import Unknown
+from zfstune.measurements import NAMES, Measurements, number, show
+
+# How sure a cause is, the best first.
+CERTAINTIES = ("sure", "likely", "possible")
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A number in a condition, why it is that one, and where it comes from."""
+
+    value: int
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One entry; the fields are explained at the top of causes.toml. sure and likely are None
+    when the cause is never that certain."""
+
+    id: str
+    number: int
+    title: str
+    when: tuple[str, ...]
+    evidence: tuple[str, ...]
+    next: tuple[str, ...]
+    alike: tuple[str, ...]
+    sources: tuple[str, ...]
+    why: Mapping[str, str]
+    sure: tuple[str, ...] | None = None
+    likely: tuple[str, ...] | None = None
+    explains: Mapping[str, str] = field(default_factory=dict)
+    idle: bool = False
+    lab: str = ""
+    not_produced: str = ""
+    never: str = ""
+
+    @property
+    def certainties(self) -> tuple[str, ...]:
+        """Those that can come out."""
+        found = []
+        for certainty, conditions in zip(CERTAINTIES, (self.sure, self.likely, ()), strict=True):
+            if conditions is not None:
+                found.append(certainty)
+                if not conditions:
+                    break
+        return tuple(found)
+
+
+def load() -> tuple[Cause, ...]:
+    """All causes, from the particular to the general."""
+    return _read()[0]
+
+
+def thresholds() -> Mapping[str, Threshold]:
+    """By name."""
+    return _read()[1]
+
+
+def threshold(name: str) -> int:
+    return thresholds()[name].value
+
+
+def holds(condition: str, values: Mapping[str, int]) -> bool:
+    """Of a condition `left <= right` or `left < right`. Raises Unknown."""
+    left, right, gap = expressions.split(condition)
+    return expressions.evaluate(left, values) + gap <= expressions.evaluate(right, values)
+
+
+def values_of(found: Measurements) -> dict[str, int]:
+    """What conditions are over: the measurements that are known numbers, and the thresholds."""
+    known = {name: one.value for name, one in thresholds().items()}
+    numbers = {name: number(found, name) for name in NAMES}
+    return known | {name: value for name, value in numbers.items() if value is not None}
+
+
+def applies(cause: Cause, values: Mapping[str, int]) -> bool:
+    """Raises Unknown when that depends on something that was not measured."""
+    if cause.never:
+        return False
+    unknown: Unknown | None = None
+    for condition in cause.when:
+        try:
+            if not holds(condition, values):
+                return False
+        except Unknown as error:
+            # another condition may fail all the same
+            unknown = unknown or error
+    if unknown:
+        raise unknown
+    return True
+
+
+def certainty(cause: Cause, values: Mapping[str, int]) -> str:
+    """Of a cause that applies."""
+    for name in cause.certainties[:-1]:
+        conditions = cause.sure if name == "sure" else cause.likely
+        if all(_known_and_holds(one, values) for one in conditions or ()):
+            return name
+    return cause.certainties[-1]
+
+
+def _known_and_holds(condition: str, values: Mapping[str, int]) -> bool:
+    try:
+        return holds(condition, values)
+    except Unknown:
+        return False
+
+
+def fill(text: str, found: Measurements) -> str | None:
+    """A text with its {names} replaced; None when one of them is not known."""
+    shown = {name: show(name, found[name]) for name in NAMES if found[name] is not None}
+    try:
+        return text.format(**shown)
+    except KeyError:
+        return None
+
+
+@functools.cache
+def _read() -> tuple[tuple[Cause, ...], Mapping[str, Threshold]]:
+    import tomllib
+
+    with Path(__file__).with_name("causes.toml").open("rb") as file:
+        data = tomllib.load(file)
+    known = {name: Threshold(**entry) for name, entry in data["threshold"].items()}
+    return tuple(_cause(entry) for entry in data["cause"]), MappingProxyType(known)
+
+
+def _cause(entry: Mapping[str, Any]) -> Cause:
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+    return Cause(**given)

@@ -1,0 +1,59 @@
+"""The command line of `zfstune diagnose`."""
+
+from __future__ import annotations
+
+import argparse
+
+from zfstune.trace_args import span
+from zfstune.units import SECOND
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_DIAGNOSE = """\
+Watches by all traces at once, only reads, and then names the causes of slow fsyncs: the
+evidence, the share of the p99 (of the time of the slowest hundredth) and of the time of all
+fsyncs, how sure that is, and what to do next. Ctrl-C judges what was seen until then.
+
+examples:
+  zfstune diagnose                            all pools, 20 s
+  zfstune diagnose tank --duration 1m
+  zfstune diagnose tank --json > tank.jsonl   with all that was measured
+  zfstune diagnose --from tank.jsonl          judges that again, on any host, without root
+
+exit status:
+  0  nothing is wrong, too few fsyncs to judge, or all under sync=disabled
+  1  a cause was found, or fsyncs are slow for an unknown one
+  2  usage, also a pool that is not there
+  3  not possible here (no ZFS, no privilege, no BTF, library not built)
+"""
+
+
+def add_diagnose(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "diagnose",
+        help="why fsyncs are slow: causes, evidence, what to do",
+        description="Tells why fsyncs are slow.",
+        epilog=_DIAGNOSE,
+    )
+    parser.add_argument("pool", metavar="POOL", nargs="?", help="only this pool")
+    parser.add_argument(
+        "--duration",
+        metavar="T",
+        type=span,
+        default=20 * SECOND,
+        help="how long to watch (20s, 1m); default 20s",
+    )
+    parser.add_argument(
+        "--from",
+        metavar="FILE",
+        dest="source",
+        help="judge what --json has written; - is stdin",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON line for each pool")
+    parser.add_argument(
+        "--no-fentry", action="store_true", help="use kprobes even where fentry is possible"
+    )
+    parser.set_defaults(run="diagnose")

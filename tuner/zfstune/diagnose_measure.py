@@ -1,0 +1,208 @@
+"""Watches for a while, by all traces at once and kstats before and after, for a diagnosis."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zfstrace.host import FsyncSession, Host
+from zfstrace.summary import Span, name_of
+from zfstrace.types import FsyncOptions, FsyncSummary, SlowEvent, TraceOptions
+from zfstune import live, trace_all, trace_fsync
+from zfstune.live import Run
+from zfstune.measurements import IN_NEED, Observed, Single
+from zfstune.overview import Measured
+from zfstune.units import SECOND
+
+# So many operations at most are wanted singly: enough for the slowest hundredth, and few enough
+# not to burden a host that makes many. In the lab, with 64 threads, 24,000 in 20 s were too many:
+# a quarter found no room in the buffer.
+_MANY = 8_000
+# In memory at most, the slowest.
+_KEPT = 100_000
+# How long the rate of commits is looked at before.
+_LOOK_NS = SECOND
+_PARAMETERS = ("zfs_commit_timeout_pct", "zfs_dirty_data_max", "zvol_threads")
+
+Delta = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was seen: for each pool, and beside it what could not be. views are those of the
+    other traces, by name."""
+
+    pools: Sequence[Observed]
+    span: Span
+    views: Mapping[str, Measured] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """By trace, where something was lost."""
+        losses = {"fsync": self.span.losses.lost}
+        losses |= {name: view.losses.lost for name, view in self.views.items()}
+        return {name: n for name, n in losses.items() if n}
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """The traces that were not to be had, and why."""
+        return {name: view.error for name, view in self.views.items() if view.error}
+
+
+@contextmanager
+def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
+    """Attaches all, watches until the duration is over or stop, and detaches with the end of the
+    block. Raises TraceError when fsyncs cannot be traced."""
+    host, stop = run.host, run.stop
+    live.say("attaching ...")
+    limits = FsyncOptions(
+        pool=run.options.pool, slow_ns=_slow_ns(run), no_fentry=run.options.no_fentry
+    )
+    with ExitStack() as stack:
+        others = {
+            name: stack.enter_context(trace_all.opened(name, run))
+            for name in trace_all.OPEN
+            if name != "fsync"
+        }
+        # the last: until it is polled its events fill a buffer
+        session = host.open_fsync_trace(limits)
+        stack.callback(session.close)
+        meter = trace_fsync.meter(session, host, limits, stop)
+        singles = _Singles(session, host, limits)
+        meter.restart()
+        for source in others.values():
+            source.restart()
+        # those of before the start
+        session.poll(0)
+        before = _kstats(host)
+        there = 1 + sum(not source.error for source in others.values())
+        live.say_begun(run, f"{there} of {1 + len(others)} traces", run.where)
+
+        def tick() -> bool:
+            singles.classify()
+            for source in others.values():
+                source.tick()
+            return run.tick()
+
+        live.follow(run, session, singles.add, tick)
+        rows, span = meter.measure(step=False)
+        views = {name: source.measure(step=False) for name, source in others.items()}
+        zil, dmu_tx = (_since(now, old) for now, old in zip(_kstats(host), before, strict=True))
+        singles.classify()
+        shared = {"zil": zil, "dmu_tx": dmu_tx, "arc": views["arc"].rows or None}
+        pools = [
+            _observed(row, rows, span, host, singles.of(row.pool), views, shared)
+            for row in rows
+            if row.dataset is None and row.pool
+        ]
+        yield Watched(pools, span, views)
+
+
+def _slow_ns(run: Run[TraceOptions]) -> int:
+    """From which duration on operations are wanted singly: all, unless they are too many; then
+    from the p90 of a short trace."""
+    commits = _kstats(run.host)[0].get("zil_commit_count", 0)
+    run.stop.wait(_LOOK_NS)
+    rate = _kstats(run.host)[0].get("zil_commit_count", 0) - commits
+    if rate * run.args.duration <= _MANY * _LOOK_NS:
+        return 1
+    limits = FsyncOptions(pool=run.options.pool, no_fentry=run.options.no_fentry)
+    session = run.host.open_fsync_trace(limits)
+    try:
+        meter = trace_fsync.meter(session, run.host, limits, run.stop)
+        meter.restart()
+        run.stop.wait(_LOOK_NS)
+        rows, _ = meter.measure(step=False)
+    finally:
+        session.close()
+    return max([1, *(row.latency.p90 for row in rows if row.latency and not row.dataset)])
+
+
+def _kstats(host: Host) -> tuple[Delta, Delta]:
+    return host.kstat("zil"), host.kstat("dmu_tx")
+
+
+def _since(now: Delta, before: Delta) -> Delta:
+    return {name: value - before.get(name, 0) for name, value in now.items()}
+
+
+class _Singles:
+    """Single operations, with the name of their dataset and what the txgs did meanwhile, which
+    is looked up every second: the kstat has the last hundred txgs only."""
+
+    def __init__(self, session: FsyncSession, host: Host, options: FsyncOptions) -> None:
+        self._session, self._host, self._options = session, host, options
+        self._new: list[SlowEvent] = []
+        self._found: list[tuple[int, str | None, Single]] = []
+        self._number = 0
+
+    def add(self, event: SlowEvent) -> None:
+        self._new.append(event)
+
+    def classify(self) -> None:
+        if not self._new:
+            return
+        self._session.refresh()
+        names = [
+            name_of(counts, self._host, self._options.pool) for counts in self._session.datasets()
+        ]
+        for event in self._new:
+            known = event.dataset < len(names)
+            pool, dataset = names[event.dataset] if known else (self._options.pool, None)
+            end_ns = event.start_ns + event.total_ns
+            txg = self._host.txg_state(pool, event.start_ns, end_ns) if pool else None
+            syncing = None if txg is None else txg.state == "syncing"
+            one = Single(event.total_ns, event.stage_ns, dataset, event.tid, syncing)
+            # the number keeps equal ones apart
+            self._number += 1
+            self._found.append((self._number, pool, one))
+        self._new = []
+        if len(self._found) > 2 * _KEPT:
+            self._found = heapq.nlargest(_KEPT, self._found, key=lambda entry: entry[2].total_ns)
+
+    def of(self, pool: str | None) -> list[Single]:
+        return [one for _, where, one in self._found if where == pool]
+
+
+def _observed(
+    row: FsyncSummary,
+    rows: Sequence[FsyncSummary],
+    span: Span,
+    host: Host,
+    singles: Sequence[Single],
+    views: Mapping[str, Measured],
+    shared: Mapping[str, Any],
+) -> Observed:
+    pool = row.pool or ""
+    state = host.pool_state(pool)
+    now = time.monotonic_ns()
+    txg = host.txg_state(pool, now, now)
+
+    def of_pool(name: str) -> list[Any] | None:
+        view = views[name]
+        found = view.new if name == "txg" else view.rows
+        return None if view.error else [one for one in found if one.pool == pool]
+
+    return Observed(
+        pool=pool,
+        state=state,
+        time=span.time,
+        version=host.version(),
+        duration_ns=span.duration_ns,
+        unfinished=span.losses.unfinished,
+        # zpool(8) would wait for a pool that is suspended
+        log_vdevs=None if state in IN_NEED else host.log_vdevs(pool),
+        fsync=replace(row, histogram=()),
+        singles=singles,
+        datasets=[one for one in rows if one.pool == row.pool and one.dataset],
+        txgs=of_pool("txg"),
+        syncing_now_ns=(txg.sync_ns or 0) if txg and txg.state == "syncing" else 0,
+        throttle=of_pool("throttle"),
+        devices=of_pool("device"),
+        parameters={name: host.parameter(name) for name in _PARAMETERS},
+        **shared,
+    )

@@ -1,0 +1,247 @@
+"""The experiment: blocks under the baseline (A) and under a candidate (B), interleaved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zfstrace.host import Host
+from zfstrace.types import Json
+from zfstune import blocks
+from zfstune.blocks import Block, BlockMeter
+from zfstune.errors import RestoredError
+from zfstune.progress import Progress
+from zfstune.stop import Stop
+from zfstune.units import SECOND, format_span
+
+Values = Mapping[str, int]
+Key = frozenset[tuple[str, int]]
+
+_TICK_NS = SECOND
+
+
+class Stopped(Exception):
+    """The user ended the session."""
+
+
+class Abort(RestoredError):
+    """A guardrail ended the session, and what was in force may be the reason."""
+
+
+class Disturbed(RestoredError):
+    """Somebody else did something with which no comparison is fair any more."""
+
+
+Watch = Callable[[BlockMeter | None, bool], None]
+"""Called every second with the meter, None before there is one, and whether a block is being
+measured. Raises Abort or Disturbed when the session must end."""
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """How long a block is, what it needs to count, and when values have settled.
+
+    A block is as long again, and once more, when it has too few fsyncs or txgs. After a
+    change settle_txgs txgs born since are committed before it begins: a dirty limit shows
+    its whole effect only then (module/zfs/txg.c). After that two in a row must have been
+    synced in similar time, or settle_most are done; without any in settle_s the session ends.
+    """
+
+    seconds: float = 10.0
+    min_fsyncs: int = 20
+    min_txgs: int = 1
+    settle_txgs: int = 3
+    settle_most: int = 5
+    settle_s: float = 240.0
+
+    @property
+    def longest_s(self) -> float:
+        return 3 * self.seconds
+
+
+@dataclass(frozen=True)
+class Record:
+    """A block and its place in the experiment. label is A or B; start_s is since the
+    session's begin."""
+
+    number: int
+    phase: str
+    trial: int | None
+    label: str
+    start_s: float
+    settle_s: float
+    block: Block
+
+    def to_json(self) -> Json:
+        """As in the blocks of a session's JSON."""
+        return {
+            "number": self.number,
+            "phase": self.phase,
+            "trial": self.trial,
+            "label": self.label,
+            "start_s": round(self.start_s, 1),
+            "seconds": round(self.block.seconds, 2),
+            "settle_s": round(self.settle_s, 1),
+            "txgs": len(self.block.txgs),
+            "fsyncs": self.block.fsyncs,
+            "metrics": self.block.metrics,
+        }
+
+
+@dataclass
+class Experiment:
+    """Puts values in force, waits until they have settled, and measures. apply puts values in
+    force."""
+
+    host: Host
+    pool: str
+    meter: BlockMeter
+    plan: BlockPlan
+    apply: Callable[[Values], object]
+    watch: Watch
+    stop: Stop
+    progress: Progress
+    start_ns: int
+    records: list[Record] = field(default_factory=list)
+    _in_force: dict[str, int] | None = None
+    _waits_s: dict[Key, list[float]] = field(default_factory=dict)
+
+    def now_s(self) -> float:
+        """Seconds since the session began."""
+        return (self.stop.now() - self.start_ns) / SECOND
+
+    def pair_s(self, *both: Values) -> float:
+        """How long a pair of blocks takes with a wait before each; of these values if given."""
+        waits_s = [self.settle_s(values) for values in both] or [self.settle_s()] * 2
+        return 2 * self.block_s() + sum(waits_s)
+
+    def block_s(self) -> float:
+        """The mean length of a block so far, without the wait before it."""
+        lengths = [r.block.seconds for r in self.records] or [self.plan.seconds]
+        return sum(lengths) / len(lengths)
+
+    def settle_s(self, values: Values | None = None) -> float:
+        """What a wait takes: by those for these values, by all so far, or else by how often
+        txgs end."""
+        known = self._waits_s.get(frozenset((values or {}).items())) or [
+            one for waits_s in self._waits_s.values() for one in waits_s
+        ]
+        if known:
+            return sum(known) / len(known)
+        txgs = sum(len(r.block.txgs) for r in self.records)
+        period_s = sum(r.block.seconds for r in self.records) / txgs if txgs else 5.0
+        return (self.plan.settle_txgs + 1) * period_s
+
+    def blocks(
+        self,
+        phase: str,
+        trial: int | None,
+        order: Sequence[str],
+        a: Values,
+        b: Values,
+        *,
+        go_on: Callable[[Sequence[Record]], bool] = lambda _: True,
+        wait: bool = False,
+    ) -> list[Record]:
+        """Blocks in this order of "A" and "B". Ends after a pair of them unless
+        go_on(those so far).
+
+        With wait there is the same wait before each block, also where values stay: otherwise
+        the coins that draw the order would draw the times of later blocks as well, and a test
+        that relies on those coins would not be exact (docs/statistics.md). Raises Stopped,
+        RestoredError, guard.Refused.
+        """
+        done: list[Record] = []
+        for label in order:
+            if done and len(done) % 2 == 0 and not go_on(done):
+                break
+            values = a if label == "A" else b
+            done.append(self.block(phase, trial, label, values, wait=wait))
+        return done
+
+    def block(
+        self, phase: str, trial: int | None, label: str, values: Values, *, wait: bool = False
+    ) -> Record:
+        """One block under values, after a wait if they were others or with wait. Raises
+        Stopped, RestoredError, guard.Refused."""
+        what = f"{phase} {trial}" if trial is not None else phase
+        settled_s = 0.0
+        if wait or self._in_force != dict(values):
+            settled_s = self._settle(f"{what}, {label}", values)
+        self.watch(self.meter, False)
+        start_s = self.now_s()
+        self.meter.start(self.stop.now())
+        self._measure(f"{what}, {label}")
+        block = self.meter.end(self.stop.now())
+        record = Record(len(self.records) + 1, phase, trial, label, start_s, settled_s, block)
+        self.records.append(record)
+        return record
+
+    def _settle(self, what: str, values: Values) -> float:
+        begin = self.stop.now()
+        self.meter.start(begin)
+        # A change may take a while: a limit is lowered when nobody is delayed by it.
+        before = blocks.newest(self.host.txg_rows(self.pool))
+        self._in_force = None
+        self.apply(values)
+        self._in_force = dict(values)
+        after = max(before, blocks.newest(self.host.txg_rows(self.pool)))
+        while True:
+            done = blocks.done_since(self.host.txg_rows(self.pool), after)
+            waited_s = (self.stop.now() - begin) / SECOND
+            to_go = self.plan.settle_txgs - len(done)
+            if to_go <= 0 and (_stable(done) or len(done) >= self.plan.settle_most):
+                break
+            if waited_s > self.plan.settle_s:
+                raise Abort(
+                    f"no {self.plan.settle_txgs} txgs in {format_span(int(waited_s * SECOND))}, "
+                    "the pool does not sync, all is put back"
+                )
+            self.progress.status(f"{what}: settling, {max(0, to_go)} txgs to go")
+            self._pause(measuring=False)
+        self._waits_s.setdefault(frozenset(values.items()), []).append(waited_s)
+        return waited_s
+
+    def _measure(self, what: str) -> None:
+        begin = self.stop.now()
+        length_s = self.plan.seconds
+        while True:
+            passed_s = (self.stop.now() - begin) / SECOND
+            if passed_s >= length_s:
+                enough = (
+                    self.meter.so_far() >= self.plan.min_fsyncs
+                    and len(self.meter.txgs()) >= self.plan.min_txgs
+                )
+                if enough or length_s >= self.plan.longest_s:
+                    return
+                length_s += self.plan.seconds
+            self.progress.status(f"{what}: {passed_s:.0f} of {length_s:.0f} s")
+            self._pause(measuring=True)
+
+    def _pause(self, *, measuring: bool) -> None:
+        if self.stop.wait(_TICK_NS):
+            raise Stopped
+        self.meter.look()
+        self.watch(self.meter, measuring)
+
+
+def _stable(done: Sequence[blocks.TxgRow]) -> bool:
+    """Whether the last two txgs were synced in times within a factor of two, or at once."""
+    if len(done) < 2:
+        return False
+    a, b = sorted(blocks.number(row, "stime") for row in done[-2:])
+    return b <= 2 * a or b < SECOND // 5
+
+
+def too_few(plan: BlockPlan, records: Sequence[Record]) -> str | None:
+    """Why blocks cannot be judged, in words; None when they can."""
+    poor = [r for r in records if r.block.fsyncs < plan.min_fsyncs]
+    if not poor:
+        return None
+    worst = min(poor, key=lambda r: r.block.fsyncs / r.block.seconds)
+    rate = worst.block.fsyncs / worst.block.seconds
+    need = plan.min_fsyncs / plan.seconds
+    return (
+        f"{worst.block.fsyncs} fsyncs in {worst.block.seconds:.0f} s ({rate:.1f}/s) are too few "
+        f"to judge, a block of {plan.seconds:g} s needs {plan.min_fsyncs} ({need:.1f}/s)"
+    )

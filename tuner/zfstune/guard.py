@@ -1,0 +1,366 @@
+"""Judges values of parameters before they are written.
+
+The kernel checks almost none of them, so this is the only protection: bounds and couplings
+come from the catalogue, the order of the writes from planner.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from zfstrace.host import Host
+from zfstune import catalogue, expressions, sizes
+from zfstune.catalogue import Parameter, Rule
+from zfstune.errors import UsageError
+
+DIRTY, WRLOG = "zfs_dirty_data_max", "zfs_wrlog_data_max"
+DELAY = "zfs_delay_min_dirty_percent"
+ARC_MIN, ARC_MAX = "zfs_arc_min", "zfs_arc_max"
+_ANY = (1 << 64) - 1
+
+
+class Refused(UsageError):
+    """The values are not written. violations has what is wrong, nearest a legal value for
+    each name where there is one."""
+
+    def __init__(self, message: str, violations: Iterable[Violation] = ()) -> None:
+        super().__init__(message)
+        self.violations = tuple(violations)
+        self.nearest = {n: v for found in self.violations for n, v in found.nearest.items()}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of a host; sizes in bytes, 0 where not known. arc_c_min and arc_c_max are the limits
+    in force, arc_held what cannot be evicted from the ARC.
+
+    largest_block is not measured. zfs_max_recordsize would be an upper bound, but is 16 MiB from
+    2.2 on whatever the datasets have: the default of zfs_dirty_data_max would be too small by
+    that on hosts with little memory. The records of datasets in use would be known by statvfs(2),
+    which may wait for a pool that is suspended, just when a restore must not. With larger records
+    writers take turns at the least limit; no division by zero is any nearer.
+    """
+
+    memory_bytes: int
+    arc_c_min: int
+    arc_c_max: int
+    largest_block: int = 1 << 20
+    arc_held: int = 0
+    arc_sys_free: int = 0
+
+    def values(self) -> dict[str, int]:
+        """By the names that the catalogue has for them, without those that are not known."""
+        named = {
+            "memory": self.memory_bytes,
+            "arc_c_min": self.arc_c_min,
+            "arc_c_max": self.arc_c_max,
+            "arc_sys_free": self.arc_sys_free,
+        }
+        known = {name: value for name, value in named.items() if value}
+        return known | {"largest_block": self.largest_block}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Of a bound (rule is "low" or "high") or of a rule. nearest has for each name the legal
+    value that is nearest when nothing else changes."""
+
+    rule: str
+    names: tuple[str, ...]
+    reason: str
+    nearest: dict[str, int]
+    hard: bool = True
+
+
+def facts(host: Host) -> Facts:
+    """What bounds and rules depend on. Never raises."""
+    arc = host.kstat("arcstats")
+    evictable = [
+        value
+        for name, value in arc.items()
+        if name.endswith(("_evictable_data", "_evictable_metadata")) and "ghost" not in name
+    ]
+    return Facts(
+        # what the module itself takes for all memory
+        memory_bytes=arc.get("memory_all_bytes", 0) or host.memory_bytes(),
+        arc_c_min=arc.get("c_min", 0),
+        arc_c_max=arc.get("c_max", 0),
+        arc_held=max(0, arc.get("size", 0) - sum(evictable)) if evictable else 0,
+        arc_sys_free=arc.get("arc_sys_free", 0),
+    )
+
+
+def state(host: Host) -> dict[str, int]:
+    """The values of all parameters of the catalogue that this host has."""
+    parameters = host.parameters()
+    found = ((name, parameters.read(name)) for name in catalogue.load())
+    return {name: value for name, value in found if value is not None}
+
+
+def in_force(now: Mapping[str, int], facts: Facts) -> dict[str, int]:
+    """The present values, with the limits of the ARC that are really in force: the kernel keeps
+    a value that it ignores (module/zfs/arc.c, arc_tuning_update(), on Linux)."""
+    limits = {ARC_MIN: facts.arc_c_min, ARC_MAX: facts.arc_c_max}
+    return {**now, **{name: limit for name, limit in limits.items() if limit and name in now}}
+
+
+def values(state: Mapping[str, int], facts: Facts) -> dict[str, int]:
+    """What expressions of the catalogue refer to: facts, and values with what 0 stands for."""
+    known = facts.values()
+    out = {**known, **state}
+    for name, value in state.items():
+        parameter = catalogue.load().get(name)
+        if parameter and parameter.zero and value == 0:
+            meant = _evaluate(parameter.zero, known)
+            if meant is None:
+                del out[name]
+            else:
+                out[name] = meant
+    return out
+
+
+def bounds(name: str, state: Mapping[str, int], facts: Facts) -> tuple[int | None, int | None]:
+    """The least and the largest legal value here, by itself; None where there is no bound."""
+    return _bounds(catalogue.load()[name], values(state, facts))
+
+
+def nearest(name: str, state: Mapping[str, int], facts: Facts) -> int | None:
+    """The legal value that is nearest to the one in state when nothing else changes."""
+    return _nearest(name, values(state, facts))
+
+
+def at_load(given: Mapping[str, int], version: str, facts: Facts) -> dict[str, int]:
+    """The values after this version of ZFS has been loaded with these options.
+
+    Of the others the defaults, where the catalogue knows them. One that is computed follows what
+    is given, and 0 given for it means that it is computed. A limit of the ARC that is not given
+    stays 0: what the module makes of it then is known by no facts of now.
+    """
+    known, out = facts.values(), dict[str, int]()
+
+    def value(name: str) -> int | None:
+        text = catalogue.load()[name].default_in(version)
+        others = expressions.names(text) if text else ()
+        if name in given and (given[name] or not others):
+            return given[name]
+        for other in others:
+            found = value(other) if other in catalogue.load() else None
+            if found is not None:
+                known[other] = found
+        return _evaluate(text or None, known)
+
+    for name in catalogue.load():
+        found = value(name)
+        if found is not None:
+            out[name] = found
+    return out
+
+
+# --- judge
+
+
+def check(state: Mapping[str, int], facts: Facts) -> list[Violation]:
+    """All bounds and rules that these values break."""
+    env = values(state, facts)
+    found = [violation for name in state if (violation := _outside(name, state, env))]
+    for rule in catalogue.rules():
+        if not rule.holds(env):
+            near = {n: _nearest(n, env) for n in rule.names if n in state}
+            legal = {n: value for n, value in near.items() if value is not None}
+            names = tuple(n for n in rule.names if n in catalogue.load())
+            found.append(Violation(rule.name, names, rule.reason, legal, rule.hard))
+    return found
+
+
+def _outside(name: str, state: Mapping[str, int], env: Mapping[str, int]) -> Violation | None:
+    parameter = catalogue.load().get(name)
+    if parameter is None or parameter.access != "rw" or (parameter.zero and not state[name]):
+        return None
+    low, high = _bounds(parameter, env)
+    near = _nearest(name, env)
+    legal = {} if near is None else {name: near}
+    if low is not None and state[name] < low:
+        reason = f"less than {sizes.show(low, parameter.unit)} is not safe"
+        return Violation("low", (name,), parameter.hazard or reason, legal)
+    if high is not None and state[name] > high:
+        reason = f"more than {sizes.show(high, parameter.unit)} makes no sense here"
+        return Violation("high", (name,), reason, legal)
+    return None
+
+
+def _evaluate(text: str | None, env: Mapping[str, int]) -> int | None:
+    try:
+        return None if text is None else expressions.evaluate(text, env)
+    except expressions.Unknown:
+        return None
+
+
+def _bounds(parameter: Parameter, env: Mapping[str, int]) -> tuple[int | None, int | None]:
+    return _evaluate(parameter.low, env), _evaluate(parameter.high, env)
+
+
+def _nearest(name: str, env: Mapping[str, int]) -> int | None:
+    """Within the bounds and all rules, when the others stay; None when there is no such value."""
+    parameter = catalogue.load().get(name)
+    if parameter is None or parameter.access != "rw" or name not in env:
+        return None
+    least, most = _bounds(parameter, env)
+    low, high = least or 0, _ANY if most is None else most
+    for rule in catalogue.rules():
+        if low > high:
+            return None
+        if name in rule.below:
+            if not rule.holds({**env, name: low}):
+                return None
+            high = _last(rule, name, env, low, high)
+        elif name in rule.above:
+            if not rule.holds({**env, name: high}):
+                return None
+            low = _first(rule, name, env, low, high)
+    return min(max(env[name], low), high) if low <= high else None
+
+
+def _last(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) -> int:
+    """The largest value with which the rule holds; it holds with low."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if rule.holds({**env, name: middle}):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _first(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) -> int:
+    """The least value with which the rule holds; it holds with high."""
+    while low < high:
+        middle = (low + high) // 2
+        if rule.holds({**env, name: middle}):
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def refuse(now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts, force: bool) -> None:
+    """Raises Refused when these values must not be written."""
+    for name, value in wanted.items():
+        _refuse_name(name, value, now, facts)
+    before = in_force(now, facts)
+    after = {**before, **wanted}
+    had = {violation.rule for violation in check(before, facts) if not violation.hard}
+    for violation in check(after, facts):
+        changed = [n for n in violation.names if n in wanted and wanted[n] != before.get(n)]
+        if not violation.hard and (force or violation.rule in had):
+            continue
+        if changed:
+            raise Refused(_words(violation, changed[0], after, facts), [violation])
+    _refuse_held(wanted, facts)
+    _refuse_stale(now, wanted, facts)
+
+
+def _refuse_name(name: str, value: int, now: Mapping[str, int], facts: Facts) -> None:
+    parameter = catalogue.load().get(name)
+    if parameter is None:
+        near = catalogue.near(name, now)
+        hint = f"did you mean {' or '.join(near)}?" if near else "see `zfstune params list --all`"
+        raise Refused(f"cannot set {name}, zfstune does not know it, {hint}")
+    if parameter.access == "never":
+        why = _first_sentence(parameter.hazard)
+        raise Refused(f"will not set {name}, {why}, not even with --force; leave it as it is")
+    if parameter.access == "load":
+        raise Refused(
+            f"cannot set {name} now, it is taken when the module is loaded, "
+            "set it in /etc/modprobe.d or, on FreeBSD, in /boot/loader.conf"
+        )
+    if name not in now:
+        raise Refused(f"cannot set {name}, this ZFS does not have it, leave it out")
+    if parameter.zero and value == 0 and now[name]:
+        known = _evaluate(parameter.zero, facts.values())
+        legal = {} if known is None else {name: known}
+        instead = f"{name}={sizes.short(known, parameter.unit)}" if known else "a number"
+        violation = Violation("zero", (name,), "0 changes nothing", legal)
+        raise Refused(
+            f"cannot set {name} to 0, ZFS takes that for not set and changes nothing, "
+            f"write {instead}",
+            [violation],
+        )
+
+
+def _refuse_held(wanted: Mapping[str, int], facts: Facts) -> None:
+    """A limit of the ARC below what cannot be evicted leaves allocations waiting for room."""
+    limit = wanted.get(ARC_MAX, _ANY)
+    if 0 < limit < min(facts.arc_held, facts.arc_c_max):
+        least = -(-facts.arc_held // (1 << 20)) << 20
+        why = f"{sizes.show(least, 'bytes')} of the ARC cannot be evicted now"
+        raise Refused(
+            f"cannot set {ARC_MAX} to {sizes.short(limit, 'bytes')}, {why} and allocations would "
+            f"wait for room, use {ARC_MAX}={sizes.short(least, 'bytes')}",
+            [Violation("held", (ARC_MAX,), why, {ARC_MAX: least})],
+        )
+
+
+def _refuse_stale(now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
+    """A limit of the ARC that ZFS ignores now could come into force by the change of another."""
+    if not any(name.startswith("zfs_arc_") for name in wanted):
+        return
+    for name, limit in stale(now, facts).items():
+        if name not in wanted:
+            raise Refused(
+                f"cannot set that alone, {name} has {now[name]}, which ZFS ignores "
+                f"({limit} is in force) and may take later, add {name}={limit}",
+                [Violation("ignored", (name,), "ZFS ignores the value", {name: limit})],
+            )
+
+
+def stale(now: Mapping[str, int], facts: Facts) -> dict[str, int]:
+    """Limits of the ARC with a value that is not in force, and the one that is."""
+    limits = {ARC_MIN: facts.arc_c_min, ARC_MAX: facts.arc_c_max}
+    return {n: limit for n, limit in limits.items() if limit and now.get(n) not in (None, 0, limit)}
+
+
+def _words(violation: Violation, name: str, after: Mapping[str, int], facts: Facts) -> str:
+    """One line: what, why, what to do."""
+    what = f"cannot set {name} to {sizes.show(after[name], catalogue.load()[name].unit)}"
+    text = f"{what}, {_why(violation, after, facts)}, {advice(violation, name)}"
+    return text if violation.hard else f"{text} (--force overrides this rule)"
+
+
+def _why(violation: Violation, state: Mapping[str, int], facts: Facts) -> str:
+    if violation.rule in ("low", "high"):
+        name = violation.names[0]
+        limit = bounds(name, state, facts)[violation.rule == "high"] or 0
+        side = "least" if violation.rule == "low" else "most"
+        shown = sizes.show(limit, catalogue.load()[name].unit)
+        return f"the {side} is {shown}: {_first_sentence(violation.reason)}"
+    rule = next(rule for rule in catalogue.rules() if rule.name == violation.rule)
+    return f"{rule.text} must hold, {violation.reason}"
+
+
+def broken(violation: Violation, state: Mapping[str, int], facts: Facts) -> str:
+    """What is wrong with the present values."""
+    env = values(in_force(state, facts), facts)
+    named = [
+        f"{name} is {sizes.show(env[name], catalogue.load()[name].unit)}"
+        for name in violation.names
+        if name in env
+    ]
+    return f"{', '.join(named)}: {_why(violation, state, facts)}"
+
+
+def advice(violation: Violation, name: str) -> str:
+    """What to do: values that make it legal, the one of name first."""
+    order = sorted(violation.nearest, key=lambda other: (other != name, other))
+    ways = [
+        f"{'use' if other == name else 'set'} "
+        f"{other}={sizes.short(violation.nearest[other], catalogue.load()[other].unit)}"
+        + ("" if other == name else " as well")
+        for other in order
+    ]
+    return " or ".join(ways) or "change the others first"
+
+
+def _first_sentence(text: str) -> str:
+    first = text.split(". ")[0].rstrip(".")
+    return first[:1].lower() + first[1:] if first[:2].istitle() else first

@@ -1,0 +1,189 @@
+"""The records of a journal: what they say together, and the lines that they are in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+VERSION = 1
+
+Record = dict[str, Any]
+
+# how a layer ended; without an end it is open
+APPLIED = "applied"  # its values stay until they are reverted
+RESTORED = "restored"  # the values are as they were at its beginning
+GONE = "gone"  # the module was loaded anew, the values went with it
+
+
+@dataclass(frozen=True)
+class Original:
+    """A value before the first write; effective is the limit that was really in force where
+    the value does not say it (ARC, bytes)."""
+
+    value: int
+    effective: int | None = None
+
+
+@dataclass(frozen=True)
+class Override:
+    """Somebody else wrote a parameter. lost: at the same moment as this program, which wrote
+    over it without having seen it."""
+
+    name: str
+    value: int | None
+    pid: int | None = None
+    comm: str | None = None
+    time: str = ""
+    lost: bool = False
+    original: int | None = None  # what was there before this program's first write
+
+    def __str__(self) -> str:
+        who = "somebody else"
+        if self.pid is not None:
+            who = f"process {self.pid}" + (f" ({self.comm})" if self.comm else "")
+        if self.lost:
+            return f"{self.name} was written by {who} in the moment of a change by this program"
+        return f"{self.name} was set to {self.value} by {who}"
+
+
+@dataclass
+class Layer:
+    number: int
+    kind: str  # "manual" | "session"
+    identity: str
+    pid: int
+    command: str
+    time: str
+    originals: dict[str, Original] = field(default_factory=dict)
+    overrides: list[Override] = field(default_factory=list)
+    end: str | None = None
+
+    @property
+    def in_force(self) -> bool:
+        return self.end in (None, APPLIED)
+
+
+@dataclass
+class History:
+    """What the records say."""
+
+    header: Record = field(default_factory=dict)
+    layers: list[Layer] = field(default_factory=list)
+    # of what is ours now: the value before the first write, and what it must be now
+    base: dict[str, Original] = field(default_factory=dict)
+    expected: dict[str, frozenset[int]] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+
+    @property
+    def open_layer(self) -> Layer | None:
+        """The one that has not ended: of a process that lives or was killed."""
+        last = self.layers[-1] if self.layers else None
+        return last if last and last.end is None else None
+
+    @property
+    def in_force(self) -> list[Layer]:
+        return [layer for layer in self.layers if layer.in_force]
+
+    def add(self, record: Record) -> None:
+        """Raises KeyError, TypeError, ValueError or IndexError if it makes no sense."""
+        kind = record["type"]
+        if kind == "journal":
+            if record["version"] != VERSION:
+                raise ValueError(f"version {record['version']}")
+            self.header = record
+        elif kind == "begin":
+            self._begin(record)
+        elif kind == "original":
+            self._join(record["name"], Original(int(record["value"]), record["effective"]))
+        elif kind == "intend":
+            self.written.add(record["name"])
+            self.expected[record["name"]] = frozenset({int(record["old"]), int(record["new"])})
+        elif kind == "wrote":
+            self.expected[record["name"]] = frozenset({int(record["value"])})
+        elif kind == "override":
+            self._override(record)
+        elif kind == "end":
+            self._end(int(record["layer"]), str(record["how"]))
+        else:
+            raise ValueError(f"type {kind}")
+
+    def _begin(self, record: Record) -> None:
+        layer = Layer(
+            len(self.layers),
+            str(record["kind"]),
+            str(record["identity"]),
+            int(record["pid"]),
+            str(record["command"]),
+            str(record["time"]),
+        )
+        self.layers.append(layer)
+
+    def _join(self, name: str, original: Original) -> None:
+        self.layers[-1].originals[name] = original
+        self.base.setdefault(name, original)
+        self.expected.setdefault(name, frozenset({original.value}))
+
+    def _override(self, record: Record) -> None:
+        fields = ("name", "value", "pid", "comm", "time", "lost")
+        override = Override(**{name: record[name] for name in fields})
+        self.layers[-1].overrides.append(override)
+        if not override.lost:
+            self._forget(override.name)
+
+    def _end(self, number: int, how: str) -> None:
+        layer = self.layers[number]
+        layer.end = how
+        if how == RESTORED:
+            earlier = {name for other in self.in_force for name in other.originals}
+            for name in layer.originals:
+                if name not in earlier:
+                    self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """It is not ours any more."""
+        self.base.pop(name, None)
+        self.expected.pop(name, None)
+        self.written.discard(name)
+
+
+def encode(record: Record, previous: str) -> tuple[bytes, str]:
+    """A line, and its checksum."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    digest = _digest(previous, text)
+    return f"{digest} {text}\n".encode(), digest
+
+
+def _digest(previous: str, text: str) -> str:
+    return hashlib.sha256(f"{previous} {text}".encode()).hexdigest()[:16]
+
+
+def decode(data: bytes) -> tuple[list[Record], str]:
+    """The intact beginning, and the checksum of its last line."""
+    records: list[Record] = []
+    digest = ""
+    history = History()
+    for line in data.split(b"\n")[:-1]:
+        try:
+            found, _, text = line.decode("ascii").partition(" ")
+            if found != _digest(digest, text):
+                break
+            record = json.loads(text)
+            if bool(records) == (record["type"] == "journal"):
+                break
+            history.add(record)
+        except (ValueError, KeyError, TypeError, IndexError):
+            break
+        records.append(record)
+        digest = found
+    return records, digest
+
+
+def encode_all(records: Iterable[Record]) -> bytes:
+    lines, digest = [], ""
+    for record in records:
+        line, digest = encode(record, digest)
+        lines.append(line)
+    return b"".join(lines)

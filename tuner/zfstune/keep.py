@@ -1,0 +1,163 @@
+"""`zfstune keep`: writes the values in force where the next load of the module, or the next boot,
+finds them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from zfstrace.host import Host
+from zfstrace.params import Kept
+from zfstune import catalogue, guard
+from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
+from zfstune.guard import Violation
+from zfstune.host import open_host
+from zfstune.journal import Journal
+from zfstune.live import say
+from zfstune.places import Places, places
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command; status 1 when there is nothing to keep. Raises guard.Refused."""
+    host = open_host()
+    boot = host.parameters().boot()
+    if args.remove:
+        values, drop = {}, args.names or list(boot.values())
+        _require(drop if args.names else [], boot.values(), "not kept")
+    else:
+        found = in_force(host, places())
+        there = coupled(found, guard.state(host)) | found
+        _require(args.names, there, "not set by zfstune")
+        values, drop = {name: there[name] for name in args.names or found}, []
+    if not values and not drop:
+        say("nothing is kept" if args.remove else "no parameter is changed, nothing to keep")
+        return DONE if args.remove else NEGATIVE
+    _NextLoad(host).judge(values, drop)
+    kept = boot.preview(values, drop) if args.print else boot.update(values, drop)
+    if args.json:
+        print(json.dumps(to_json(kept)))
+    else:
+        _tell(kept, only_print=args.print)
+    return DONE
+
+
+def in_force(host: Host, where: Places) -> dict[str, int]:
+    """What zfstune has set and what still has that value. Raises NotPossible without
+    privilege, and while a session is running, which has not decided yet."""
+    journal = Journal(where, write=False)
+    try:
+        history = journal.history
+        params = host.parameters()
+        here = params.identity()
+        if history.open_layer:
+            raise NotPossible(
+                f"cannot keep anything, `{history.open_layer.command}` has not ended, wait for it"
+            )
+        if any(layer.identity != here for layer in history.in_force):
+            return {}
+        found = {}
+        for name in sorted(history.written & history.base.keys()):
+            value = params.read(name)
+            if (
+                value is not None
+                and value in history.expected[name]
+                and value != history.base[name].value
+            ):
+                found[name] = value
+        return found
+    finally:
+        journal.close()
+
+
+def coupled(found: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """What must not be left behind, whoever has set it: the present values of parameters that
+    a hard rule couples with these."""
+    rules = (rule for rule in catalogue.rules() if rule.hard and found.keys() & set(rule.names))
+    return {name: now[name] for rule in rules for name in rule.names if name in now}
+
+
+class _NextLoad:
+    """What the module will have when it is loaded, as far as the defaults of what it is not given
+    are known (guard.at_load): limits of the ARC are judged only where both are given."""
+
+    def __init__(self, host: Host) -> None:
+        self._host, self._version = host, host.version()
+        self._facts = replace(guard.facts(host), arc_c_min=0, arc_c_max=0)
+        self._boot = host.parameters().boot()
+
+    def _state(self, values: Mapping[str, int], drop: Collection[str]) -> dict[str, int]:
+        given = self._boot.preview(values, drop).given
+        return guard.at_load(given, self._version, self._facts)
+
+    def _broken(self, values: Mapping[str, int], drop: Collection[str]) -> list[Violation]:
+        return [v for v in guard.check(self._state(values, drop), self._facts) if v.hard]
+
+    def judge(self, values: Mapping[str, int], drop: Collection[str]) -> None:
+        """Raises guard.Refused when a hard rule is broken by what this changes."""
+        before, then = self._state({}, ()), self._state(values, drop)
+        ours = {n for n, value in then.items() if value != before.get(n) or value == values.get(n)}
+        for violation in self._broken(values, drop):
+            names = [name for name in violation.names if name in ours]
+            if names:
+                what = f"cannot {'take out' if drop else 'keep'} {names[0]}"
+                why = guard.broken(violation, then, self._facts)
+                ways = " or ".join(self._ways(violation, values, drop))
+                change = f"change {' or '.join(violation.names)} where that is set"
+                raise guard.Refused(
+                    f"{what}, at the next boot {why}, {ways or change}", [violation]
+                )
+
+    def _ways(
+        self, violation: Violation, values: Mapping[str, int], drop: Collection[str]
+    ) -> Iterator[str]:
+        """What else to name, so that this violation is none."""
+        now = guard.state(self._host)
+        for name in (name for name in violation.names if name in now):
+            if drop:
+                more, fewer, way = {**values}, {*drop, name}, f"take {name} out as well"
+            else:
+                more, fewer, way = {**values, name: now[name]}, {*drop}, f"keep {name} as well"
+            if violation.rule not in {one.rule for one in self._broken(more, fewer)}:
+                yield way
+
+
+def _require(names: list[str], there: dict[str, int], what: str) -> None:
+    for name in names:
+        if name not in there:
+            raise UsageError(f"{name} is {what}, see `zfstune status`")
+
+
+def _tell(kept: Kept, *, only_print: bool) -> None:
+    for one in (kept, *kept.more):
+        if only_print:
+            print(f"# {one.path}")
+            print("\n".join(one.lines))
+            continue
+        for line in one.lines or ("(no settings left)",):
+            print(f"{one.path}: {line}")
+        if one.backup:
+            print(f"the file of before is {one.backup}")
+    sys.stdout.flush()
+    for note in kept.notes:
+        say(note)
+    if not only_print:
+        say(
+            "a reboot sets these values; now nothing has changed"
+            if kept.lines
+            else "a reboot sets nothing more; now nothing has changed"
+        )
+
+
+def to_json(kept: Kept) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "type": "keep",
+        "path": kept.path,
+        "lines": list(kept.lines),
+        "backup": kept.backup,
+        "notes": list(kept.notes),
+        **({"more": [to_json(one) for one in kept.more]} if kept.more else {}),
+    }

@@ -1,0 +1,282 @@
+"""First candidates, from a model of the write path and what was measured of it.
+
+The model: bulk data waits in memory as dirty data and reaches the disks in a txg sync; log
+blocks of fsyncs share the disks with it. An fsync that arrives during a sync waits behind the
+writes that a disk has already taken (vdev_queue.c issues at most
+zfs_vdev_async_write_max_active of them), and this goes on for as long as the sync lasts, which is
+dirty bytes through bandwidth. So there are two levers: how long a sync is, and how deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zfstune import guard
+from zfstune.units import SECOND, format_time
+
+MIB = 1 << 20
+
+DIRTY = "zfs_dirty_data_max"
+WRLOG = "zfs_wrlog_data_max"
+SYNC_PERCENT = "zfs_dirty_data_sync_percent"
+ASYNC_MIN = "zfs_vdev_async_write_min_active"
+ASYNC_MAX = "zfs_vdev_async_write_max_active"
+TXG_TIMEOUT = "zfs_txg_timeout"
+COMMIT_PCT = "zfs_commit_timeout_pct"
+SLOG_BULK = "zil_slog_bulk"
+
+# A txg has its fixed costs: several passes, labels, flushes, metadata. On a disk of 30 MiB/s txgs
+# of a second cost some 5 % of the throughput (docs/search.md); so one candidate has longer ones.
+TARGET_SYNC_NS = SECOND
+LONGER_SYNC_NS = 2 * SECOND
+GENTLE_SYNC_NS = 4 * SECOND
+_SMALLEST_DIRTY = 16 * MIB
+_LARGEST_BLOCKS = 8
+# The largest write that vdev_queue_aggregate() makes (zfs_vdev_aggregation_limit).
+_AGGREGATE = MIB
+_BULK = 4 * _AGGREGATE
+_GENTLE_DEPTH = 3
+_BATCH_SHARE = 0.1
+_SLOG_SHARE = 0.2
+_MOST = 5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The pool under its load, with the parameters as they are.
+
+    bandwidth: bytes/s that txg syncs write. sync_ns, dirty_bytes: medians of the txgs.
+    stages: share of each stage in the time of fsyncs, 0 to 1. queue: what is known of
+    ``log_queue_ns`` and ``log_device_ns``, the mean times of a log write in ZFS's queue and at
+    the device. slog: whether there is a log device. vdevs: top-level ones with data.
+    """
+
+    bandwidth: float
+    sync_ns: int
+    dirty_bytes: int
+    fsync_p50_ns: int
+    fsync_p99_ns: int
+    stages: Mapping[str, float] = field(default_factory=dict)
+    queue: Mapping[str, float] = field(default_factory=dict)
+    slog: bool = False
+    vdevs: int = 1
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Values to try, by parameter; those not named stay as they are.
+
+    source: ``model``, the name of a sampler, or ``ablation``. reasons: for each value a
+    sentence for the user. trial: its number in the study, -1 outside of one.
+    """
+
+    values: dict[str, int]
+    source: str
+    reasons: dict[str, str]
+    trial: int = -1
+
+
+Part = dict[str, tuple[int, str]]
+"""Values with their reasons."""
+
+
+def candidates(
+    measured: Measured, current: Mapping[str, int], facts: guard.Facts, names: Sequence[str]
+) -> list[Candidate]:
+    """At most five, best guess first, each legal; only parameters of names are changed
+    (zfs_wrlog_data_max follows zfs_dirty_data_max). Empty when the model sees no reason to
+    change anything: what was measured does not point to the write path."""
+    allowed = {name for name in names if name in current}
+    if DIRTY in allowed and WRLOG in current:
+        allowed.add(WRLOG)
+    found: list[Candidate] = []
+    for part in _combinations(measured, current, facts):
+        chosen = {n: v for n, v in part.items() if n in allowed and v[0] != current[n]}
+        candidate = _legal(chosen, current, facts, allowed)
+        if candidate and all(candidate.values != other.values for other in found):
+            found.append(candidate)
+    return found[:_MOST]
+
+
+def _combinations(
+    measured: Measured, current: Mapping[str, int], facts: guard.Facts
+) -> Iterator[Part]:
+    dirty = _dirty(measured, current, facts, TARGET_SYNC_NS)
+    depth = _depth(measured, current, _enough_depth(measured))
+    log = _log(measured, current)
+    timer = _timer(measured, current)
+    yield {**dirty, **depth, **timer}
+    if log:
+        yield {**dirty, **depth, **timer, **log}
+    yield depth
+    yield {**_dirty(measured, current, facts, LONGER_SYNC_NS), **depth, **timer}
+    yield {**dirty, **timer}
+    gentle = max(_enough_depth(measured), _GENTLE_DEPTH)
+    yield {
+        **_dirty(measured, current, facts, GENTLE_SYNC_NS),
+        **_depth(measured, current, gentle),
+    }
+
+
+def sync_limit(bandwidth: float, target_ns: int, facts: guard.Facts) -> int:
+    """Dirty bytes that a pool of that bandwidth syncs in about the target, rounded up to a
+    power of two."""
+    least = max(_SMALLEST_DIRTY, _LARGEST_BLOCKS * facts.largest_block)
+    wanted = max(1, int(bandwidth * target_ns / SECOND))
+    return int(max(least, 1 << (wanted - 1).bit_length()))
+
+
+def _bulk(measured: Measured) -> bool:
+    """Whether syncs carry data; of a sync of less, time says nothing about bandwidth."""
+    return measured.bandwidth >= 1 and measured.dirty_bytes >= _BULK
+
+
+def _dirty(
+    measured: Measured, current: Mapping[str, int], facts: guard.Facts, target_ns: int
+) -> Part:
+    """A limit that shortens syncs; nothing when they are short enough already."""
+    now = current.get(DIRTY, 0)
+    limit = sync_limit(measured.bandwidth, target_ns, facts)
+    if not _bulk(measured) or limit >= now or measured.sync_ns <= TARGET_SYNC_NS // 2:
+        return {}
+    span = format_time(round(limit / measured.bandwidth * SECOND))
+    reason = (
+        f"the pool writes {_mib(measured.bandwidth)}/s: {_mib(limit)} are synced in {span}, "
+        f"a log write competes with a sync for no longer than that "
+        f"(now a txg syncs for {format_time(measured.sync_ns)}, the limit is {_mib(now)})"
+    )
+    part = {DIRTY: (limit, reason)}
+    if WRLOG in current:
+        follows = f"twice {DIRTY}, as when the module is loaded: log data must not be the tighter"
+        part[WRLOG] = (2 * limit, f"{follows} limit")
+    return part
+
+
+def _enough_depth(measured: Measured) -> int:
+    """Writes in flight that keep one disk busy: bandwidth times latency, in the largest writes.
+
+    The latency is that of the disk by itself. An fsync's median has the queue in it that is to be
+    cut, but not its flush, which passes the queue: a write takes about as long again. Without
+    stages it is 1, and the gentle candidate has more.
+    """
+    flush = measured.stages.get("flush", 0.0) * measured.fsync_p50_ns
+    latency = 2 * flush / SECOND
+    in_flight = measured.bandwidth * latency / max(1, measured.vdevs)
+    return max(1, min(_GENTLE_DEPTH, round(in_flight / _AGGREGATE)))
+
+
+def _depth(measured: Measured, current: Mapping[str, int], depth: int) -> Part:
+    """A queue at the disk no deeper than keeps it busy; nothing when no sync is in the way."""
+    most = current.get(ASYNC_MAX, 0)
+    per_disk = max(1.0, measured.bandwidth / max(1, measured.vdevs))
+    if depth >= most or not _bulk(measured) or measured.sync_ns <= measured.fsync_p50_ns:
+        return {}
+    one = _AGGREGATE / per_disk * SECOND
+    if most * one <= measured.fsync_p50_ns / 10:
+        return {}
+    reason = (
+        f"a disk takes {format_time(round(one))} for a write of {_mib(_AGGREGATE)}: with at most "
+        f"{depth} at a time a log write waits {format_time(round(depth * one))} behind them, with "
+        f"{most} as now up to {format_time(round(most * one))}{_waits(measured)}"
+    )
+    part = {ASYNC_MAX: (depth, reason)}
+    low = current.get(ASYNC_MIN, 0)
+    if low > depth or low > 1:
+        part[ASYNC_MIN] = (1, f"at most {ASYNC_MAX}, and one write keeps the sync going")
+    return part
+
+
+def _waits(measured: Measured) -> str:
+    share = measured.stages.get("log_write", 0.0)
+    wait = measured.queue.get("log_device_ns", 0.0) + measured.queue.get("log_queue_ns", 0.0)
+    if wait > 0:
+        return f" (a log write takes {format_time(round(wait))} now)"
+    return f" (log writes are {share:.0%} of the time of fsyncs)" if share else ""
+
+
+def _timer(measured: Measured, current: Mapping[str, int]) -> Part:
+    """A shorter timer, when it and not the dirty limit ends txgs, and their syncs are long."""
+    now = current.get(TXG_TIMEOUT, 0)
+    kick = current.get(DIRTY, 0) * current.get(SYNC_PERCENT, 20) // 100
+    if not _bulk(measured) or measured.sync_ns <= TARGET_SYNC_NS:
+        return {}
+    if now <= 1 or measured.dirty_bytes >= kick:
+        return {}
+    shorter = max(1, int(now * TARGET_SYNC_NS / measured.sync_ns))
+    if shorter >= now:
+        return {}
+    reason = (
+        f"the timer ends the txgs ({_mib(measured.dirty_bytes)} of dirty data are below the "
+        f"{_mib(kick)} that would): in {shorter} s instead of {now} s less gathers, "
+        f"and a sync takes about {format_time(measured.sync_ns * shorter // now)}"
+    )
+    return {TXG_TIMEOUT: (shorter, reason)}
+
+
+def _log(measured: Measured, current: Mapping[str, int]) -> Part:
+    """The log itself: less waiting for company, more of it at a slog's first priority."""
+    part: Part = {}
+    share, pct = measured.stages.get("batch_wait", 0.0), current.get(COMMIT_PCT, 0)
+    if share >= _BATCH_SHARE and pct > 1:
+        reason = (
+            f"fsyncs spend {share:.0%} of their time waiting for company in a log block: "
+            f"they wait {pct} % of the last log write's time now"
+        )
+        part[COMMIT_PCT] = (max(1, pct // 4), reason)
+    bulk, waits = current.get(SLOG_BULK, 0), measured.stages.get("log_write", 0.0)
+    if measured.slog and bulk and waits >= _SLOG_SHARE:
+        wider = max(64 * MIB, 4 * bulk)
+        reason = (
+            f"a burst of log data over {_mib(bulk)} goes to the log device at the priority of "
+            f"bulk data; up to {_mib(wider)} of it shall go first"
+        )
+        part[SLOG_BULK] = (wider, reason)
+    return part
+
+
+def broken_by(
+    values: Mapping[str, int], current: Mapping[str, int], facts: guard.Facts
+) -> list[guard.Violation]:
+    """What the guard would refuse in these changes; a soft rule that is broken already, by an
+    administrator's choice, does not count."""
+    before = guard.in_force(current, facts)
+    had = {found.rule for found in guard.check(before, facts) if not found.hard}
+    changed = {name for name, value in values.items() if value != before.get(name)}
+    return [
+        found
+        for found in guard.check({**before, **values}, facts)
+        if changed.intersection(found.names) and (found.hard or found.rule not in had)
+    ]
+
+
+def _legal(
+    part: Part, current: Mapping[str, int], facts: guard.Facts, allowed: set[str]
+) -> Candidate | None:
+    """The values, moved to the nearest legal ones where a rule of the guard asks for it."""
+    values = {name: value for name, (value, _) in part.items()}
+    reasons = {name: reason for name, (_, reason) in part.items()}
+    for _ in range(8):
+        violations = broken_by(values, current, facts)
+        if not violations:
+            changed = {n: v for n, v in values.items() if v != current[n]}
+            kept = {n: reasons.get(n, "") for n in changed}
+            return Candidate(changed, "model", kept) if changed else None
+        for violation in violations:
+            for name, value in violation.nearest.items():
+                if name in allowed:
+                    values[name] = value
+                    reasons[name] = _moved(reasons.get(name, ""), violation.reason)
+    return None
+
+
+def _moved(reason: str, why: str) -> str:
+    return f"{reason}; moved to the nearest legal value: {why}" if reason else why
+
+
+def _mib(size: float) -> str:
+    """Bytes in MiB, or in KiB when it is less than one."""
+    value = size / MIB
+    if value < 1:
+        return f"{size / 1024:.0f} KiB"
+    return f"{value:.0f} MiB" if value >= 9.5 else f"{value:.2g} MiB"

@@ -1,0 +1,141 @@
+"""The command lines of `zfstune params` and of its subcommands."""
+
+from __future__ import annotations
+
+import argparse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_STATUS = """\
+exit status:
+  0  done; 2  usage; 3  not possible here (no ZFS)"""
+
+_PARAMS = """\
+Without COMMAND: list. Names are those of Linux; the OIDs of FreeBSD are understood as well.
+
+examples:
+  zfstune params                             what matters for writes and fsyncs, and its values
+  zfstune params list --changed              only what is not at its default
+  zfstune params get zfs_dirty_data_max      the value in the kernel's unit
+  zfstune params explain zfs_delay_scale     all that is known of it, and what it is here
+  zfstune params set zfs_txg_timeout=10s     through guard and journal; `zfstune revert` undoes it
+
+exit status:
+  0  done; 2  usage, or a value that the guard refuses
+  3  not possible here (no ZFS, no privilege); 4  `set` failed, and all is as it was before
+"""
+
+_LIST = f"""\
+IN FORCE is what ZFS really uses where that is not the value: 0 often stands for a built-in
+default, and limits of the ARC that are out of bounds are ignored.
+
+examples:
+  zfstune params list
+  zfstune params list --all | grep vdev
+  zfstune params list --changed --json | jq -r '.parameters[] | [.name, .value] | @tsv'
+
+{_STATUS}
+"""
+
+_GET = """\
+Prints NAME=VALUE in the kernel's unit, which `zfstune params set` takes again.
+
+examples:
+  zfstune params get zfs_txg_timeout zfs_dirty_data_max
+  zfstune params get --value zfs_dirty_data_max
+  zfstune params get vfs.zfs.txg.timeout
+
+exit status:
+  0  done; 2  usage, also a name that is not there; 3  not possible here (no ZFS)
+"""
+
+_EXPLAIN = """\
+Works without ZFS as well, then without what is said of this host.
+
+examples:
+  zfstune params explain zfs_dirty_data_max
+  zfstune params explain zil_slog_bulk zfs_commit_timeout_pct
+
+exit status:
+  0  done; 2  usage, also a name that nobody knows
+"""
+
+_SET = """\
+Sizes are written 64M, 1.5G or 10% (of memory), times 500us, 300ms or 5s, percents 30 or
+30%; a number without unit is in the kernel's. Several are set together in an order in
+which no state on the way is dangerous. Values stay until `zfstune revert` or a reboot.
+
+examples:
+  zfstune params set zfs_txg_timeout=10s
+  zfstune params set zfs_dirty_data_max=256M zfs_wrlog_data_max=512M --dry-run
+  zfstune params set zfs_vdev_async_write_max_active=5
+
+exit status:
+  0  done, also when it was so already; 2  usage, or a value that the guard refuses
+  3  not possible here (no ZFS, no privilege); 4  it failed, and all is as it was before
+"""
+
+
+def add_params(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `params` and its subcommands."""
+    params = commands.add_parser(
+        "params",
+        help="look at module parameters, and set them safely",
+        description="Shows, explains and sets module parameters of ZFS.",
+        epilog=_PARAMS,
+    )
+    _add_list(params)
+    params.set_defaults(run="params")
+    below = params.add_subparsers(metavar="COMMAND", dest="what")
+    listing = below.add_parser(
+        "list",
+        help="parameters with value and default",
+        description="Lists parameters with their values, defaults and what breaks a rule.",
+        epilog=_LIST,
+    )
+    _add_list(listing, default=argparse.SUPPRESS)
+    get = below.add_parser(
+        "get", help="values for scripts", description="Prints values.", epilog=_GET
+    )
+    get.add_argument("names", metavar="NAME", nargs="+", help="a parameter")
+    form = get.add_mutually_exclusive_group()
+    form.add_argument("--value", action="store_true", help="only the values, one per line")
+    _add_json(form)
+    explain = below.add_parser(
+        "explain",
+        help="what a parameter does, its bounds, what it is coupled to",
+        description="Explains parameters: effect, bounds, coupling, hazard, and what it is here.",
+        epilog=_EXPLAIN,
+    )
+    explain.add_argument("names", metavar="NAME", nargs="+", help="a parameter")
+    setting = below.add_parser(
+        "set",
+        help="set parameters, through guard and journal",
+        description="Sets parameters, if the guard finds that safe, in a safe order.",
+        epilog=_SET,
+    )
+    setting.add_argument("values", metavar="NAME=VALUE", nargs="+", help="what to set")
+    setting.add_argument(
+        "--dry-run", action="store_true", help="print the writes in their order; write nothing"
+    )
+    setting.add_argument(
+        "--force", action="store_true", help="override rules that are only about good sense"
+    )
+    _add_json(setting)
+
+
+def _add_list(parser: argparse.ArgumentParser, default: object = False) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", default=default, help="all that ZFS has")
+    which.add_argument(
+        "--changed", action="store_true", default=default, help="only those not at their default"
+    )
+    parser.add_argument("--json", action="store_true", default=default, help="one JSON object")
+
+
+def _add_json(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="one JSON object"
+    )

@@ -1,0 +1,170 @@
+"""What `zfstune params explain` says of one parameter."""
+
+from __future__ import annotations
+
+from zfstune import catalogue, guard, sizes
+from zfstune.catalogue import Parameter, Rule
+from zfstune.params_survey import Row, Survey
+from zfstune.table import Style, wrap
+
+_INDENT = "  "
+_LABEL = 14
+
+
+def paragraphs(name: str, survey: Survey, style: Style) -> list[str]:
+    """All lines; the last part is of this host."""
+    parameter = catalogue.load().get(name)
+    row = survey.rows.get(name)
+    if parameter is None:
+        text = f"zfstune knows nothing of it and does not set it; see zfs(4). {_value(row)}"
+        return [style.paint(name, "bold"), *wrap(text, _INDENT)]
+    lines = [style.paint(name, "bold"), *wrap(parameter.what, _INDENT), ""]
+    lines += _here(parameter, row, survey)
+    lines += _effects(parameter)
+    lines += _coupled(parameter, survey, style)
+    lines += _labelled("hazard", parameter.hazard)
+    return lines + _labelled("set by", _set_by(parameter)) + _labelled("names", _names(parameter))
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    """A label, and the text beside it."""
+    if not text:
+        return []
+    first, *rest = wrap(text, " " * (_LABEL + len(_INDENT)))
+    return [f"{_INDENT}{label:<{_LABEL}}{first.strip()}", *rest]
+
+
+def _value(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return "Its value is text." if row.value is None else f"Its value is {row.value}."
+
+
+def exact(value: int, unit: str) -> str:
+    """For people, and as the kernel has it where that is not the same."""
+    text = sizes.show(value, unit)
+    return f"{text} ({value})" if unit == "bytes" and value >= 1024 else text
+
+
+# --- here
+
+
+def _here(parameter: Parameter, row: Row | None, survey: Survey) -> list[str]:
+    if row is None:
+        why = "ZFS is not loaded" if not survey.rows else f"ZFS {survey.version} does not have it"
+        lines = _labelled("here", why)
+        return lines + _labelled("default", _formula(parameter))
+    if row.value is None:
+        return _labelled("here", "its value is no number")
+    state = "changed" if row.changed else "the default" if row.default is not None else ""
+    here = ", ".join(filter(None, (exact(row.value, row.unit), state)))
+    if row.in_force is not None:
+        sense = "ZFS ignores the value" if row.ignored else "0 stands for that"
+        here += f"; {exact(row.in_force, row.unit)} is in force, {sense}"
+    default = _formula(parameter)
+    if row.default is not None and catalogue.computed(parameter.default):
+        default = f"{sizes.show(row.default, row.unit)}, as {default}"
+    lines = _labelled("here", here) + _labelled("default", default)
+    if parameter.access == "rw":
+        lines += _labelled("bounds", _bounds(parameter, row))
+    for violation in survey.violations:
+        if parameter.name in violation.names:
+            text = guard.broken(violation, survey.state, survey.facts)
+            lines += _labelled("WRONG", f"{text}; {guard.advice(violation, parameter.name)}")
+    return lines
+
+
+def _formula(parameter: Parameter) -> str:
+    """The default as it is computed, and in other versions."""
+    if not parameter.defaults:
+        return "computed by ZFS"
+    if len(parameter.defaults) == 1:
+        return _with_unit(parameter.default, parameter.unit)
+    (_, first), *others = parameter.defaults
+    parts = [f"{_with_unit(text, parameter.unit)} from {since} on" for since, text in others[::-1]]
+    return ", ".join([*parts, f"{_with_unit(first, parameter.unit)} before"])
+
+
+def _with_unit(text: str, unit: str) -> str:
+    return sizes.show(int(text), unit) if text.isdigit() else text
+
+
+def _bounds(parameter: Parameter, row: Row) -> str:
+    low = "" if row.low is None else sizes.show(row.low, row.unit)
+    high = "" if row.high is None else sizes.show(row.high, row.unit)
+    formulas = {
+        side: text
+        for side, text in (("least", parameter.low), ("most", parameter.high))
+        if text and catalogue.computed(text)
+    }
+    how = "; ".join(f"{side} = {text}" for side, text in formulas.items())
+    return f"{low or 'no least'} to {high or 'no most'}" + (f" ({how})" if how else "")
+
+
+# --- what is always so
+
+
+def _effects(parameter: Parameter) -> list[str]:
+    lines = _labelled("latency", parameter.latency) + _labelled("throughput", parameter.throughput)
+    lines += _labelled("memory", parameter.memory)
+    settles = parameter.settles
+    if parameter.settle_txgs:
+        settles = f"in full after {parameter.settle_txgs} txgs"
+    return lines + _labelled("settles", settles)
+
+
+def _coupled(parameter: Parameter, survey: Survey, style: Style) -> list[str]:
+    lines: list[str] = []
+    for rule in catalogue.rules():
+        if parameter.name in rule.names:
+            label = "coupled" if not lines else ""
+            text = f"{rule.text}, {rule.reason}"
+            lines += _labelled(label, f"{text}.{_soft(rule)}{_present(rule, parameter, survey)}")
+    return lines + _labelled("order", _order(parameter.name))
+
+
+def _soft(rule: Rule) -> str:
+    return "" if rule.hard else " --force overrides this."
+
+
+def _present(rule: Rule, parameter: Parameter, survey: Survey) -> str:
+    """The values of the others."""
+    values = guard.values(guard.in_force(survey.state, survey.facts), survey.facts)
+    others = [
+        f"{name} is {sizes.show(values[name], catalogue.load()[name].unit)}"
+        for name in rule.names
+        if name != parameter.name and name in values and name in catalogue.load()
+    ]
+    return f" Here {', '.join(others)}." if others else ""
+
+
+def _order(name: str) -> str:
+    """The safe order, as the rules have it."""
+    above = [n for rule in catalogue.rules() if name in rule.below for n in rule.above]
+    below = [n for rule in catalogue.rules() if name in rule.above for n in rule.below]
+    parts = []
+    if above:
+        names = " and ".join(dict.fromkeys(above))
+        parts.append(f"raised after and lowered before {names}")
+    if below:
+        names = " and ".join(dict.fromkeys(below))
+        parts.append(f"raised before and lowered after {names}")
+    if name in (guard.DIRTY, guard.WRLOG):
+        parts.append(f"while it is lowered {guard.DELAY} is 100")
+    return "; ".join(parts)
+
+
+def _set_by(parameter: Parameter) -> str:
+    if parameter.access == "never":
+        return "nobody through zfstune, not even with --force"
+    if parameter.access == "load":
+        return "options when the module is loaded; not later, not by zfstune"
+    return "`zfstune tune` and `params set`" if parameter.tunes else "`zfstune params set`"
+
+
+def _names(parameter: Parameter) -> str:
+    names = [parameter.name] if parameter.linux else []
+    names += [f"{parameter.freebsd} on FreeBSD"] if parameter.freebsd else ["Linux only"]
+    span = [f"from {parameter.since} on"] if parameter.since else []
+    span += [f"up to {parameter.until}"] if parameter.until else []
+    return ", ".join(names) + (f"; in ZFS {' '.join(span)}" if span else "")

@@ -1,0 +1,29 @@
+"""Where the journal is; nothing but that, since every command asks at its start."""
+
+# ruff: noqa: PTH100, PTH112  (pathlib is slow to load)
+
+from __future__ import annotations
+
+import os
+import sys
+
+FILE = "journal"
+# hier(7): FreeBSD has /var/db for that, and may get a /var/lib or /run by some port
+_FREEBSD = sys.platform.startswith("freebsd")
+_STATE = "/var/db/zfstune" if _FREEBSD else "/var/lib/zfstune"
+
+
+def state_directory() -> str:
+    """ZFSTUNE_STATE_DIR names another one."""
+    return os.path.abspath(os.environ.get("ZFSTUNE_STATE_DIR") or _STATE)
+
+
+def run_directory() -> str:
+    """ZFSTUNE_RUN_DIR names another one."""
+    run = "/run" if os.path.isdir("/run") and not _FREEBSD else "/var/run"
+    return os.path.abspath(os.environ.get("ZFSTUNE_RUN_DIR") or f"{run}/zfstune")
+
+
+def journal_exists() -> bool:
+    """As far as this process may see."""
+    return any(os.path.lexists(f"{path}/{FILE}") for path in (state_directory(), run_directory()))

@@ -1,0 +1,214 @@
+"""Where the journal lives, and the lock that says whose turn it is to write parameters.
+
+The state directory is on disk. The run directory is on a tmpfs (on FreeBSD a boot empties it,
+rc.d/cleanvar), whose content lives exactly as long as the values of parameters do: until the
+host boots. The lock is there since parameters belong to the host, whichever state directory is
+in use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from zfstune import paths
+from zfstune.errors import NotPossible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LOCK = "lock"
+_SESSION = "session"
+_WAIT_S = 2.0
+
+
+@dataclass(frozen=True)
+class Places:
+    state: Path
+    run: Path
+
+
+def places() -> Places:
+    """The two directories of this host."""
+    return Places(Path(paths.state_directory()), Path(paths.run_directory()))
+
+
+def open_directory(path: Path, *, create: bool) -> int:
+    """A descriptor of a directory that nobody else can write into.
+
+    Raises NotPossible, and FileNotFoundError when it is not there and not to be created.
+    """
+    try:
+        if create:
+            with contextlib.suppress(FileExistsError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.mkdir(0o700)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except PermissionError:
+        raise NotPossible(f"cannot use {path}, no permission, run as root") from None
+    except OSError as error:
+        reason = "it is a symbolic link or no directory" if path.exists() else error.strerror
+        raise NotPossible(f"cannot use {path}, {reason}, set ZFSTUNE_STATE_DIR") from None
+    status = os.fstat(fd)
+    problem = None
+    if status.st_uid != os.geteuid():
+        problem = f"it belongs to user {status.st_uid}"
+    elif stat.S_IMODE(status.st_mode) & 0o022:
+        problem = f"others may write there (mode {stat.S_IMODE(status.st_mode):04o})"
+    if problem:
+        os.close(fd)
+        advice = "run as that user" if "belongs" in problem else f"run `chmod 0700 {path}`"
+        if not os.geteuid():
+            advice = f"run `chown root {path} && chmod 0700 {path}` if you trust what is in it"
+        raise NotPossible(f"cannot use {path}, {problem}, {advice}")
+    return fd
+
+
+def open_file(directory: int, name: str, flags: int) -> int:
+    """A file of the directory that is no symbolic link; mode 0600 when it is new."""
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+
+
+def replace_file(directory: int, name: str, data: bytes) -> None:
+    """Puts a whole file in place at once, on stable storage. Raises OSError."""
+    temporary = f".{name}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=directory)
+    fd = open_file(directory, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        with contextlib.closing(os.fdopen(fd, "wb", buffering=0, closefd=False)) as file:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest) or 0 :]
+        os.fsync(fd)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    finally:
+        os.close(fd)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that took the lock last."""
+
+    pid: int
+    command: str
+    started: str  # ISO 8601, UTC
+
+    def __str__(self) -> str:
+        return f"process {self.pid} (`{self.command}`, since {self.started})"
+
+
+class Busy(NotPossible):
+    """Another session is in force."""
+
+
+class Lock:
+    """Taken while parameters are written; a supervisor that was forked shares it, so it is free
+    only when both have ended."""
+
+    def __init__(self, run: int, fd: int) -> None:
+        self._run, self.fd = run, fd
+
+    @classmethod
+    def take(cls, where: Places, command: str, wait_s: float | None = None) -> Lock:
+        """Waits so long at most (-1: without end), by default some seconds: `zfstune recover
+        --wait` may hold it for a moment. Raises Busy with the name of the holder, NotPossible."""
+        run = open_directory(where.run, create=True)
+        fd = open_file(run, _LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            _flock(fd, _WAIT_S if wait_s is None else wait_s)
+        except BlockingIOError:
+            holder = _read_holder(fd)
+            os.close(fd)
+            os.close(run)
+            raise Busy(
+                f"cannot begin, {holder or 'another process'} is changing parameters, wait for "
+                "its end or stop it"
+            ) from None
+        except BaseException:
+            os.close(fd)
+            os.close(run)
+            raise
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # only to name the holder: the lock itself is what counts
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            text = json.dumps({"pid": os.getpid(), "command": command, "started": started})
+            os.pwrite(fd, text.encode(), 0)
+        return cls(run, fd)
+
+    def mark_session(self) -> None:
+        """A file that is there while a session is in force: systemd starts the recovery
+        by it (zfstune-recover.path)."""
+        os.close(open_file(self._run, _SESSION, os.O_WRONLY | os.O_CREAT))
+
+    def release(self) -> None:
+        """For this process; a supervisor keeps it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            os.close(self._run)
+            self.fd = -1
+
+
+def unmark_session(where: Places) -> None:
+    """No session is in force, and nothing of one is left. With the lock held."""
+    with contextlib.suppress(OSError):
+        (where.run / _SESSION).unlink()
+
+
+def holder(where: Places) -> Holder | None:
+    """Who has the lock now; None when nobody. Raises NotPossible without privilege."""
+    try:
+        run = open_directory(where.run, create=False)
+    except FileNotFoundError:
+        return None
+    try:
+        fd = open_file(run, _LOCK, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    finally:
+        os.close(run)
+    try:
+        _flock(fd, 0)
+    except BlockingIOError:
+        return _read_holder(fd) or Holder(0, "unknown", "")
+    finally:
+        os.close(fd)
+    return None
+
+
+def _flock(fd: int, wait_s: float) -> None:
+    """Raises BlockingIOError when it is still taken."""
+    if wait_s < 0:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.05)
+
+
+def _read_holder(fd: int) -> Holder | None:
+    try:
+        found: dict[str, Any] = json.loads(os.pread(fd, 65536, 0))
+        return Holder(int(found["pid"]), str(found["command"]), str(found["started"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,244 @@
+"""The order of the writes that lead from one state of the parameters to another.
+
+Between two states that keep a rule `left <= right`, each state on the way keeps it too when
+values are lowered from the bottom of the rule and raised from its top, all that fall before
+all that rise: both sides grow with each of their names.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from zfstrace.host import Host
+from zfstune import catalogue
+from zfstune.guard import (
+    ARC_MAX,
+    DELAY,
+    DIRTY,
+    WRLOG,
+    Facts,
+    at_load,
+    in_force,
+    refuse,
+    stale,
+    values,
+)
+from zfstune.guard import facts as of_host
+
+_LOW = "zfs_vdev_async_write_active_min_dirty_percent"
+_HIGH = "zfs_vdev_async_write_active_max_dirty_percent"
+
+
+@dataclass(frozen=True)
+class Write:
+    """quiet: wait first until the kstats dmu_tx_dirty_delay and dmu_tx_wrlog_delay stand
+    still for 0.3 s, some seconds at most."""
+
+    name: str
+    value: int
+    quiet: bool = False
+    why: str = field(default="", compare=False)
+
+
+def plan(
+    now: Mapping[str, int],
+    wanted: Mapping[str, int],
+    facts: Facts,
+    *,
+    back: bool = False,
+    force: bool = False,
+) -> list[Write]:
+    """The writes that lead from now (all values that the host has) to wanted, in order; []
+    when there is nothing to do. Raises Refused.
+
+    back: a restore. wanted is what was there before and is not judged; it always succeeds, and
+    on the way breaks no rule that neither now nor wanted breaks. force: soft rules do not
+    count.
+    """
+    if not back:
+        refuse(now, wanted, facts, force)
+    return list(Planner(now, wanted, facts).writes())
+
+
+def boot_order(host: Host, values: Mapping[str, int]) -> list[str]:
+    """An order in which these values can be set one after the other on a host that has just
+    booted: no state on the way breaks a hard rule. For where they are not set all at once."""
+    facts = of_host(host)
+    memory = facts.memory_bytes
+    # what the ARC begins with on FreeBSD: arc_init() in arc.c, arc_default_max() in arc_os.c
+    least, most = max(memory // 32, 32 << 20), max(memory * 5 // 8, memory - (1 << 30))
+    facts = replace(facts, arc_c_min=least, arc_c_max=most, arc_held=0)
+    start = dict(values) | at_load({}, host.version(), facts)
+    writes = plan(start, values, facts, back=True)
+    last = {write.name: number for number, write in enumerate(writes)}
+    return sorted(values, key=lambda name: (last.get(name, -1), name))
+
+
+class Planner:
+    """Walks from one state to the other.
+
+    Why zfs_delay_min_dirty_percent goes to 100 while zfs_dirty_data_max or zfs_wrlog_data_max
+    falls: dmu_tx_delay() (module/zfs/dmu_tx.c, the same in 2.1.11, 2.3.9 and 2.4.4) reads each
+    of them several times without a lock. dmu_tx_wait() has made sure that dirty < max, then
+
+        if (dirty > max * percent / 100)   delay = scale * (dirty - ...) / (max - dirty)
+
+    With percent 100 the division needs dirty < max(1), dirty > max(2), dirty == max(3), each an
+    old or a new value of max: from old to a smaller new one there is no such choice. For the log
+    it is wrlog > max(1), wrlog < max(2), wrlog == max(3), likewise. With a smaller percent
+    there is one: all old but the last. When a limit rises there is none in any case, since
+    dirty < max(1) is read first, and a new value stays new. What has read the percent
+    before it was 100 is long through after a quiet moment, and so is what has read an old limit
+    when the percent comes back: both writes are quiet.
+
+    dsl_pool_need_dirty_delay() and dsl_pool_need_wrlog_delay() (dsl_pool.c) only compare.
+    vdev_queue_max_async_writes() (vdev_queue.c) divides by the distance of two parts of max,
+    which it reads twice: see _sizes().
+    """
+
+    def __init__(self, now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
+        self._file = {n: v for n, v in now.items() if n in catalogue.load() or n in wanted}
+        self._wanted = {n: v for n, v in wanted.items() if n in now}
+        before = in_force(now, facts)
+        self._now = {**before, **{n: v for n, v in values(before, facts).items() if n in now}}
+        after = values({**before, **self._wanted}, facts)
+        self._target = {n: after.get(n, v) for n, v in self._wanted.items()}
+        self._stale = stale(now, facts)
+        ranks = _ranks()
+        self._fall = sorted(
+            (n for n, v in self._target.items() if v < self._now[n]),
+            key=lambda n: (ranks.get(n, 0), n),
+        )
+        self._rise = sorted(
+            (n for n, v in self._target.items() if v > self._now[n]),
+            key=lambda n: (-ranks.get(n, 0), n),
+        )
+
+    def writes(self) -> Iterator[Write]:
+        yield from self._heal()
+        limits = [n for n in self._fall if n in (DIRTY, WRLOG)]
+        window = {*limits, DELAY} if limits else set()
+        after = _above(limits) - window
+        yield from self._move(n for n in self._fall if n not in window | after)
+        if limits:
+            yield from self._lower(limits)
+        yield from self._move(n for n in self._fall if n in after)
+        yield from self._move(n for n in self._rise if n not in window)
+        yield from self._finish()
+
+    def _heal(self) -> Iterator[Write]:
+        """An ignored limit of the ARC must not come into force by the change of another."""
+        for name in sorted(self._stale.keys() & self._wanted.keys()):
+            if self._file[name] != self._wanted[name] or self._target[name] != self._now[name]:
+                why = "the limit in force, in place of a value that ZFS ignores"
+                yield self._write(name, self._stale[name], why=why)
+
+    def _lower(self, limits: list[str]) -> Iterator[Write]:
+        """The limits of the throttle, while it delays nobody."""
+        percent = self._now.get(DELAY)
+        if percent is not None and percent < 100:
+            yield self._write(DELAY, 100, why="no delay, whose divisor could become 0, meanwhile")
+        for i, name in enumerate(limits):
+            yield from self._move([name], quiet=i == 0)
+        last = self._target.get(DELAY, percent)
+        if last is not None and last != self._now[DELAY]:
+            why = "" if DELAY in self._wanted else "the delay as before"
+            yield self._write(DELAY, last, quiet=True, why=why or self._why(DELAY))
+
+    def _move(self, names: Iterable[str], *, quiet: bool = False) -> Iterator[Write]:
+        for name in names:
+            *steps, last = self._steps(name)
+            for step in steps:
+                yield self._write(name, step, quiet=quiet, why=_STEPS.get(name, ""))
+                # nobody who has read the value before the last may meet the next one
+                quiet = True
+            yield self._write(name, last, quiet=quiet, why=self._why(name))
+
+    def _steps(self, name: str) -> list[int]:
+        old, new = self._now[name], self._target[name]
+        if name == DIRTY:
+            return _sizes(old, new, self._now.get(_LOW), self._now.get(_HIGH))
+        if name == ARC_MAX:
+            return _halves(old, new)
+        return [new]
+
+    def _finish(self) -> Iterator[Write]:
+        """Values that mean the same as what is there now: 0 for "not set"."""
+        for name in sorted(self._wanted):
+            if self._file[name] != self._wanted[name]:
+                yield self._write(name, self._wanted[name], why="as it was, with the same meaning")
+
+    def _write(self, name: str, value: int, *, quiet: bool = False, why: str = "") -> Write:
+        self._now[name] = self._file[name] = value
+        return Write(name, value, quiet, why)
+
+    def _why(self, name: str) -> str:
+        """Why it is written at this place."""
+        rising = name in self._rise
+        moving = self._rise if rising else self._fall
+        others = [
+            other
+            for rule in catalogue.rules()
+            if name in (rule.above if rising else rule.below)
+            for other in (rule.below if rising else rule.above)
+            if other in moving
+        ]
+        unique = list(dict.fromkeys(others))
+        verb = "rise" if rising else "fall"
+        return f"before {' and '.join(unique)} {verb}{'s' * (len(unique) == 1)}" if unique else ""
+
+
+_STEPS = {
+    DIRTY: "on the way: the thresholds of async writes must not meet",
+    ARC_MAX: "in steps: eviction takes its time",
+}
+
+
+def _sizes(old: int, new: int, low: int | None, high: int | None) -> list[int]:
+    """Steps of zfs_dirty_data_max. vdev_queue_max_async_writes() divides by
+    max * high / 100 - max * low / 100 and may read an old and a new max for the two."""
+    if low is None or high is None or not _meet(old, new, low, high):
+        return [new]
+    for part in (2, 3, 4):
+        middle = new + (old - new) // part
+        if not _meet(old, middle, low, high) and not _meet(middle, new, low, high):
+            return [middle, new]
+    return [new]
+
+
+def _meet(old: int, new: int, low: int, high: int) -> bool:
+    return old * low // 100 == new * high // 100 or new * low // 100 == old * high // 100
+
+
+def _halves(old: int, new: int) -> list[int]:
+    """Steps of zfs_arc_max: at most to the half at once, since allocations wait while the
+    ARC is far above its limit (module/zfs/arc.c, arc_wait_for_eviction())."""
+    steps = []
+    while old > 2 * new > 0:
+        old //= 2
+        steps.append(old)
+    return [*steps, new]
+
+
+@functools.cache
+def _ranks() -> dict[str, int]:
+    """The place of each name in the rules: 0 at the bottom, above all that it must exceed."""
+    ranks: dict[str, int] = {}
+    for _ in catalogue.rules():
+        for rule in catalogue.rules():
+            floor = max(ranks.setdefault(name, 0) for name in rule.below)
+            for name in rule.above:
+                ranks[name] = max(ranks.get(name, 0), floor + 1)
+    return ranks
+
+
+def _above(names: Iterable[str]) -> set[str]:
+    """What must stay above one of these, directly or not."""
+    found = set(names)
+    for _ in catalogue.rules():
+        for rule in catalogue.rules():
+            if found & set(rule.below):
+                found |= set(rule.above)
+    return found - set(names)

@@ -1,0 +1,569 @@
+"""The report of a session: one HTML file, in the order in which an administrator asks: what came
+of it, what was changed, how to undo or keep it, and then how sure that is and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zfstrace import stages as fsync_stages
+from zfstrace.flame import output
+from zfstrace.types import Json
+from zfstune import report_data as data
+from zfstune import report_words as words
+from zfstune.report_data import listed, mapped, number
+from zfstune.report_flame import Flames, flames
+from zfstune.report_page import (
+    Section,
+    code,
+    command,
+    details,
+    embedded,
+    esc,
+    facts,
+    interval,
+    page,
+    paragraph,
+    spread,
+    table,
+)
+from zfstune.stage_colors import stage_color
+from zfstune.units import format_count, format_time
+
+if TYPE_CHECKING:
+    from zfstune.report_svg import Plot
+
+NAME = "report.html"
+
+# As many trials are in the open, the rest is folded up.
+_MOST_TRIALS = 12
+_FSYNC_ROWS = (
+    ("p50", 500, "fsync.p50"),
+    ("p90", 900, ""),
+    ("p99", 990, "fsync.p99"),
+    ("p99.9", 999, "fsync.p999"),
+)
+
+# The plots by name; empty without matplotlib.
+Plots = dict[str, "Plot"]
+
+
+def write(session: Json, directory: Path) -> Path:
+    """Writes report.html into a directory that has the session's files, and returns its path.
+
+    Raises zfstrace.flame.WriteFailed. Without matplotlib there are no plots, and it says so.
+    """
+    path = directory / NAME
+    save(session, directory, str(path))
+    return path
+
+
+def save(session: Json, directory: Path, path: str) -> None:
+    """The same to any path; ``-`` is standard output."""
+    output.save(path, [render(session, directory)])
+
+
+def render(session: Json, directory: Path) -> str:
+    """The page; directory has the files that the session names."""
+    plots, lack = _plots(session)
+    graphs = flames(session, directory)
+    pool = esc(session.get("pool") or "?")
+    sections = [
+        Section("changed", "Changes", "What was changed", _changed(session)),
+        Section("limits", "Limits", "Limits and other measures", _limits(session)),
+        Section("latency", "Latency", "Fsync latency before and after", _latency(session, plots)),
+        Section("stages", "Stages", "Where fsyncs spend their time", _stages(session, plots)),
+        Section("blocks", "Blocks", "Block by block", _blocks(session, plots)),
+        Section("txgs", "Txgs", "Transaction groups", _txgs(plots)),
+        Section("trials", "Trials", "What was tried", _trials(session, plots)),
+        Section("stacks", "Stacks", "Where threads waited", _stacks(graphs)),
+        Section("session", "Session", "The session", _session(session)),
+    ]
+    return page(
+        f"zfstune: {words.finding(session).word}, pool {session.get('pool')}",
+        _head(session, pool, lack),
+        sections,
+        embedded(session),
+        graphs.scripts,
+    )
+
+
+def _plots(session: Json) -> tuple[Plots, str]:
+    """What matplotlib draws, and why there is nothing if so."""
+    try:
+        from zfstune import report_plots as draw
+    except ImportError:
+        return {}, (
+            "There are no plots, because matplotlib is not installed (Debian: python3-matplotlib). "
+            "`zfstune report DIR` draws this page again from the session.json in DIR."
+        )
+    makers: dict[str, Callable[[Json], Plot | None]] = {
+        "latency": draw.latency,
+        "stages": draw.stages,
+        "timeline": draw.timeline,
+        "pairs": draw.pairs,
+        "trials": draw.trials,
+        "txgs": draw.txgs,
+    }
+    made = ((name, maker(session)) for name, maker in makers.items())
+    return {name: plot for name, plot in made if plot}, ""
+
+
+def _figure(plots: Plots, name: str, caption: str) -> str:
+    plot = plots.get(name)
+    if not plot:
+        return ""
+    return (
+        f'<figure class="plot"><div class="wide">{plot.wide}</div>'
+        f'<div class="narrow">{plot.narrow}</div><figcaption>{esc(caption)}</figcaption></figure>\n'
+    )
+
+
+def _head(session: Json, pool: str, lack: str) -> str:
+    found = words.finding(session)
+    host = mapped(session, "host")
+    where = [f"pool {pool}", esc(host.get("hostname") or ""), esc(session.get("started") or "")]
+    length = words.duration(session)
+    if length:
+        where.append(f"took {length}")
+    sentence = found.sentence
+    # what is measured is written small everywhere: p99
+    if not sentence.startswith(words.goal(session)):
+        sentence = sentence[:1].upper() + sentence[1:]
+    notes = "".join(f"<li>{esc(note)}</li>\n" for note in _notes(session, lack))
+    return (
+        f'<div class="{found.kind}">\n<p class="where">{" · ".join(filter(None, where))}</p>\n'
+        f'<span class="badge">{esc(found.word)}</span>\n<h1>{esc(sentence)}</h1>\n'
+        f"{paragraph(found.evidence, 'evidence')}{paragraph(found.outcome, 'outcome')}"
+        f"{_hero(session)}" + (f'<ul class="notes">\n{notes}</ul>\n' if notes else "") + "</div>\n"
+    )
+
+
+def _notes(session: Json, lack: str) -> Iterable[str]:
+    """What must not be overlooked."""
+    if session.get("note"):
+        state = "It failed" if session.get("state") == "failed" else "Note"
+        yield f"{state}: {str(session['note']).rstrip('. ')}."
+    for one in words.missed(session):
+        moved = words.change(number(one.get("change")))
+        yield f"A limit was not kept: {one.get('text')} ({moved})."
+    for one in listed(session, "overrides"):
+        yield f"Somebody else changed a parameter, and it was left alone: {words.override(one)}."
+    lost = number(session.get("lost")) or 0
+    if lost:
+        yield (
+            f"{words.plural(int(lost), 'event')} could not be measured and "
+            f"{'is' if lost == 1 else 'are'} not in these numbers."
+        )
+    if lack:
+        yield lack
+
+
+def _hero(session: Json) -> str:
+    """Two numbers and the interval."""
+    values = words.before_after(session)
+    parts = ""
+    if values:
+        parts += (
+            f'<dl class="numbers"><div class="a"><dt>before</dt><dd>{esc(values[0])}</dd></div>'
+            '<span class="to" aria-hidden="true">→</span>'
+            f'<div class="b"><dt>after</dt><dd>{esc(values[1])}</dd></div></dl>\n'
+        )
+    parts += _gauge(session)
+    return f'<div class="hero">{parts}</div>\n' if parts else ""
+
+
+def _gauge(session: Json) -> str:
+    """The change and its interval on a scale with numbers."""
+    verdict = mapped(session, "verdict")
+    low, middle, high = (number(verdict.get(key)) for key in ("low", "change", "high"))
+    if low is None or middle is None or high is None or min(low, middle, high) <= -1:
+        return ""
+    logs = [math.log(1 + one) for one in (low, middle, high)]
+    left, right = min(-0.3, *logs) * 1.12, max(0.2, *logs) * 1.12
+    left, right = max(left, -math.log(30)), min(right, math.log(30))
+
+    def x(log: float) -> float:
+        return 8 + 424 * (min(max(log, left), right) - left) / (right - left)
+
+    marks = ""
+    last = -99.0
+    for ratio in (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1, 1.2, 1.5, 2, 3, 5, 10, 20):
+        at = x(math.log(ratio))
+        # the middle must be there, the others where there is room
+        near = abs(at - x(0)) < 46 or at - last < 46
+        if not left <= math.log(ratio) <= right or (near and ratio != 1):
+            continue
+        last = at
+        text = "no change" if ratio == 1 else _percent_change(ratio - 1)
+        anchor = "end" if at > 400 else "middle" if at > 34 else "start"
+        marks += (
+            f'<path d="M{at:.1f} 26V32" stroke="var(--quiet)"/><text x="{at:.1f}" y="47" '
+            f'text-anchor="{anchor}" font-size="12.5" fill="var(--quiet)">{text}</text>'
+        )
+    return (
+        '<svg class="gauge" viewBox="0 0 440 52" role="img" aria-label="change with its interval">'
+        f'<path d="M8 26H432" stroke="var(--rule)"/>{marks}'
+        f'<path d="M{x(0):.1f} 6V32" stroke="var(--ink)"/>'
+        f'<rect x="{x(logs[0]):.1f}" y="12" width="{max(2.0, x(logs[2]) - x(logs[0])):.1f}" '
+        'height="10" rx="5" fill="var(--after)" opacity=".35"/>'
+        f'<circle cx="{x(logs[1]):.1f}" cy="17" r="6.5" fill="var(--after)"/></svg>\n'
+    )
+
+
+def _percent_change(change: float) -> str:
+    return f"x {1 + change:g}" if change >= 1 else f"{100 * change:+.0f} %"
+
+
+def _changed(session: Json) -> str:
+    winner, base = mapped(session, "winner"), mapped(session, "baseline")
+    if not winner:
+        return paragraph("Nothing: all parameters have the values they had before the session.")
+    reasons = mapped(session, "reasons")
+    rows = [
+        [
+            code(name),
+            _parameter(name, base.get(name), "a-ink"),
+            _parameter(name, value, "b-ink"),
+            esc(reasons.get(name) or "found by the search"),
+        ]
+        for name, value in winner.items()
+    ]
+    made = table(["parameter", "before", "after", "why"], ["name", "n", "n", "w"], rows)
+    shell = [str(line) for line in session.get("undo_shell") or []]
+    if not session.get("in_force"):
+        made = paragraph("These values are not in force, all is as it was before.") + made
+        return made + details("Commands that set the values before", command("", shell))
+    return (
+        made
+        + '<div class="cmds">\n'
+        + command("Undo: put the values before back", [str(session.get("undo") or "")])
+        + command("Keep: set the new values at each boot", [str(session.get("keep") or "")])
+        + "</div>\n"
+        + (details("Undo without zfstune", command("", shell)) if shell else "")
+    )
+
+
+def _parameter(name: str, value: object, look: str) -> str:
+    """A value as people read it, and below it as the kernel has it where that differs."""
+    text = words.value(name, value)
+    raw = str(value)
+    below = "" if raw == text.replace(",", "").partition(" ")[0] else raw
+    shown = f'<b class="{look}">{esc(text)}</b>'
+    return shown + (f'<span class="raw">{esc(below)}</span>' if below else "")
+
+
+def _limits(session: Json) -> str:
+    rows = []
+    for limit in listed(session, "limits"):
+        moved = number(limit.get("change"))
+        state = '<span class="ok">✓ kept</span>'
+        if not limit.get("ok"):
+            state = '<span class="missed">✗ missed</span>'
+        rows.append([code(limit.get("text")), state, esc(words.change(moved))])
+    measures = _other_measures(session)
+    if not rows:
+        return measures
+    return table(["limit", "", "change in the confirmation"], ["name", "c", "w"], rows) + measures
+
+
+def _other_measures(session: Json) -> str:
+    """What is no latency of an fsync; those are beside their distribution."""
+    changes = mapped(session, "changes")
+    known = {name for _, _, name in _FSYNC_ROWS} | {"fsync.mean"}
+    names = [name for name in words.METRICS if name in changes and name not in known]
+    names += [name for name in changes if name not in words.METRICS]
+    widest = _widest(changes, names)
+    rows = []
+    for name in names:
+        before, after = data.typical(session, name)
+        rows.append(
+            [
+                esc(words.metric_name(name)),
+                esc(words.metric_value(name, before)),
+                esc(words.metric_value(name, after)),
+                *_change_cells(changes, name, widest),
+            ]
+        )
+    if not rows:
+        return ""
+    head = ["in the confirmation, median block", "before", "after", "change", "interval", ""]
+    return table(head, ["name", "n", "n", "c", "c", "strip"], rows)
+
+
+def _widest(changes: Json, names: Iterable[str]) -> float:
+    return spread(
+        number(mapped(changes, name).get(key)) for name in names for key in ("low", "high")
+    )
+
+
+def _change_cells(changes: Json, name: str, widest: float) -> list[str]:
+    one = mapped(changes, name)
+    low, middle, high = (number(one.get(key)) for key in ("low", "change", "high"))
+    if middle is None:
+        return ["", "", ""]
+    return [
+        esc(words.change(middle)),
+        esc(words.interval(low, high)),
+        interval(low, middle, high, widest),
+    ]
+
+
+def _latency(session: Json, plots: Plots) -> str:
+    hists = {side: data.histogram(session, side) for side, _ in data.SIDES}
+    if not any(hist.count for hist in hists.values()):
+        return paragraph("There was no confirmation, so there is nothing to compare.")
+    changes = mapped(session, "changes")
+    widest = _widest(changes, [name for _, _, name in _FSYNC_ROWS] + ["fsync.mean"])
+    rows = []
+    for title, permille, name in _FSYNC_ROWS:
+        cells = [_ns(hist.quantile(permille), bool(hist.count)) for hist in hists.values()]
+        rows.append([esc(title), *cells, *_change_cells(changes, name, widest)])
+    means = [_ns(h.sum_ns // max(1, h.count), bool(h.count)) for h in hists.values()]
+    rows.append(["mean", *means, *_change_cells(changes, "fsync.mean", widest)])
+    rows.append(["slowest", *(_ns(h.max_ns, bool(h.count)) for h in hists.values()), "", "", ""])
+    rows.append(["fsyncs", *(format_count(h.count) for h in hists.values()), "", "", ""])
+    head = ["", "before", "after", "change within pairs", "interval", ""]
+    return (
+        _figure(
+            plots,
+            "latency",
+            "How many fsyncs took longer than a time: where a curve crosses 1 % is its p99, the "
+            "lower the better. Beside it how they are distributed. All fsyncs of the confirmation.",
+        )
+        + table(head, ["name", "n", "n", "c", "c", "strip"], rows)
+        + paragraph(
+            "Before and after are of all fsyncs of the confirmation together; the change and its "
+            "interval are of pairs of neighbouring blocks, which is what the verdict rests on.",
+            "small",
+        )
+    )
+
+
+def _ns(ns: int, known: bool) -> str:
+    return esc(format_time(ns)) if known else "-"
+
+
+def _stages(session: Json, plots: Plots) -> str:
+    times = {side: data.stage_times(session, side) for side, _ in data.SIDES}
+    totals = {side: sum(found.values()) for side, found in times.items()}
+    if not any(totals.values()):
+        return ""
+    timed = {side: bool(data.histogram(session, side).count) for side in times}
+    known = list(fsync_stages.NAMES)
+    names = known + sorted({name for found in times.values() for name in found} - set(known))
+    rows = []
+    for name in names:
+        if not any(found.get(name) for found in times.values()):
+            continue
+        row = [_stage_name(name, bool(plots))]
+        for side, found in times.items():
+            share = found.get(name, 0.0) / (totals[side] or 1)
+            row.append(f"{100 * share:.1f} %" if totals[side] else "-")
+        for side, found in times.items():
+            row.append(_ns(round(found.get(name, 0.0)), timed[side]))
+        stage = fsync_stages.BY_NAME.get(name)
+        row.append(esc(stage.meaning if stage else ""))
+        rows.append(row)
+    head = [
+        "stage",
+        "share before",
+        "share after",
+        "per fsync before",
+        "per fsync after",
+        "what it is",
+    ]
+    return _figure(
+        plots, "stages", "What a commit waits for, in the order of the table below."
+    ) + table(head, ["name", "n", "n", "n", "n", "w"], rows)
+
+
+def _stage_name(name: str, key: bool) -> str:
+    if not key:
+        return code(name)
+    return f'<span class="swatch" style="background:{stage_color(name)}"></span>{code(name)}'
+
+
+def _blocks(session: Json, plots: Plots) -> str:
+    count = len(data.blocks(session))
+    if not count:
+        return paragraph("No block was measured.")
+    noise = mapped(session, "noise")
+    effect = number(noise.get("effect"))
+    text = (
+        f"{words.plural(count, 'block')} were measured. Values were switched back and forth, so "
+        "that what changes by itself meets both sides alike."
+    )
+    if count == 1:
+        text = "One block was measured."
+    sure = ""
+    if effect is not None:
+        pairs = words.plural(int(number(noise.get("pairs")) or 0), "pair")
+        sure = (
+            f"At first nothing was changed (A/A, {pairs}): "
+            f"by that noise, a change of {words.percent(effect)} or more can be seen here."
+        )
+    return (
+        paragraph(text)
+        + _figure(
+            plots,
+            "timeline",
+            "Each mark is a block, as long as it took; the scale is logarithmic.",
+        )
+        + (paragraph(sure) if sure else "")
+        + _figure(
+            plots,
+            "pairs",
+            "The change between the two blocks of a pair. "
+            + (
+                "The band is the interval of the verdict (bootstrap over pairs), the line its "
+                "middle: the verdict rests on these pairs, never on single fsyncs."
+                if data.pairs(session, "confirm")
+                else "There was no confirmation, so this is only how much the pool varies."
+            ),
+        )
+    )
+
+
+def _txgs(plots: Plots) -> str:
+    return _figure(
+        plots,
+        "txgs",
+        "A line for each transaction group. Dirty data is what it had to write, the sync time how "
+        "long that took; fsyncs compete with it for the disks.",
+    )
+
+
+def _trials(session: Json, plots: Plots) -> str:
+    tried = listed(session, "trials")
+    if not tried:
+        return paragraph("No trial was made.")
+    rows = [_trial(session, place, one) for place, one in enumerate(tried, 1)]
+    head = ["trial", "from", f"change of {words.goal(session)}", "pairs", "values"]
+    looks = ["name k", "", "c", "n", "w"]
+    made = table(head, looks, rows[:_MOST_TRIALS])
+    if len(rows) > _MOST_TRIALS:
+        more = table(head, looks, rows[_MOST_TRIALS:])
+        made += details(f"{words.plural(len(rows) - _MOST_TRIALS, 'more trial')}", more)
+    return (
+        _figure(
+            plots,
+            "trials",
+            "Below the line is better where less is better. A trial has few pairs, so the best of "
+            "many looks better than it is: only the confirmation counts.",
+        )
+        + made
+        + _reasons(tried)
+        + _dropped(session)
+    )
+
+
+def _trial(session: Json, place: int, one: Json) -> list[str]:
+    base = mapped(session, "baseline")
+    wanted = {n: v for n, v in mapped(one, "values").items() if base.get(n) != v}
+    values = "<br>".join(
+        f'<span class="nb">{code(n)} {esc(words.value(n, v))}</span>' for n, v in wanted.items()
+    )
+    pairs = number(one.get("pairs"))
+    note = one.get("note")
+    return [
+        esc(one.get("number") or place),
+        esc(words.source(one.get("source"))),
+        esc(words.change(number(one.get("change")))),
+        "" if pairs is None else f"{pairs:.0f}",
+        (values or "as before") + (f'<br><span class="missed">{esc(note)}</span>' if note else ""),
+    ]
+
+
+def _reasons(tried: Iterable[Json]) -> str:
+    """Why the model proposed what it proposed, each sentence once."""
+    rows: dict[tuple[str, str], str] = {}
+    for place, one in enumerate(tried, 1):
+        for name, why in mapped(one, "reasons").items():
+            rows.setdefault((str(name), str(why)), str(one.get("number") or place))
+    body = table(
+        ["parameter", "first in trial", "why"],
+        ["name", "n", "w"],
+        [[code(name), esc(first), esc(why)] for (name, why), first in rows.items()],
+    )
+    return details("Why the model proposed these", body) if rows else ""
+
+
+def _dropped(session: Json) -> str:
+    rows = [
+        [
+            "<br>".join(code(name) for name in one.get("names") or ()),
+            esc(words.change(number(one.get("change")))),
+            esc(one.get("why") or ""),
+        ]
+        for one in listed(session, "dropped")
+    ]
+    if not rows:
+        return ""
+    return (
+        "<h3>Dropped, because it is not needed</h3>\n"
+        + paragraph("The advice is as small as it can be: what does not measurably help is out.")
+        + table(["parameter", "without it", "why"], ["name", "c", "w"], rows)
+    )
+
+
+def _stacks(graphs: Flames) -> str:
+    if not graphs.body:
+        return ""
+    return (
+        paragraph(
+            "The stacks of threads during the session. Click a frame to zoom, press / to search; "
+            "red is a larger share after the change, blue a smaller one."
+        )
+        + graphs.body
+    )
+
+
+def _session(session: Json) -> str:
+    host = mapped(session, "host")
+    memory = number(host.get("memory_bytes"))
+    said = session.get("command")
+    line = " ".join(map(_shell_word, said)) if isinstance(said, list) else ""
+    changes = listed(session, "overrides")
+    lost = int(number(session.get("lost")) or 0)
+    made = facts(
+        [
+            ("command", code(line) if line else ""),
+            ("host", esc(host.get("hostname") or "")),
+            ("kernel", esc(host.get("kernel") or "")),
+            ("ZFS", esc(host.get("zfs") or "")),
+            ("memory", esc(words.size(int(memory))) if memory else ""),
+            ("CPUs", esc(host.get("cpus") or "")),
+            ("pool", esc(session.get("pool") or "")),
+            ("objective", esc(words.goal(session))),
+            ("from, to", _span(session)),
+            ("state", esc(session.get("state") or "")),
+            ("seed", esc(session.get("seed")) if session.get("seed") is not None else ""),
+            ("lost events", format_count(lost)),
+            ("others' changes", esc("; ".join(map(words.override, changes)) or "none")),
+        ]
+    )
+    base = mapped(session, "baseline")
+    rows = [[code(name), _parameter(name, value, "")] for name, value in base.items()]
+    made += details(
+        "All parameters that were looked after, before the session",
+        table(["parameter", "value"], ["name", ""], rows) if rows else "",
+    )
+    return made + (
+        '<details class="raw-json"><summary>The session as JSON</summary>\n'
+        '<pre class="json"></pre><noscript>It is in the last lines of this file.</noscript>'
+        "</details>\n"
+    )
+
+
+def _span(session: Json) -> str:
+    ends = [session.get("started"), session.get("ended")]
+    return esc(" to ".join(str(one) for one in ends if one))
+
+
+def _shell_word(word: Any) -> str:
+    import shlex
+
+    return shlex.quote(str(word))

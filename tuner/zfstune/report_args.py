@@ -1,0 +1,42 @@
+"""The command line of `zfstune report`."""
+
+from __future__ import annotations
+
+import argparse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_REPORT = """\
+A session of `zfstune tune` leaves session.json and report.html in its directory; this writes
+the page again, say with plots on a host that has matplotlib. before.folded and after.folded
+are looked for beside session.json.
+
+examples:
+  zfstune report zfstune-tank                    zfstune-tank/report.html once more
+  zfstune report session.json -o /tmp/report.html
+
+exit status:
+  0  done; 2  usage, also a file that is no session; 3  the file cannot be written
+"""
+
+
+def add_report(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds the command."""
+    parser = commands.add_parser(
+        "report",
+        help="the HTML report of a tuning session, written again",
+        description="Writes the HTML report of a session from its session.json.",
+        epilog=_REPORT,
+    )
+    parser.add_argument(
+        "session", metavar="DIR|FILE", help="a session's directory, or its session.json"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="default: report.html beside the session; - is stdout",
+    )
+    parser.set_defaults(run="report_cmd")

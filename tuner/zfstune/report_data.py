@@ -1,0 +1,223 @@
+"""Numbers of a session's JSON as the report and the table need them, whatever is absent from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from zfstrace.hist import Hist, index
+from zfstrace.types import Json
+from zfstune.objective import Objective
+
+SIDES = (("before", "A"), ("after", "B"))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring blocks, one under each set of values. ratio is after / before."""
+
+    phase: str
+    trial: int | None
+    ratio: float
+
+
+def number(value: object) -> float | None:
+    """A finite number, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def listed(session: Json, name: str) -> list[Json]:
+    """The objects of a list; empty when there is no such list."""
+    found = session.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def mapped(session: Json, name: str) -> dict[str, Any]:
+    """An object of the session; empty when there is none."""
+    found = session.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def clean(value: Any) -> Any:
+    """The same without what JSON cannot say: not a number and infinity become None."""
+    if isinstance(value, dict):
+        return {str(key): clean(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def objective(session: Json) -> Objective | None:
+    """What the session was to make better; None when that cannot be understood."""
+    try:
+        return Objective.parse(str(session.get("objective")))
+    except ValueError:
+        return None
+
+
+def judged(session: Json, block: Json) -> float | None:
+    """What a block is judged by, in the unit of the objective; None when it is not known."""
+    wanted = objective(session)
+    metrics = {name: number(value) for name, value in mapped(block, "metrics").items()}
+    try:
+        cost = wanted.value({k: v for k, v in metrics.items() if v is not None}) if wanted else None
+    except (ValueError, OverflowError):
+        return None
+    if cost is None or wanted is None:
+        return None
+    # a throughput is its own measure, not its inverse
+    return cost if any(one.less_is_better for one, _ in wanted.weights) else 1 / cost
+
+
+def blocks(session: Json) -> list[Json]:
+    """The blocks that were measured, in order of time."""
+    found = [
+        one
+        for one in listed(session, "blocks")
+        if one.get("label") in ("A", "B") and number(one.get("start_s")) is not None
+    ]
+    return sorted(found, key=lambda one: float(one["start_s"]))
+
+
+def in_force(block: Json) -> str:
+    """``A`` when the values before were in force, which they are all through A/A and never in the
+    ablation, that compares two candidates; else ``B``."""
+    return {"aa": "A", "ablation": "B"}.get(str(block.get("phase")), str(block["label"]))
+
+
+def pairs(session: Json, phase: str) -> list[Pair]:
+    """Neighbours with different labels, each block in one pair at most."""
+    found: list[Pair] = []
+    last: Json | None = None
+    for block in blocks(session):
+        if block.get("phase") != phase:
+            continue
+        place = block.get("trial")
+        if last is None or last.get("trial") != place or last["label"] == block["label"]:
+            last = block
+            continue
+        a, b = (last, block) if last["label"] == "A" else (block, last)
+        before, after = judged(session, a), judged(session, b)
+        if before and after:
+            found.append(Pair(phase, place, after / before))
+        last = None
+    return found
+
+
+def typical(session: Json, metric: str | None = None) -> tuple[float | None, float | None]:
+    """The median block before and after, in the confirmation; None where there is none.
+    Without a metric: of the objective."""
+    found = []
+    for _, label in SIDES:
+        values = [
+            value
+            for block in blocks(session)
+            if block.get("phase") == "confirm" and block["label"] == label
+            if (value := _value(session, block, metric)) is not None
+        ]
+        found.append(median(values) if values else None)
+    return found[0], found[1]
+
+
+def _value(session: Json, block: Json, metric: str | None) -> float | None:
+    return (
+        judged(session, block) if metric is None else number(mapped(block, "metrics").get(metric))
+    )
+
+
+def histogram(session: Json, side: str) -> Hist:
+    """The fsyncs of the confirmation, ``before`` or ``after``; empty when there were none."""
+    buckets: dict[int, int] = {}
+    count = total = highest = 0
+    for low, high, n in _rows(mapped(session, "histograms").get(side)):
+        buckets[index(low)] = buckets.get(index(low), 0) + n
+        count += n
+        total += n * (low + high) // 2
+        highest = max(highest, high)
+    return Hist(count, total, highest, buckets)
+
+
+def _rows(rows: object) -> Iterator[tuple[int, int, int]]:
+    for row in rows if isinstance(rows, list | tuple) else ():
+        if isinstance(row, list | tuple) and len(row) == 3:
+            values = [number(value) for value in row]
+            if None not in values:
+                low, high, n = (int(value or 0) for value in values)
+                if n > 0 and high >= low >= 0:
+                    yield low, high, n
+
+
+def stage_times(session: Json, side: str) -> dict[str, float]:
+    """Stage -> ns that the mean fsync of the confirmation spent in it; shares alone (of 1)
+    when the number of fsyncs is not known."""
+    totals = {
+        str(stage.get("name")): number(stage.get("total_ns")) or 0.0
+        for stage in listed(mapped(session, "stages"), side)
+    }
+    count = histogram(session, side).count
+    divisor = float(count) or sum(totals.values())
+    return {name: ns / divisor for name, ns in totals.items()} if divisor else {}
+
+
+def phases(session: Json) -> list[tuple[str, float, float]]:
+    """(phase, from, to) in seconds since the session began, in order of time."""
+    found: list[tuple[str, float, float]] = []
+    for block in blocks(session):
+        start = float(block["start_s"])
+        settle = number(block.get("settle_s")) or 0.0
+        end = start + (number(block.get("seconds")) or 0.0)
+        phase = str(block.get("phase"))
+        if found and found[-1][0] == phase:
+            found[-1] = (phase, found[-1][1], end)
+        else:
+            found.append((phase, max(0.0, start - settle), end))
+    return found
+
+
+def survival(hist: Hist) -> tuple[list[float], list[float]]:
+    """Upper bounds of the buckets in ns, and the share of fsyncs that took longer; ends
+    before the share becomes 0."""
+    times: list[float] = []
+    shares: list[float] = []
+    left = hist.count
+    for low, high, n in hist.rows():
+        if not times:
+            times.append(float(max(1, low)))
+            shares.append(1.0)
+        left -= n
+        if left <= 0:
+            # the slowest: its own share is as low as the curve can tell
+            times.append(float(high))
+            shares.append(n / hist.count)
+            break
+        times.append(float(high))
+        shares.append(left / hist.count)
+    return times, shares
+
+
+def coarse(hist: Hist, per_octave: int = 5) -> dict[int, float]:
+    """Step of a logarithmic scale -> share of the fsyncs. Step n begins at 2^(n / per_octave)."""
+    found: dict[int, float] = {}
+    for low, high, n in hist.rows():
+        step = math.floor(math.log2(max(1.0, (low + high) / 2)) * per_octave)
+        found[step] = found.get(step, 0.0) + n / hist.count
+    return found
+
+
+def thinned(rows: Sequence[Json], most: int, by: str) -> list[Json]:
+    """At most so many rows: of each stretch the one with the highest value, so that no peak
+    is lost."""
+    if len(rows) <= most:
+        return list(rows)
+    step = -(-len(rows) // most)
+    return [
+        max(rows[i : i + step], key=lambda row: number(row.get(by)) or 0.0)
+        for i in range(0, len(rows), step)
+    ]

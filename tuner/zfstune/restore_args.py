@@ -1,0 +1,106 @@
+"""The command lines of `zfstune status`, `revert`, `keep` and `recover`."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+_STATUS = """\
+Changes nothing, except that like every command it first restores what a killed session
+has left. Without privilege it cannot read the journal.
+
+examples:
+  zfstune status
+  zfstune status --json | jq -r '.parameters[] | [.name, .before, .value] | @tsv'
+
+exit status:
+  0  nothing is amiss; 1  a session was killed and its values may be in force, or nothing
+  in the journal can be used; 2  usage; 3  not possible here (no privilege)
+"""
+
+_REVERT = """\
+What somebody else has set since is left as it is, and named. Running it again does nothing.
+A session that is running must end first: it restores by itself.
+
+examples:
+  zfstune revert
+  zfstune revert --print               commands for a root shell of this host
+
+exit status:
+  0  all is as it was, or somebody else's; 1  something could not be restored
+  2  usage; 3  not possible here (no privilege, a session is running)
+"""
+
+_KEEP = """\
+Without NAME: all parameters that zfstune has set and that are in force. Lines that are
+in the file already stay, except for these parameters. The file of before is kept with
+.bak at its end. It is read when the zfs module is loaded; nothing changes now. What would
+be hazardous then, with the defaults of the others, is refused: of a pair keep both.
+
+examples:
+  zfstune keep
+  zfstune keep zfs_dirty_data_max zfs_txg_timeout
+  zfstune keep --print                 what would be in the file
+  zfstune keep --remove                takes out what zfstune has written
+
+exit status:
+  0  done; 1  there is nothing to keep; 2  usage, or refused; 3  not possible here (no privilege)
+"""
+
+_RECOVER = """\
+Every zfstune command does this first, and zfstune-recover.service as soon as a session is
+killed. After a reboot there is nothing to restore: values end with the module.
+
+examples:
+  zfstune recover
+  zfstune recover --wait               when the session that is running has ended
+
+exit status:
+  0  nothing is left to restore; 1  something could not be restored
+  2  usage; 3  not possible here (no privilege)
+"""
+
+
+def add_restore(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `status`, `revert`, `keep` and `recover`."""
+    status = commands.add_parser(
+        "status",
+        help="which parameters are changed, since when, by what",
+        description="Says which parameters zfstune has changed and which session is running.",
+        epilog=_STATUS,
+    )
+    status.add_argument("--json", action="store_true", help="one JSON object")
+    status.set_defaults(run="status")
+    revert = commands.add_parser(
+        "revert",
+        help="put all parameters back",
+        description="Puts back all parameters that zfstune has changed.",
+        epilog=_REVERT,
+    )
+    instead = revert.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--print", action="store_true", help="only print the commands that do it without zfstune"
+    )
+    instead.add_argument("--json", action="store_true", help="one JSON object")
+    revert.set_defaults(run="revert")
+    keep = commands.add_parser(
+        "keep",
+        help="keep the present values over a reboot",
+        description="Writes the values that zfstune has set where the next boot finds them.",
+        epilog=_KEEP,
+    )
+    keep.add_argument("names", metavar="NAME", nargs="*", help="only these parameters")
+    keep.add_argument("--print", action="store_true", help="only print what would be written")
+    keep.add_argument("--remove", action="store_true", help="undo an earlier keep")
+    keep.add_argument("--json", action="store_true", help="one JSON object")
+    keep.set_defaults(run="keep")
+    recover = commands.add_parser(
+        "recover",
+        help="restore what a session that was killed has left",
+        description="Restores what a session that was killed has left.",
+        epilog=_RECOVER,
+    )
+    recover.add_argument("--wait", action="store_true", help="wait for a running session to end")
+    recover.set_defaults(run="recover")

@@ -1,0 +1,98 @@
+"""`zfstune revert`: puts back all parameters that zfstune has changed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+
+from zfstrace.host import Host
+from zfstune import recover
+from zfstune.apply import Applier, RestoreReport
+from zfstune.catalogue import load
+from zfstune.errors import DONE, NEGATIVE
+from zfstune.host import open_host
+from zfstune.journal import Journal, exists
+from zfstune.live import say
+from zfstune.places import Lock, Places, places
+from zfstune.signals import put_off
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command; status 1 when something could not be put back."""
+    host, where = open_host(), places()
+    if args.print:
+        for line in commands(host, where):
+            print(line)
+        return DONE
+    report = revert(host, where)
+    if args.json:
+        print(json.dumps(to_json(report)))
+    else:
+        for line in recover.describe(report, host) or ["nothing to put back"]:
+            print(line)
+    boot = host.parameters().boot().values()
+    if boot:
+        sys.stdout.flush()
+        say(f"the next boot sets {', '.join(sorted(boot))} again, see `zfstune keep --remove`")
+    return DONE if report.complete else NEGATIVE
+
+
+def revert(host: Host, where: Places) -> RestoreReport:
+    """Puts back everything. Raises NotPossible."""
+    if not recover.there(where):
+        return RestoreReport()
+    lock = Lock.take(where, "zfstune revert")
+    try:
+        with put_off():
+            left = recover.restore_left(host, where, say)
+            if left and not left.complete:
+                return left
+            if not exists(where):
+                return left or RestoreReport()
+            journal = Journal(where, write=True)
+            with contextlib.closing(journal):
+                report = Applier(host, journal, load(), say).revert()
+                if not journal.history.in_force:
+                    journal.put_aside()
+            return report
+    finally:
+        lock.release()
+
+
+def commands(host: Host, where: Places) -> list[str]:
+    """What revert would do, for a root shell without this program."""
+    journal = Journal(where, write=False)
+    try:
+        if journal.unreadable:
+            return [f"# {recover.UNREADABLE}"]
+        applier = Applier(host, journal, load(), say)
+        here = applier.params.identity()
+        if any(layer.identity != here for layer in journal.history.in_force):
+            return ["# the zfs module was loaded anew, there is nothing to put back"]
+        writes, kept, gone = applier.planned(journal.history.base)
+    finally:
+        journal.close()
+    lines = [f"# {override}, it is left as it is" for override in kept]
+    lines += [f"# {name} is not there any more" for name in gone]
+    for write in writes:
+        if write.quiet:
+            lines.append("sleep 1  # nobody should be in the write throttle now")
+        lines.append(applier.params.shell(write.name, write.value))
+    return lines or ["# nothing to put back"]
+
+
+def to_json(report: RestoreReport) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "type": "revert",
+        "restored": [
+            {"name": r.name, "before": r.before, "value": r.value} for r in report.restored
+        ],
+        "kept": [
+            {"name": o.name, "value": o.value, "pid": o.pid, "comm": o.comm} for o in report.kept
+        ],
+        "gone": list(report.gone),
+        "failed": [{"name": name, "reason": reason} for name, reason in report.failed],
+    }

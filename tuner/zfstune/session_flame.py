@@ -1,0 +1,27 @@
+"""Off-CPU stacks of fsyncs before and after a change, for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from zfstrace import flame
+from zfstrace.host import Host
+from zfstrace.recording import StackOptions
+
+SECONDS = 10
+
+
+def record(host: Host, pool: str, path: Path, second: Callable[[], None]) -> None:
+    """Where threads in an fsync on the pool waited for ten seconds, as folded text in path.
+    second() waits for one. Raises what that raises, TraceError, flame.FlameError."""
+    session = host.open_stack_trace(StackOptions("off-cpu", "fsync", None, pool))
+    try:
+        for _ in range(SECONDS):
+            host.learn_names()
+            second()
+        stacks = session.finish().stacks
+    finally:
+        session.close()
+    flame.write(replace(stacks, title=path.stem), str(path))

@@ -1,0 +1,261 @@
+"""A span of time in which parameters are changed: lock, journal, supervisor, and the way back."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType, TracebackType
+
+from zfstrace.host import Host
+from zfstune import recover, supervisor
+from zfstune.apply import Applier, ApplyError, Overridden, RestoreReport
+from zfstune.catalogue import load
+from zfstune.errors import NotPossible
+from zfstune.journal import Journal
+from zfstune.journal_records import APPLIED, Override
+from zfstune.places import Lock, Places, places, unmark_session
+from zfstune.planner import Write
+from zfstune.signals import SIGNALS, put_off
+
+Say = Callable[[str], None]
+
+__all__ = ["ApplyError", "Overridden", "SupervisorGone", "TuningSession", "set_values"]
+
+
+class SupervisorGone(ApplyError):
+    """Nobody would restore after a crash, so the session must end."""
+
+
+class TuningSession:
+    """With this session, parameters are as they were before, however it ends, except after
+    finish(applied=True).
+
+    names are the parameters that it is about: they are watched from the beginning. Enter it
+    before threads are started. Raises NotPossible when there is another one (places.Busy), no
+    privilege, or no room for the journal.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        command: str,
+        names: Sequence[str],
+        say: Say = supervisor.log,
+        where: Places | None = None,
+        still_s: float = 0.3,
+    ) -> None:
+        self._host, self._command, self._names, self._say = host, command, list(names), say
+        self._where = where or places()
+        self._still_s = still_s
+        self._lock: Lock | None = None
+        self._overrides: list[Override] = []
+        self.report: RestoreReport | None = None
+
+    def __enter__(self) -> TuningSession:
+        require_writable(self._host, self._names)
+        self._pid = os.getpid()
+        # what is undone, the last first, when it cannot begin
+        with contextlib.ExitStack() as undo:
+            lock = Lock.take(self._where, self._command)
+            undo.callback(lock.release)
+            recover.require_restored(self._host, self._where, self._say)
+            with put_off():
+                self._begin(lock, undo)
+            self._take_signals()
+            self._lock = lock
+            undo.pop_all()
+        atexit.register(self._at_exit)
+        return self
+
+    def _begin(self, lock: Lock, undo: contextlib.ExitStack) -> None:
+        self._journal = Journal(self._where, write=True)
+        undo.callback(self._journal.close)
+        self._applier = Applier(self._host, self._journal, load(), self._say, still_s=self._still_s)
+        self._applier.reconcile()
+        originals = self._applier.originals(self._names)
+        self.originals = {name: original.value for name, original in originals.items()}
+        identity = self._applier.params.identity()
+        undo.callback(unmark_session, self._where)
+        lock.mark_session()
+        self._layer = self._journal.begin("session", identity, self._command, originals)
+        undo.callback(self._put_aside)
+        undo.callback(self._applier.restore, self._layer)
+        try:
+            self._supervisor = supervisor.start(self._after_death, {lock.fd})
+        except OSError as error:
+            raise NotPossible(f"cannot begin, no supervisor: {error.strerror}") from None
+        undo.callback(self._supervisor.dismiss)
+        self._applier.before_write = self._require_supervisor
+        watch = self._applier.params.watch(self._names, {self._supervisor.pid})
+        undo.callback(watch.close)
+        self._applier.watch = watch
+
+    def _take_signals(self) -> None:
+        self._handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        for number, handler in self._handlers.items():
+            # a signal that somebody handles or ignores is theirs
+            if handler is signal.SIG_DFL:
+                signal.signal(number, _to_exception)
+
+    def _after_death(self) -> None:
+        """In the supervisor."""
+        supervisor.log(f"process {self._pid} has ended without a word, restoring parameters")
+        left = recover.restore_left(self._host, self._where, supervisor.log)
+        os._exit(1 if left and not left.complete else 0)
+
+    # --- while it lasts
+
+    def apply(self, wanted: Mapping[str, int]) -> list[Write]:
+        """Sets values in the safe order; returns the writes, [] when all was so already.
+
+        Raises guard.Refused before the first write; Overridden when somebody else has set
+        one of them, and other ApplyErrors: the values of before the call are in force then.
+        """
+        with put_off():
+            return self._applier.apply(wanted)
+
+    def _require_supervisor(self) -> None:
+        if not self.alive():
+            raise SupervisorGone("cannot go on, the supervising process has been killed")
+
+    def overrides(self) -> list[Override]:
+        """What others have set during the session so far; tells them via say as they
+        come. Never blocks."""
+        if self._lock is not None:
+            self._applier.notice()
+            self._overrides = list(self._layer.overrides)
+        return self._overrides
+
+    def alive(self) -> bool:
+        """Whether the supervisor is; ask every second, and end the session if not."""
+        return self._supervisor.alive()
+
+    def values(self) -> dict[str, int]:
+        """The present values of the session's parameters."""
+        read = self._applier.params.read
+        found = ((name, read(name)) for name in self.originals)
+        return {name: value for name, value in found if value is not None}
+
+    # --- its end
+
+    def finish(self, *, applied: bool) -> RestoreReport:
+        """Ends it: with applied the present values stay, and `zfstune revert` undoes them;
+        otherwise the original ones come back. Once ended, returns the same report again."""
+        if self._lock is None:
+            return self.report or RestoreReport()
+        try:
+            with put_off():
+                self._end(applied=applied)
+        finally:
+            self._give_back_signals()
+        return self.report or RestoreReport()
+
+    def _end(self, *, applied: bool) -> None:
+        # to go back must be possible without room for a record
+        self._journal.tolerant = not applied
+        self.overrides()
+        if applied:
+            self._journal.end(self._layer, APPLIED)
+            self.report = RestoreReport(kept=tuple(self._layer.overrides))
+        else:
+            self.report = self._applier.restore(self._layer)
+        self._close()
+
+    def _give_back_signals(self) -> None:
+        for number, handler in self._handlers.items():
+            if handler is signal.SIG_DFL:
+                signal.signal(number, handler)
+
+    def _close(self) -> None:
+        if self._applier.watch:
+            self._applier.watch.close()
+        self._overrides = list(self._layer.overrides)
+        self._put_aside()
+        self._journal.close()
+        if self._lock and self.report and self.report.complete:
+            unmark_session(self._where)
+        self._supervisor.dismiss()
+        if self._lock:
+            self._lock.release()
+            self._lock = None
+        atexit.unregister(self._at_exit)
+
+    def _put_aside(self) -> None:
+        if not self._journal.history.in_force:
+            self._journal.put_aside()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish(applied=False)
+
+    def _at_exit(self) -> None:
+        # not in a child that was forked
+        if os.getpid() == self._pid:
+            self.finish(applied=False)
+
+
+def set_values(
+    host: Host,
+    wanted: Mapping[str, int],
+    command: str,
+    say: Say,
+    *,
+    force: bool = False,
+    where: Places | None = None,
+) -> list[Write]:
+    """Sets values that stay until `zfstune revert`; returns the writes. force overrides the
+    guard's soft rules. Raises guard.Refused, ApplyError, NotPossible; then nothing is changed.
+
+    If it is killed midway the next command puts back what it has written. It is no session that
+    systemd watches over: every state on the way is legal.
+    """
+    where = where or places()
+    require_writable(host, list(wanted))
+    lock = Lock.take(where, command)
+    try:
+        recover.require_restored(host, where, say)
+        journal = Journal(where, write=True)
+        with contextlib.closing(journal):
+            applier = Applier(host, journal, load(), say)
+            applier.reconcile()
+            identity = applier.params.identity()
+            writes: list[Write] = []
+            with put_off():
+                layer = journal.begin("manual", identity, command, applier.originals(wanted))
+                try:
+                    writes = applier.apply(wanted, force=force)
+                finally:
+                    if writes:
+                        journal.tolerant = True
+                        journal.end(layer, APPLIED)
+                    else:
+                        applier.restore(layer)
+                    if not journal.history.in_force:
+                        journal.put_aside()
+            return writes
+    finally:
+        lock.release()
+
+
+def require_writable(host: Host, names: Sequence[str]) -> None:
+    """Raises NotPossible when there is no module, or no privilege."""
+    params = host.parameters()
+    if not params.identity():
+        raise NotPossible(f"cannot set parameters, ZFS is not loaded, run `{params.loading()}`")
+    there = [name for name in names if params.read(name) is not None]
+    if there and not any(params.writable(name) for name in there):
+        raise NotPossible("cannot set parameters, no permission, run as root")
+
+
+def _to_exception(number: int, _frame: FrameType | None) -> None:
+    """So that the way out leads through the session's end."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)

@@ -1,0 +1,156 @@
+"""What a session leaves: one JSON object with all that was measured, changed and concluded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from zfstrace.types import SCHEMA, Json
+from zfstune import blocks
+from zfstune.experiment import Record
+from zfstune.objective import Objective
+from zfstune.tuning import Found, Trial
+from zfstune.units import SECOND
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """Who asked for what, where and when. Times are ISO 8601 in UTC."""
+
+    started: str
+    ended: str
+    seconds: float
+    host: Json
+    pool: str
+    command: Sequence[str]
+    objective: Objective
+    budget_s: float
+    block_s: float
+    seed: int
+    baseline: Mapping[str, int]
+    undo_shell: Sequence[str]
+    flame: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def session(
+    about: Circumstances,
+    state: str,
+    note: str | None,
+    found: Found,
+    records: Sequence[Record],
+    in_force: bool,
+    overrides: Sequence[Json],
+) -> Json:
+    """The object that docs/tools/zfstune-tune.md describes. state is ``finished``, ``stopped``
+    or ``failed``."""
+    proof = [record for record in records if record.phase == "confirm"]
+    winner = found.winner
+    return {
+        "schema": SCHEMA,
+        "type": "tune_session",
+        "state": state,
+        "note": note or found.note,
+        "started": about.started,
+        "ended": about.ended,
+        "seconds": round(about.seconds, 1),
+        "host": about.host,
+        "pool": about.pool,
+        "command": list(about.command),
+        "objective": str(about.objective),
+        "budget_s": about.budget_s,
+        "block_s": about.block_s,
+        "seed": about.seed,
+        "verdict": _verdict(found, about.objective),
+        "limits": found.limits,
+        "changes": found.changes,
+        "baseline": dict(about.baseline),
+        "winner": winner.values if winner else None,
+        "reasons": winner.reasons if winner else {},
+        "in_force": in_force,
+        "dropped": found.dropped,
+        "noise": {"pairs": len(found.aa), "effect": found.effect, "ratios": found.aa},
+        "trials": [_trial(trial, about.objective) for trial in found.trials],
+        "blocks": [record.to_json() for record in records],
+        "histograms": {"before": _histogram(proof, "A"), "after": _histogram(proof, "B")},
+        "stages": {"before": _stages(proof, "A"), "after": _stages(proof, "B")},
+        "txgs": _txgs(records),
+        "overrides": list(overrides),
+        "lost": sum(record.block.lost for record in records),
+        "flame": {"before": None, "after": None, "note": None} | dict(about.flame),
+        "undo": "zfstune revert",
+        "undo_shell": list(about.undo_shell),
+        "keep": "zfstune keep",
+    }
+
+
+def _verdict(found: Found, objective: Objective) -> Json | None:
+    """Changes are those of what the user named: of a throughput, not of its inverse."""
+    if found.verdict is None:
+        return None
+    low, high = sorted(map(objective.shown, (found.verdict.low, found.verdict.high)))
+    change = objective.shown(found.verdict.change)
+    return asdict(replace(found.verdict, change=change, low=low, high=high))
+
+
+def _trial(trial: Trial, objective: Objective) -> Json:
+    change = None if trial.change is None else objective.shown(trial.change)
+    return trial.to_json() | {"change": change}
+
+
+def _histogram(records: Sequence[Record], label: str) -> list[list[int]]:
+    """All fsyncs under A or B of the proof: low, high (ns), count."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for record in records:
+        if record.label == label:
+            for low, high, count in record.block.histogram:
+                counts[low, high] += count
+    return [[low, high, count] for (low, high), count in sorted(counts.items())]
+
+
+def _stages(records: Sequence[Record], label: str) -> list[Json]:
+    """Sums over the blocks; a percentile is the mean of the blocks', by their counts."""
+    sums: dict[str, Json] = {}
+    for record in records:
+        for stage in record.block.stages if record.label == label else ():
+            into = sums.setdefault(
+                stage["name"],
+                {
+                    "name": stage["name"],
+                    "total_ns": 0,
+                    "count": 0,
+                    "p50": 0.0,
+                    "p99": 0.0,
+                    "max": 0,
+                },
+            )
+            into["total_ns"] += stage["total_ns"]
+            into["count"] += stage["count"]
+            into["p50"] += stage["p50"] * stage["count"]
+            into["p99"] += stage["p99"] * stage["count"]
+            into["max"] = max(into["max"], stage["max"])
+    for into in sums.values():
+        for name in ("p50", "p99"):
+            into[name] = round(into[name] / into["count"]) if into["count"] else 0
+    return list(sums.values())
+
+
+def _txgs(records: Sequence[Record]) -> list[Json]:
+    """Each txg once, by when it was done; t_s is since the session began, to the block."""
+    found: dict[int, Json] = {}
+    for record in records:
+        rows = record.block.txgs
+        if not rows:
+            continue
+        # the kstats have a clock of their own: the last one ends as the block does, nearly
+        last_ns, end_s = blocks.end_ns(rows[-1]), record.start_s + record.block.seconds
+        for row in rows:
+            number = blocks.number(row, "txg")
+            found[number] = {
+                "t_s": round(end_s - (last_ns - blocks.end_ns(row)) / SECOND, 2),
+                "txg": number,
+                "sync_ns": blocks.number(row, "stime"),
+                "dirty_bytes": blocks.number(row, "ndirty"),
+                "label": record.label,
+            }
+    return [found[number] for number in sorted(found)]

@@ -1,0 +1,110 @@
+"""Values of parameters as people write them, by the parameter's unit, and back."""
+
+from __future__ import annotations
+
+import re
+
+from zfstune import units
+
+_FLAGS = {"0": 0, "off": 0, "no": 0, "1": 1, "on": 1, "yes": 1}
+_TIME = {"ns": 1, "ms": units.MS, "s": units.SECOND}
+_LIKE = {
+    "bytes": "64M, 1.5G, 10% (of memory) or 67108864",
+    "ns": "500us, 2ms or 500000 (ns)",
+    "ms": "300ms, 30s or 30000 (ms)",
+    "s": "5s, 1m or 5 (s)",
+    "percent": "30 or 30%",
+    "count": "10",
+    "flag": "0 or 1",
+}
+# beyond it a time is no longer read with a unit
+_LONGEST = 366 * 24 * 3600 * units.SECOND
+
+_PERCENT = re.compile(r"([0-9]{1,4})(?:\.([0-9]{1,6}))?%")
+_SIZE = re.compile(r"([0-9]{1,15})\.([0-9]{1,6})([KMGT](?:i?B)?)", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,20}")
+
+
+def parse(text: str, unit: str, memory: int = 0) -> int:
+    """A value in the unit of the kernel. memory is what 10% of bytes refers to. Raises
+    ValueError with what is wrong and how it is written."""
+    text = text.strip()
+    if unit == "flag":
+        if text.lower() in _FLAGS:
+            return _FLAGS[text.lower()]
+    elif _NUMBER.fullmatch(text):
+        return int(text)
+    elif unit == "bytes":
+        return _bytes(text, memory)
+    elif unit in _TIME:
+        return _time(text, unit)
+    elif unit == "percent" and _NUMBER.fullmatch(text.removesuffix("%").strip()):
+        return int(text.removesuffix("%"))
+    raise ValueError(f"{text!r} is not a value in {_called(unit)}, write it like {_LIKE[unit]}")
+
+
+def _bytes(text: str, memory: int) -> int:
+    part = _PERCENT.fullmatch(text.replace(" ", ""))
+    if part:
+        if not memory:
+            raise ValueError(f"{text!r} is of the memory, which is not known, write it like 64M")
+        return _scaled(part[1], part[2] or "", memory) // 100
+    size = _SIZE.fullmatch(text)
+    try:
+        if size:
+            one = units.parse_size(f"1{size[3]}")
+            return _scaled(size[1], size[2], one)
+        return units.parse_size(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a size, write it like {_LIKE['bytes']}") from None
+
+
+def _scaled(whole: str, fraction: str, one: int) -> int:
+    """whole.fraction times one, without rounding errors."""
+    tenths: int = 10 ** len(fraction)
+    return int(whole + fraction) * one // tenths
+
+
+def _time(text: str, unit: str) -> int:
+    try:
+        ns = units.parse_time(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time, write it like {_LIKE[unit]}") from None
+    value, rest = divmod(ns, _TIME[unit])
+    if rest:
+        raise ValueError(f"{text!r} is no whole number of {unit}, write {value + 1}{unit}")
+    return value
+
+
+def _called(unit: str) -> str:
+    return {"count": "numbers", "flag": "on and off"}.get(unit, unit)
+
+
+def short(value: int, unit: str) -> str:
+    """Exact, and as it can be written again: ``64M``, ``500us``, ``5s``, ``30``. A size that
+    takes more than four digits with a suffix is as the kernel, ``get`` and JSON have it."""
+    if value < 0:
+        return str(value)
+    if unit == "bytes":
+        for suffix, one in (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+            if value and value % one == 0 and value // one < 10_000:
+                return f"{value // one}{suffix}"
+    elif unit in _TIME and 0 < value * _TIME[unit] <= _LONGEST:
+        ns = value * _TIME[unit]
+        for suffix, one in (("s", units.SECOND), ("ms", units.MS), ("us", units.US)):
+            if ns % one == 0:
+                return f"{ns // one}{suffix}"
+        return f"{value}{unit}"
+    return str(value)
+
+
+def show(value: int, unit: str) -> str:
+    """For people, with the unit: ``410M``, ``500 us``, ``5 s``, ``30 %``, ``10``."""
+    if unit == "bytes":
+        exact = short(value, unit)
+        return exact if len(exact) <= 6 else units.format_size(value)
+    if unit in _TIME:
+        ns = value * _TIME[unit]
+        exact = short(value, unit) if value else f"0{unit}"
+        return re.sub(r"^(\d+)", r"\1 ", exact) if len(exact) <= 7 else units.format_time(ns)
+    return f"{value} %" if unit == "percent" else str(value)

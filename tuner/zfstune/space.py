@@ -1,0 +1,319 @@
+"""The space a search walks in: knobs that are free of each other, from which legal values
+follow.
+
+Parameters are coupled (reference: the guard's rules): percents must stay in order and apart, a
+minimum may not exceed its maximum. A search that draws them one by one would mostly draw illegal
+sets. So a coupled parameter is a share of the gap that the ones before it leave, 0 to 1, and sizes
+are drawn by their logarithm. Every point is legal, also when only some parameters are free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from zfstune import guard
+from zfstune.model import (
+    ASYNC_MAX,
+    ASYNC_MIN,
+    COMMIT_PCT,
+    DIRTY,
+    SLOG_BULK,
+    SYNC_PERCENT,
+    TXG_TIMEOUT,
+    WRLOG,
+    broken_by,
+)
+
+MIB = 1 << 20
+DELAY_SCALE = "zfs_delay_scale"
+ACTIVE_MIN = "zfs_vdev_async_write_active_min_dirty_percent"
+ACTIVE_MAX = "zfs_vdev_async_write_active_max_dirty_percent"
+DELAY_MIN = "zfs_delay_min_dirty_percent"
+ARC_MAX, ARC_MIN = "zfs_arc_max", "zfs_arc_min"
+
+# By how much they matter: a grid takes the first ones.
+DEFAULT = (
+    DIRTY,
+    ASYNC_MAX,
+    ASYNC_MIN,
+    SYNC_PERCENT,
+    DELAY_MIN,
+    ACTIVE_MIN,
+    ACTIVE_MAX,
+    DELAY_SCALE,
+    TXG_TIMEOUT,
+    COMMIT_PCT,
+    SLOG_BULK,
+)
+ARC = (ARC_MAX, ARC_MIN)
+
+# (name, lowest, highest, least distance to the next): in this order they may not overtake.
+_PERCENTS = (
+    (SYNC_PERCENT, 5, 60, 1),
+    (ACTIVE_MIN, 6, 70, 5),
+    (ACTIVE_MAX, 11, 90, 0),
+    (DELAY_MIN, 20, 95, 0),
+)
+_DEEPEST = 32
+# (lowest, highest) of those that depend on no other
+_ALONE = {
+    DELAY_SCALE: (5_000, 10_000_000),
+    TXG_TIMEOUT: (1, 30),
+    COMMIT_PCT: (1, 100),
+    SLOG_BULK: (256 << 10, 1 << 30),
+}
+_ARC_MIN_LEAST = 32 * MIB
+# by the guard's rule `dirty data and cache`
+_ARC_OF_DIRTY = 4
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What a sampler draws, named as the parameter it sets. log: by its logarithm. whole:
+    an integer. slow: takes minutes to settle, so it is changed rarely (the ARC)."""
+
+    name: str
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+    slow: bool = False
+
+    def clip(self, value: float) -> float:
+        value = min(self.high, max(self.low, value))
+        return float(round(value)) if self.whole else value
+
+    def levels(self, count: int) -> list[float]:
+        """That many values from low to high, evenly; fewer when they are not so many."""
+        shares = [i / (count - 1) for i in range(count)] if count > 1 else [0.5]
+        return sorted({self.clip(self._at(share)) for share in shares})
+
+    def _at(self, share: float) -> float:
+        if self.log:
+            return math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+        return self.low + share * (self.high - self.low)
+
+
+class Space:
+    """Of the parameters in names that the host has (in current); the others stay.
+
+    slog: without a log device zil_slog_bulk does nothing and is left out. Legal by guard.check,
+    provided that current is.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        current: Mapping[str, int],
+        facts: guard.Facts,
+        *,
+        slog: bool = True,
+    ) -> None:
+        self._now = dict(current)
+        self._facts = facts
+        wanted = {n for n in names if n in current and (slog or n != SLOG_BULK)}
+        self._percents = _free_percents(wanted, self._now)
+        known = [n for n in (*DEFAULT, *ARC) if n in wanted]
+        self.names = tuple(n for n in known if n not in _PERCENT_NAMES or n in self._percents)
+        knobs = (self._knob(name) for name in self.names)
+        self.knobs = tuple(knob for knob in knobs if knob.low < knob.high)
+        self.names = tuple(knob.name for knob in self.knobs)
+        self._most_at_least = self._least_active() if ASYNC_MIN in self.names else 1
+
+    def parameters(self) -> tuple[str, ...]:
+        """All that a point may set: names, and zfs_wrlog_data_max with zfs_dirty_data_max."""
+        return (*self.names, WRLOG) if DIRTY in self.names and WRLOG in self._now else self.names
+
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """Lowest and highest value of each parameter that any point sets, for a plan."""
+        low = self.values({knob.name: knob.low for knob in self.knobs})
+        high = self.values({knob.name: knob.high for knob in self.knobs})
+        return {name: (low[name], high[name]) for name in low}
+
+    def values(self, point: Mapping[str, float]) -> dict[str, int]:
+        """The parameters at a point; knobs that are missing there are as now."""
+        point = {**self.point({}), **point}
+        out: dict[str, int] = {}
+        self._set_sizes(point, out)
+        self._set_depth(point, out)
+        self._set_percents(point, out)
+        for name in _ALONE:
+            if name in self.names:
+                out[name] = _rounded(name, point[name])
+        if DELAY_SCALE in out:
+            limits = (out.get(name, self._now.get(name, 1)) for name in (DIRTY, WRLOG))
+            out[DELAY_SCALE] = min(out[DELAY_SCALE], ((1 << 64) - 1) // max(limits))
+        return out
+
+    def point(self, values: Mapping[str, int]) -> dict[str, float]:
+        """The point of these values (others are as now), or the nearest that the space has."""
+        state = {**self._now, **values}
+        point: dict[str, float] = {}
+        for knob in self.knobs:
+            value: float = state[knob.name]
+            if knob.name in _PERCENT_NAMES:
+                low, high = self._room(knob.name, state)
+                value = (value - low) / (high - low) if high > low else 0.0
+            elif knob.name == ASYNC_MIN:
+                most = state.get(ASYNC_MAX, _DEEPEST)
+                value = math.log(max(1, value)) / math.log(most) if most > 1 else 0.0
+            elif knob.name == ARC_MIN:
+                value = value or self._facts.arc_c_min
+            elif knob.name == ARC_MAX:
+                value = value or self._facts.arc_c_max
+            point[knob.name] = knob.clip(value)
+        return point
+
+    def _knob(self, name: str) -> Knob:
+        now = self._now[name]
+        if name in self._percents or name == ASYNC_MIN:
+            return Knob(name, 0.0, 1.0)
+        if name == ASYNC_MAX:
+            least = 1 if ASYNC_MIN in self.names else max(1, self._now.get(ASYNC_MIN, 1))
+            _, most = self._within(name, 1, max(_DEEPEST, now))
+            return Knob(name, least, max(least, most), log=True, whole=True)
+        if name == DIRTY:
+            return Knob(name, self._dirty_least(), self._dirty_most(), log=True)
+        if name in ARC:
+            return self._arc_knob(name)
+        low, high = _ALONE[name]
+        low, high = self._within(name, min(low, max(1, now)), max(high, now))
+        return Knob(name, low, high, log=True, whole=name in (TXG_TIMEOUT, COMMIT_PCT))
+
+    def _dirty_least(self) -> int:
+        return self._legal_towards(max(16 * MIB, 8 * self._facts.largest_block), up=True)
+
+    def _dirty_most(self) -> int:
+        return self._legal_towards(4 * self._now[DIRTY], up=False)
+
+    def _legal_towards(self, size: int, *, up: bool) -> int:
+        """The first legal limit of dirty data from size towards the present one."""
+        now = self._now[DIRTY]
+        while (size < now) if up else (size > now):
+            if not broken_by(self._dirty(size), self._now, self._facts):
+                return size
+            size = size * 2 if up else size // 2
+        return now
+
+    def _dirty(self, size: int) -> dict[str, int]:
+        """The limit, and the one of log data at its distance from it, at least twice."""
+        if WRLOG not in self._now:
+            return {DIRTY: size}
+        ratio = max(2.0, self._now[WRLOG] / max(1, self._now[DIRTY]))
+        return {DIRTY: size, WRLOG: max(2 * size, int(size * ratio))}
+
+    def _arc_knob(self, name: str) -> Knob:
+        facts, low, high = (
+            self._facts,
+            *self._within(name, _ARC_MIN_LEAST, self._facts.memory_bytes),
+        )
+        if name == ARC_MIN:
+            most = min(facts.arc_c_max - MIB, facts.memory_bytes // 4, high)
+            return Knob(name, low, max(low, most), log=True, slow=True)
+        # what is dirty is in the ARC as well: the guard wants it four times as large
+        dirty = self._dirty_least() if DIRTY in self.names else self._now.get(DIRTY, 0)
+        floor = _ARC_MIN_LEAST if ARC_MIN in self.names else facts.arc_c_min
+        least = min(facts.arc_c_max, max(low, floor + MIB, _ARC_OF_DIRTY * dirty, facts.arc_held))
+        most = min(high, max(facts.arc_c_max, facts.memory_bytes // 2))
+        return Knob(name, _up(least), most, log=True, slow=True)
+
+    def _within(self, name: str, low: int, high: int) -> tuple[int, int]:
+        """That range, as far as the guard's bounds go."""
+        least, most = guard.bounds(name, self._now, self._facts)
+        return max(low, least or 0), high if most is None else min(high, most)
+
+    def _set_sizes(self, point: Mapping[str, float], out: dict[str, int]) -> None:
+        if ARC_MAX in self.names:
+            out[ARC_MAX] = _near(point[ARC_MAX], self._now[ARC_MAX] or self._facts.arc_c_max)
+        cache = out.get(ARC_MAX, self._facts.arc_c_max)
+        if ARC_MIN in self.names:
+            out[ARC_MIN] = min(_near(point[ARC_MIN], self._facts.arc_c_min), cache - MIB)
+        if DIRTY in self.names:
+            size = _near(point[DIRTY], self._now[DIRTY])
+            out.update(self._dirty(size))
+            if ARC_MAX in out and size * _ARC_OF_DIRTY > cache:
+                out.update(self._dirty(cache // _ARC_OF_DIRTY // MIB * MIB))
+
+    def _set_depth(self, point: Mapping[str, float], out: dict[str, int]) -> None:
+        if ASYNC_MAX in self.names:
+            out[ASYNC_MAX] = round(point[ASYNC_MAX])
+        if ASYNC_MIN in self.names:
+            most = out.get(ASYNC_MAX, self._now.get(ASYNC_MAX, _DEEPEST))
+            least = max(1, round(most ** point[ASYNC_MIN]))
+            out[ASYNC_MIN] = min(most, least, self._most_at_least)
+
+    def _least_active(self) -> int:
+        """The largest zfs_vdev_async_write_min_active that leaves the other classes theirs."""
+        for depth in range(_DEEPEST, 1, -1):
+            depths = {ASYNC_MIN: depth}
+            if ASYNC_MAX in self._now:
+                depths[ASYNC_MAX] = max(depth, self._now[ASYNC_MAX])
+            if not broken_by(depths, self._now, self._facts):
+                return depth
+        return 1
+
+    def _set_percents(self, point: Mapping[str, float], out: dict[str, int]) -> None:
+        state = dict(self._now)
+        for name, *_ in _PERCENTS:
+            if name in self.names:
+                low, high = self._room(name, state)
+                state[name] = out[name] = low + round(point[name] * (high - low))
+
+    def _room(self, name: str, state: Mapping[str, int]) -> tuple[int, int]:
+        """From where to where a percent can go when those before it are as in state."""
+        return _room(name, state, self._percents)
+
+
+_PERCENT_NAMES = tuple(name for name, *_ in _PERCENTS)
+
+
+def _free_percents(wanted: Iterable[str], now: Mapping[str, int]) -> frozenset[str]:
+    """Those of wanted; none at all if the others, as they are now, leave no room for them."""
+    free = frozenset(wanted) & frozenset(_PERCENT_NAMES)
+    state = dict(now)
+    for name in _PERCENT_NAMES:
+        if name in free:
+            low, high = _room(name, state, free)
+            if low > high:
+                return frozenset()
+            state[name] = low
+    return free
+
+
+def _room(name: str, state: Mapping[str, int], free: frozenset[str]) -> tuple[int, int]:
+    """The ones before as in state; of those after it only the ones that are not free count."""
+    present = [row for row in _PERCENTS if row[0] in state]
+    index = [row[0] for row in present].index(name)
+    low, high = present[index][1], present[index][2]
+    if index:
+        before = present[index - 1]
+        low = max(low, state[before[0]] + before[3])
+    distance = 0
+    for i in range(index + 1, len(present)):
+        distance += present[i - 1][3]
+        other, _, highest, _ = present[i]
+        high = min(high, (highest if other in free else state[other]) - distance)
+    return low, high
+
+
+def _near(size: float, now: int) -> int:
+    """Whole MiB; what is within a percent of the present size is that."""
+    if now and abs(size - now) <= now / 100:
+        return now
+    return max(1, round(size / MIB)) * MIB
+
+
+def _up(size: int) -> int:
+    return -(-size // MIB) * MIB
+
+
+def _rounded(name: str, value: float) -> int:
+    """Values that people can read: two digits, or whole 64 KiB."""
+    if name == SLOG_BULK:
+        return max(1, round(value / 65536)) * 65536
+    if value < 100:
+        return round(value)
+    unit: int = 10 ** (len(str(int(value))) - 2)
+    return round(value / unit) * unit

@@ -1,0 +1,188 @@
+"""`zfstune status`: which parameters are changed, since when, by which process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from zfstrace.host import Host
+from zfstrace.types import Json
+from zfstune import sizes
+from zfstune.catalogue import load
+from zfstune.errors import DONE, NEGATIVE
+from zfstune.host import open_host
+from zfstune.journal import DAMAGED, Journal, read_last
+from zfstune.journal_records import History
+from zfstune.places import Holder, Places, holder, places
+from zfstune.recover import UNREADABLE
+from zfstune.table import render, style_of
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command; status 1 when a session was killed and nobody has restored yet, or
+    nobody can know."""
+    where = places()
+    found = look(open_host(), where)
+    if args.json:
+        print(json.dumps(found))
+    else:
+        paint = style_of(sys.stdout).paint
+        for line in words(found):
+            print(paint(line, "bold") if line.startswith("PARAMETER") else line)
+    return NEGATIVE if found["state"] in ("killed", "unreadable") else DONE
+
+
+def look(host: Host, where: Places) -> Json:
+    """The state as JSON: state is "unchanged", "changed", "session" (one is running),
+    "killed" (one left its values), "gone" (the values went with the module) or "unreadable"
+    (nothing in the journal can be used). Raises NotPossible without privilege."""
+    running = holder(where)
+    journal = Journal(where, write=False)
+    try:
+        history = journal.history
+        unreadable = journal.unreadable and not running
+        # a journal that is being written may have half a line
+        notes = [] if running else list(journal.notes)
+    finally:
+        journal.close()
+    damaged = where.state / DAMAGED
+    if damaged.exists():
+        notes.append(
+            f"{damaged} is a journal that was damaged, kept for a look at it, it can be removed"
+        )
+    return {
+        "schema": 1,
+        "type": "status",
+        "state": "unreadable" if unreadable else _state(host, history, running),
+        "session": _holder(running),
+        "layers": [
+            {
+                "kind": layer.kind,
+                "pid": layer.pid,
+                "command": layer.command,
+                "time": layer.time,
+                "end": layer.end,
+            }
+            for layer in history.in_force
+        ],
+        "parameters": _parameters(host, history),
+        "overrides": _overrides(history),
+        "boot": host.parameters().boot().values(),
+        "last": _last(where),
+        "notes": notes,
+    }
+
+
+def _state(host: Host, history: History, running: Holder | None) -> str:
+    if not history.in_force:
+        return "session" if running else "unchanged"
+    here = host.parameters().identity()
+    if any(layer.identity != here for layer in history.in_force):
+        return "gone"
+    if running:
+        return "session"
+    return "killed" if history.open_layer else "changed"
+
+
+def _holder(running: Holder | None) -> Json | None:
+    if running is None:
+        return None
+    return {"pid": running.pid, "command": running.command, "time": running.started}
+
+
+def _parameters(host: Host, history: History) -> list[Json]:
+    """What this program has written and what there is now."""
+    read = host.parameters().read
+    rows = []
+    for name in sorted(history.written & history.base.keys()):
+        value, before = read(name), history.base[name].value
+        ours = value in history.expected[name]
+        if value != before or not ours:
+            rows.append({"name": name, "value": value, "before": before, "ours": ours})
+    return rows
+
+
+def _overrides(history: History) -> list[Json]:
+    return [
+        {"name": o.name, "value": o.value, "pid": o.pid, "comm": o.comm, "time": o.time}
+        for layer in history.in_force
+        for o in layer.overrides
+    ]
+
+
+def _last(where: Places) -> Json | None:
+    """How the last changes ended."""
+    history = read_last(where)
+    if history is None:
+        return None
+    layer = history.layers[-1]
+    return {"kind": layer.kind, "command": layer.command, "time": layer.time, "end": layer.end}
+
+
+def words(found: Json) -> list[str]:
+    """The same for a person."""
+    lines = [f"zfstune: {note}" for note in found["notes"]]
+    lines += _headline(found)
+    rows = [
+        [row["name"], _shown(row, "value"), _shown(row, "before"), _remark(row)]
+        for row in found["parameters"]
+    ]
+    if rows and found["state"] != "gone":
+        lines += render([["PARAMETER", "NOW", "BEFORE", ""], *rows], "<>><")
+    for override in found["overrides"]:
+        who = "somebody else" if override["pid"] is None else f"process {override['pid']}"
+        comm = f" ({override['comm']})" if override["comm"] else ""
+        lines.append(
+            f"{override['name']} was set to {override['value']} by {who}{comm} at "
+            f"{override['time']}, it is left as it is"
+        )
+    for name, value in found["boot"].items():
+        lines.append(f"at the next load of the module: {name}={value} (`zfstune keep`)")
+    if found["state"] == "changed":
+        lines.append("undo: `zfstune revert`; over a reboot: `zfstune keep`")
+    return lines
+
+
+def _headline(found: Json) -> list[str]:
+    running, layers = found["session"], found["layers"]
+    if found["state"] == "session":
+        return [
+            f"`{running['command']}` is running: process {running['pid']} since {running['time']}"
+        ]
+    if found["state"] == "killed":
+        layer = layers[-1]
+        return [
+            f"`{layer['command']}` (process {layer['pid']}, since {layer['time']}) was killed, "
+            "its values may be in force, run `zfstune recover`"
+        ]
+    if found["state"] == "unreadable":
+        return [f"what zfstune has changed is not known: {UNREADABLE}"]
+    if found["state"] == "gone":
+        return ["the zfs module was loaded anew, the values that were set went with it"]
+    if found["state"] == "changed":
+        return [f"set by `{one['command']}` at {one['time']}" for one in layers]
+    lines = ["no parameter is changed by zfstune"]
+    last = found["last"]
+    if last:
+        lines.append(f"last: `{last['command']}` at {last['time']}, {_END[last['end'] or '']}")
+    return lines
+
+
+_END = {
+    "": "killed",
+    "applied": "its values stayed",
+    "restored": "its values were put back",
+    "gone": "its values went with the module",
+}
+
+
+def _shown(row: Json, key: str) -> str:
+    if row[key] is None:
+        return "-"
+    parameter = load().get(row["name"])
+    return sizes.show(row[key], parameter.unit if parameter else "count")
+
+
+def _remark(row: Json) -> str:
+    return "" if row["ours"] else "set by somebody else"

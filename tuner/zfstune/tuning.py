@@ -1,0 +1,508 @@
+"""A session from its first block to its verdict: noise, search, ablation, proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from zfstrace.types import Json
+from zfstune import blocks, catalogue, sizes, verdict
+from zfstune.errors import NotPossible
+from zfstune.experiment import Abort, Experiment, Record, too_few
+from zfstune.guard import Refused
+from zfstune.model import Candidate, Measured
+from zfstune.objective import METRICS, Limit, Objective
+from zfstune.progress import Progress
+from zfstune.search import Exhausted
+from zfstune.units import SECOND, format_span, format_time
+
+_NOISE_SHARE = 0.1
+"""Of the budget, for pairs without any change; 2 to 6 of them."""
+_PROOF_SHARE = 0.4
+"""Of the budget, for the proof: a gain of 20 % is seen in twice as many pairs as one of 30 %."""
+_FEWEST_PAIRS = 6
+_TRIAL_ORDER = "ABBA"
+_SPARE = 1.1
+"""What is left to do takes a tenth longer than what was done lets expect."""
+_HOPELESS = math.log(1.3)
+"""A trial ends after its first pair when it is worse than that."""
+_MISSED = 1.0
+"""The score of a trial that clearly misses a limit, e times as slow, and more the farther. Not
+so clearly, it is in between: two pairs cannot tell -7 % from -5 % on a noisy pool, and a candidate
+that is better otherwise deserves its proof."""
+_LEAST_NOISE = 0.01
+_SMALLEST, _LARGEST = 0.03, 0.2
+"""A parameter is dropped when that costs less than half of what two pairs can show; that is
+taken to be at least 3 %, and at most 20 %."""
+
+
+class Search(Protocol):
+    """Where candidates come from; see search.Searcher."""
+
+    def ask(self) -> Candidate: ...
+
+    def tell(self, candidate: Candidate, score: float) -> None: ...
+
+    def fail(self, candidate: Candidate, why: str) -> None: ...
+
+    def prune(self, candidate: Candidate, why: str) -> None: ...
+
+    def best(self) -> tuple[Candidate, float] | None: ...
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate and what its blocks showed. change is of the objective; None if it could not
+    be judged."""
+
+    number: int
+    candidate: Candidate
+    score: float | None
+    change: float | None
+    pairs: int
+    note: str | None = None
+
+    def to_json(self) -> Json:
+        """As in the trials of a session's JSON."""
+        return {
+            "number": self.number,
+            "source": self.candidate.source,
+            "values": self.candidate.values,
+            "reasons": self.candidate.reasons,
+            "change": self.change,
+            "pairs": self.pairs,
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a session shall do. deadline_ns is of CLOCK_MONOTONIC; reserve_s is for what
+    comes after the proof."""
+
+    objective: Objective
+    limits: Sequence[Limit]
+    margin: float
+    seed: int
+    deadline_ns: int
+    reserve_s: float
+    observe: bool
+
+
+@dataclass
+class Found:
+    """What a session has found so far; complete after Tuning.run()."""
+
+    verdict: verdict.Verdict | None = None
+    winner: Candidate | None = None
+    aa: list[float] = field(default_factory=list)
+    effect: float = 1.0
+    trials: list[Trial] = field(default_factory=list)
+    dropped: list[Json] = field(default_factory=list)
+    limits: list[Json] = field(default_factory=list)
+    changes: dict[str, Json] = field(default_factory=dict)
+    note: str | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return (
+            self.verdict is not None
+            and self.verdict.kind == verdict.BETTER
+            and all(limit["ok"] for limit in self.limits)
+        )
+
+
+class Tuning:
+    """Runs the phases of a session on an experiment, and notes in found what they find.
+
+    search gets what was measured under the baseline and makes the source of candidates; parts
+    gives the candidates with one parameter, or coupled ones, put back.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        experiment: Experiment,
+        baseline: Mapping[str, int],
+        search: Callable[[Sequence[Record]], Search],
+        parts: Callable[[Candidate], Sequence[tuple[tuple[str, ...], Candidate]]],
+        progress: Progress,
+        found: Found,
+    ) -> None:
+        self.found = found
+        self._task, self._experiment, self._progress = task, experiment, progress
+        self._baseline = dict(baseline)
+        self._search, self._parts = search, parts
+        self._noises: dict[str, float] = {}
+
+    def run(self) -> None:
+        """All phases. Raises Stopped, RestoredError, guard.Refused, NotPossible; found has what is
+        known by then."""
+        self.noise()
+        best = self._look()
+        if best is not None:
+            self.found.winner = best = self._ablate(best)
+            if self._time_for_proof(best):
+                self._prove(best)
+
+    # --- phases
+
+    def noise(self) -> None:
+        """The first phase, blocks under the baseline only: what changes when nothing is changed.
+        Raises as run()."""
+        self._progress.line("measuring the noise: blocks without any change")
+        first = self._experiment.block("aa", None, "A", self._baseline)
+        self._say(first)
+        self._require(first)
+        pairs = int(_NOISE_SHARE * self._left_s() / (2 * first.block.seconds))
+        order = (_TRIAL_ORDER * 3)[1 : 2 * min(6, max(2, pairs))]
+        rest = [self._experiment.block("aa", None, label, self._baseline) for label in order]
+        self._require(*rest)
+        quiet = [first, *rest]
+        self.found.aa = self._ratios(quiet)
+        self._noises = {one.metric.name: _noise_of(quiet, one) for one in self._task.limits}
+        self.found.effect = verdict.noise(
+            self.found.aa, max(_FEWEST_PAIRS, int(_PROOF_SHARE * self._pairs_left()))
+        )
+        self._progress.line(
+            f"noise: a change of {self.found.effect:.0%} or more can be seen, smaller ones drown"
+        )
+
+    def _require(self, *records: Record) -> None:
+        """Raises NotPossible when one has too little to judge."""
+        reason = too_few(self._experiment.plan, records)
+        try:
+            for record in records:
+                self._cost(record)
+        except ValueError as error:
+            reason = reason or str(error)
+        if reason:
+            load = "load" if self._task.observe else "workload"
+            raise NotPossible(f"{reason}, make --block longer or the {load} heavier")
+
+    def _look(self) -> Candidate | None:
+        """The search; the best candidate, None if none looked better than the baseline."""
+        search = self._search(self._experiment.records)
+        while self._time_for_trial(self._ablation_pairs(search)):
+            try:
+                candidate = search.ask()
+            except Exhausted:
+                break
+            try:
+                trial = self.trial(len(self.found.trials) + 1, candidate)
+            except Abort as error:
+                # what endangers a host is not tried again when the session is resumed
+                search.prune(candidate, str(error))
+                raise
+            self.found.trials.append(trial)
+            if trial.score is None:
+                search.fail(candidate, trial.note or "")
+            else:
+                search.tell(candidate, trial.score)
+        # of a session that was resumed, the trials of before count as well
+        best = search.best()
+        if best is None or best[1] >= 0:
+            self._note(
+                "no candidate looked better than the values that are in force"
+                if best
+                else f"one candidate and its proof take {_span(self._first_s())} here, which is "
+                f"more than the {_span(self._left_s())} that are left, make --budget longer"
+            )
+            return None
+        return best[0]
+
+    def _note(self, text: str) -> None:
+        self.found.note = text
+        self._progress.line(text)
+
+    def trial(self, number: int, candidate: Candidate) -> Trial:
+        self._progress.line(f"trial {number} ({candidate.source}): {describe(candidate.values)}")
+        for name, reason in candidate.reasons.items():
+            if reason:
+                self._progress.line(f"  {name}: {reason}")
+        try:
+            done = self._experiment.blocks(
+                "trial",
+                number,
+                _TRIAL_ORDER if number % 2 else _TRIAL_ORDER[::-1],
+                self._baseline,
+                self._baseline | candidate.values,
+                go_on=lambda so_far: (self._mean(so_far) or 0.0) < _HOPELESS,
+            )
+        except Refused as error:
+            # the host has changed since the space was made, e.g. what the ARC holds
+            self._progress.line(f"trial {number}: {error}")
+            return Trial(number, candidate, None, None, 0, str(error))
+        mean = self._mean(done)
+        if mean is None:
+            return Trial(number, candidate, None, None, 0, "too few fsyncs under it")
+        missed = [limit for limit in self._judge(done) if not limit["ok"]]
+        note = f"limit {missed[0]['text']} {_how(missed[0])}" if missed else None
+        trial = Trial(
+            number,
+            candidate,
+            self._score(mean, done),
+            math.expm1(mean),
+            len(done) // 2,
+            note,
+        )
+        self._progress.line(
+            f"trial {number}: {self._task.objective} {math.expm1(mean):+.0%} "
+            f"in {trial.pairs} pairs{f', {note}' if note else ''}"
+        )
+        return trial
+
+    def _ablate(self, best: Candidate) -> Candidate:
+        """Takes away, one after the other, what is not needed for the gain."""
+        allowed = min(_LARGEST, max(_SMALLEST, verdict.noise(self.found.aa, 2) / 2))
+        for names, _ in self._parts(best):
+            # of what is left of it by now
+            rest = dict(self._parts(best)).get(names)
+            if rest is None or not self._time_for_trial(0):
+                continue
+            self._progress.line(f"without {', '.join(names)}: is the gain the same?")
+            try:
+                done = self._experiment.blocks(
+                    "ablation",
+                    None,
+                    _TRIAL_ORDER,
+                    self._baseline | best.values,
+                    self._baseline | rest.values,
+                    go_on=lambda so_far: (self._mean(so_far) or 0.0) < math.log1p(2 * allowed),
+                )
+            except Refused:
+                continue
+            mean = self._mean(done)
+            missed = any(not limit["ok"] for limit in self._judge(done))
+            if mean is None or math.expm1(mean) > allowed or missed:
+                continue
+            why = (
+                f"taking it away changed {self._task.objective} by {math.expm1(mean):+.0%}, "
+                "which is no loss that can be seen"
+            )
+            self.found.dropped.append(
+                {"names": list(names), "change": math.expm1(mean), "why": why}
+            )
+            self._progress.line(f"{', '.join(names)} dropped: {why}")
+            best = rest
+        return best
+
+    def _prove(self, best: Candidate) -> None:
+        """Fresh blocks, of which none had a part in the choice."""
+        values = self._baseline | best.values
+        pair_s = self._experiment.pair_s(self._baseline, values)
+        most = max(_FEWEST_PAIRS, int(self._left_s() / (_SPARE * pair_s)))
+        sequential = verdict.Sequential(
+            verdict.design_for(most, self._task.margin), self._task.seed
+        )
+        self._progress.line(
+            f"proof on fresh blocks, {sequential.design.looks[0]} to {most} pairs: "
+            f"{describe(best.values)}"
+        )
+        done: list[Record] = []
+        ended: verdict.Verdict | None = None
+        for first, second in _by_two(verdict.order(most, self._task.seed)):
+            done += self._experiment.blocks(
+                "confirm",
+                None,
+                (first, second),
+                self._baseline,
+                values,
+                wait=True,
+            )
+            ratio = self._mean(done[-2:])
+            if ratio is None:
+                # to judge without it would leave out what may be the worst of all
+                self._note(f"{self._task.objective} of a block is not known, so nothing is proved")
+                ended = sequential.so_far()
+                break
+            ended = sequential.add(ratio)
+            now = sequential.so_far()
+            known = f" ({now.low:+.0%} to {now.high:+.0%})" if math.isfinite(now.high) else ""
+            self._progress.line(
+                f"pair {now.pairs}: {self._task.objective} {now.change:+.0%}{known}"
+            )
+            if ended or (now.pairs >= _FEWEST_PAIRS and self._left_s() < pair_s):
+                break
+        self.found.verdict = ended or sequential.verdict()
+        self.found.limits = self._judge(done)
+        self.found.changes = _changes(done, self._task.seed)
+        for limit in self.found.limits:
+            if not limit["ok"]:
+                self._note(f"the limit {limit['text']} {_how(limit)}")
+
+    # --- time
+
+    def _left_s(self) -> float:
+        left = (self._task.deadline_ns - self._experiment.stop.now()) / SECOND
+        return left - self._task.reserve_s
+
+    def _pairs_left(self) -> int:
+        return int(self._left_s() / (_SPARE * self._experiment.pair_s()))
+
+    def _time_for_trial(self, later: int) -> bool:
+        """Whether four blocks can be spent, and enough time is left for the proof and for later
+        pairs before it. The first trial may take of the proof's share, down to the fewest
+        pairs that prove anything; of the candidate's txgs nothing is known then, and most
+        candidates make them shorter."""
+        if not self.found.trials:
+            return self._left_s() >= self._first_s()
+        trial_s = 4 * self._experiment.block_s() + 2 * self._experiment.settle_s()
+        pair_s = self._experiment.pair_s()
+        share_s = _PROOF_SHARE * (self._experiment.now_s() + self._left_s())
+        proof_s = max(_FEWEST_PAIRS * pair_s, share_s)
+        return self._left_s() >= _SPARE * (trial_s + later * pair_s + proof_s)
+
+    def _first_s(self) -> float:
+        """What the first trial and the shortest proof take, with waits for the baseline's txgs
+        only."""
+        block_s, settle_s = self._experiment.block_s(), self._experiment.settle_s(self._baseline)
+        return 4 * block_s + 2 * settle_s + _FEWEST_PAIRS * (2 * block_s + settle_s)
+
+    def _time_for_proof(self, best: Candidate) -> bool:
+        """Whether the shortest one ends in time, or a tenth of it later."""
+        pair_s = self._experiment.pair_s(self._baseline, self._baseline | best.values)
+        if self._left_s() * _SPARE >= _FEWEST_PAIRS * pair_s:
+            return True
+        self._note(
+            f"{describe(best.values)} looked better, but there is no time left for its proof, "
+            "make --budget longer"
+        )
+        return False
+
+    def _ablation_pairs(self, search: Search) -> int:
+        """What it takes to find out which of the best candidate's parameters are needed."""
+        best = search.best()
+        return 2 * len(self._parts(best[0])) if best and best[1] < 0 else 0
+
+    # --- judging
+
+    def _cost(self, record: Record) -> tuple[str, float]:
+        return record.label, self._task.objective.value(record.block.metrics)
+
+    def _ratios(self, records: Sequence[Record]) -> list[float]:
+        return verdict.log_ratios([self._cost(record) for record in records])
+
+    def _mean(self, records: Sequence[Record]) -> float | None:
+        """Mean log ratio of the objective; None when a block has no value for it."""
+        try:
+            ratios = self._ratios(records)
+        except ValueError:
+            return None
+        return sum(ratios) / len(ratios) if ratios else None
+
+    def _judge(self, records: Sequence[Record]) -> list[Json]:
+        """Each limit, and whether it was kept; a limit that could not be measured was not."""
+        judged = []
+        for limit in self._task.limits:
+            found = metric_change(records, limit.metric.name)
+            ok = found is not None and limit.allows(found)
+            judged.append({"text": str(limit), "change": found, "ok": ok})
+        return judged
+
+    def _score(self, mean: float, records: Sequence[Record]) -> float:
+        """The log ratio of the objective, and what becomes of it by limits that are missed."""
+        score = mean
+        for limit in self._task.limits:
+            change = metric_change(records, limit.metric.name)
+            missed = math.inf if change is None else max(0.0, limit.missed_by(change))
+            sure = min(1.0, missed / self._noises[limit.metric.name])
+            score = (1 - sure) * score + sure * (_MISSED + min(missed, 1.0))
+        return score
+
+    def _say(self, record: Record) -> None:
+        p99 = record.block.metrics.get("fsync.p99")
+        self._progress.line(
+            f"{record.block.fsyncs} fsyncs in {record.block.seconds:.0f} s, "
+            f"p99 {format_time(round(p99)) if p99 else 'unknown'}"
+        )
+
+
+def _how(limit: Json) -> str:
+    """Of a limit that was not kept."""
+    change = limit["change"]
+    return "could not be measured" if change is None else f"was missed: {change:+.1%}"
+
+
+def _span(seconds: float) -> str:
+    return format_span(max(0, round(seconds * SECOND)))
+
+
+def _noise_of(quiet: Sequence[Record], limit: Limit) -> float:
+    """How far the mean of two pairs of a metric is off in one of twenty cases, as a log ratio."""
+    ratios = metric_ratios(quiet, limit.metric.name)
+    if not ratios:
+        return _LEAST_NOISE
+    return max(_LEAST_NOISE, 2 * math.sqrt(sum(r * r for r in ratios) / len(ratios) / 2))
+
+
+def metric_change(records: Sequence[Record], name: str) -> float | None:
+    """B against A of a metric, from the means of its logarithms; None if a block lacks it."""
+    ratios = metric_ratios(records, name)
+    return math.expm1(sum(ratios) / len(ratios)) if ratios else None
+
+
+def metric_ratios(records: Sequence[Record], name: str) -> list[float]:
+    """log(B/A) of each pair; [] if a block has no positive value."""
+    values = [(r.label, r.block.metrics.get(name, 0.0)) for r in records]
+    try:
+        return verdict.log_ratios(values)
+    except ValueError:
+        return []
+
+
+def _changes(records: Sequence[Record], seed: int) -> dict[str, Json]:
+    """Change and 95 % interval of every metric that all blocks have."""
+    changes = {}
+    for name in METRICS:
+        ratios = metric_ratios(records, name)
+        if ratios:
+            low, high = verdict.interval(ratios, 0.95, seed)
+            changes[name] = {
+                "change": math.expm1(sum(ratios) / len(ratios)),
+                "low": math.expm1(low),
+                "high": math.expm1(high),
+            }
+    return changes
+
+
+def _by_two(labels: Sequence[str]) -> list[tuple[str, str]]:
+    return list(zip(labels[::2], labels[1::2], strict=True))
+
+
+def describe(values: Mapping[str, int]) -> str:
+    """Values as one would set them."""
+    known = catalogue.load()
+    return " ".join(f"{name}={sizes.short(n, known[name].unit)}" for name, n in values.items())
+
+
+def measured(records: Sequence[Record], slog: bool, vdevs: int) -> Measured:
+    """What the blocks under the baseline tell the model."""
+    rows = [row for record in records for row in record.block.txgs]
+    busy_ns = sum(blocks.number(row, "stime") for row in rows)
+    written = sum(blocks.number(row, "ndirty") for row in rows)
+    totals: dict[str, float] = {}
+    for record in records:
+        for stage in record.block.stages:
+            totals[stage["name"]] = totals.get(stage["name"], 0.0) + stage["total_ns"]
+    whole = sum(totals.values()) or 1.0
+    return Measured(
+        bandwidth=written * SECOND / busy_ns if busy_ns else 0.0,
+        sync_ns=round(_median([blocks.number(row, "stime") for row in rows])),
+        dirty_bytes=round(_median([blocks.number(row, "ndirty") for row in rows])),
+        fsync_p50_ns=round(_median([r.block.metrics.get("fsync.p50", 0.0) for r in records])),
+        fsync_p99_ns=round(_median([r.block.metrics.get("fsync.p99", 0.0) for r in records])),
+        stages={name: total / whole for name, total in totals.items()},
+        slog=slog,
+        vdevs=vdevs,
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[-middle - 1]) / 2

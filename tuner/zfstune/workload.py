@@ -1,0 +1,138 @@
+"""The load of a session: a command that runs for as long as the session does."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from zfstune.errors import NotPossible, RestoredError, UsageError
+
+_QUICK_S = 1.0
+"""A command that ends sooner is not started again: it does no work."""
+_TERM_S = 5.0
+_MOST_OUTPUT = 4 << 20
+
+
+class WorkloadFailed(RestoredError):
+    """The command of --workload ended with an error."""
+
+
+class Workload:
+    """Runs a command, as another user if one is named, and starts it again when it ends.
+
+    Without a shell unless asked. It is the leader of a process group of its own, which
+    close() ends. Raises UsageError when it cannot be started.
+    """
+
+    def __init__(self, command: str, user: str | None, *, shell: bool = False) -> None:
+        self._argv = ["/bin/sh", "-c", command] if shell else split(command)
+        self._account = account(user) if user else None
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
+        self._process = self._start()
+        self.runs = 1
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._began = time.monotonic()
+        who = self._account
+        home = {"HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name} if who else {}
+        try:
+            return subprocess.Popen(
+                self._argv,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                start_new_session=True,
+                user=who.pw_uid if who else None,
+                group=who.pw_gid if who else None,
+                extra_groups=os.getgrouplist(who.pw_name, who.pw_gid) if who else None,
+                env=os.environ | home,
+            )
+        except PermissionError as error:
+            raise UsageError(
+                f"--workload: {self._argv[0]} cannot be run, {error.strerror}"
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"--workload: {self._argv[0]}: {error.strerror}, "
+                "name a program that is there (a shell is only used with --shell)"
+            ) from None
+
+    def check(self) -> None:
+        """Starts the command again if it has ended. Raises WorkloadFailed."""
+        status = self._process.poll()
+        if status is None:
+            self._shorten()
+            return
+        if status:
+            how = f"status {status}" if status > 0 else f"signal {-status}"
+            said = self._last_line()
+            raise WorkloadFailed(f"the workload ended with {how}{f': {said}' if said else ''}")
+        if time.monotonic() - self._began < _QUICK_S:
+            raise WorkloadFailed(
+                "the workload ended at once, it must run for a second at least to be measured"
+            )
+        self._process = self._start()
+        self.runs += 1
+
+    def _shorten(self) -> None:
+        """Gives back what a talkative command has filled; it goes on behind the hole."""
+        fd = self._output.fileno()
+        if os.fstat(fd).st_blocks * 512 > _MOST_OUTPUT:
+            os.ftruncate(fd, 0)
+
+    def _last_line(self) -> str:
+        # not by seek(): the command writes where this file is
+        fd = self._output.fileno()
+        size = os.fstat(fd).st_size
+        text = os.pread(fd, 2000, max(0, size - 2000)).replace(b"\0", b"")
+        lines = text.decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")[:200]
+
+    def close(self) -> None:
+        """Ends it and all that it has started; does not wait for what hangs in the kernel."""
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, signum)
+                self._process.wait(_TERM_S)
+            except (ProcessLookupError, PermissionError):  # FreeBSD: only zombies are left
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        self._output.close()
+
+
+def split(command: str) -> list[str]:
+    """Its words. Raises UsageError."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--workload: {error} in it, look at the quotes") from None
+    if not words:
+        raise UsageError("--workload: the command is empty, name a program")
+    return words
+
+
+def account(user: str) -> pwd.struct_passwd:
+    """The user named with --as. Raises UsageError, NotPossible."""
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        raise UsageError(f"--as: there is no user {user!r}, see `getent passwd`") from None
+    if os.geteuid() != 0 and found.pw_uid != os.geteuid():
+        raise NotPossible(f"--as {user}: only root may run a command as another user")
+    return found
+
+
+def output_directory(path: Path) -> Path:
+    """Makes the directory for what a session leaves. Raises UsageError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {path}: {error.strerror}, name a directory to write") from None
+    return path
