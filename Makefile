@@ -13,12 +13,13 @@ BPF_OBJ := $(patsubst %.c,%.o,$(wildcard $(BPF_DIR)/*.bpf.c))
 LIB := $(LIB_DIR)/libzfstrace.so
 LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
 LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
-C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/*.c)
+C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/*.c tests/freebsd/*.c)
 PY_DIRS := tracers tuner platform scripts tests
 # Python without .py in the name, so mypy takes each for a program of its own
-PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo scripts/bench scripts/bench_flame
-SH_FILES := scripts/bootstrap .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh) \
-	docs/completion/zfstune.bash
+PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo scripts/bench scripts/bench_flame \
+	scripts/bench_search
+SH_FILES := scripts/bootstrap scripts/freebsd-check .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh) \
+	docs/completion/zfstune.bash platform/freebsd/rc.d/zfstune
 
 # _GNU_SOURCE stays unset on purpose: with it glibc 2.38 and later renames
 # strtol and friends, and a library built there would not load on Debian 12.
@@ -36,8 +37,8 @@ BPF_CFLAGS = -O2 -g -mcpu=v3 -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
 
 FLAVOURS ?= trixie bookworm
 
-.PHONY: all help bootstrap demo test test-unit test-c test-flame test-lab test-endurance test-matrix bench \
-	bench-flame bench-tools lint format install install-tools clean
+.PHONY: all help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
+	bench-flame bench-reports bench-search bench-search-lab bench-tools statistics lint format install install-tools clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -53,21 +54,19 @@ $(LIB): $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 		-o $@.tmp $(LIB_SRC) -lbpf
 	mv $@.tmp $@
 
-## demo: watch fsyncs on a real pool in a virtual machine; leaves its output in demo/
+## demo: trace and tune a real pool in a virtual machine; leaves demo/report.html (DEMO=--quick)
 demo:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
 	scripts/lab build trixie
-	scripts/demo
+	scripts/demo $(DEMO)
 
 ## test: build, lint, unit tests, flame graphs, lab tests on Debian 13 and 12
 test:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
-	$(MAKE) --no-print-directory lint
-	$(MAKE) --no-print-directory test-unit
-	$(MAKE) --no-print-directory test-flame
-	$(MAKE) --no-print-directory test-lab
+	$(MAKE) --no-print-directory -j2 test-unit lint test-flame
+	$(MAKE) --no-print-directory test-lab SAMPLE=--sample
 
 ## test-unit: tests that need no kernel, the C parts under ASan and UBSan
 test-unit: all test-c
@@ -91,7 +90,12 @@ test-flame:
 ## test-lab: tests on real OpenZFS in virtual machines (FLAVOURS="trixie bookworm")
 test-lab: all
 	scripts/lab build $(FLAVOURS)
-	$(PYTHON) -m pytest -s tests/lab $(addprefix --flavour ,$(FLAVOURS))
+	$(PYTHON) -m pytest -s tests/lab $(SAMPLE) $(addprefix --flavour ,$(FLAVOURS))
+
+## test-dtrace: the D scripts on Linux, against the same pool
+test-dtrace: all
+	scripts/lab build trixie-dtrace
+	$(PYTHON) -m pytest -s tests/lab/test_dtrace.py tests/lab/test_dtrace_traces.py --flavour trixie-dtrace
 
 ## test-endurance: all views at once for ten minutes, on both
 test-endurance: all
@@ -99,12 +103,26 @@ test-endurance: all
 	$(PYTHON) -m pytest -s tests/lab/test_endurance.py --endurance 600 \
 		$(addprefix --flavour ,$(FLAVOURS))
 
-## test-matrix: test, and the lab tests on trixie-backports as well
+# What `make test` runs on one flavour only (tests/lab/conftest.py), but for tune and diagnose.
+ONCE = bench bench_matrix endurance faults tools
+
+## test-matrix: test, trixie-backports as well, more faults, whole tuning sessions, all causes
 test-matrix: test
 	$(MAKE) --no-print-directory test-lab FLAVOURS=trixie-backports
+	$(MAKE) --no-print-directory test-dtrace
+	$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,$(ONCE))) --signals 8 \
+		--rounds 200 $(addprefix --flavour ,$(FLAVOURS))
+	$(PYTHON) -m pytest -s tests/lab/test_tune.py --tune full $(addprefix --flavour ,$(FLAVOURS))
+	$(MAKE) --no-print-directory test-diagnose
 
-## bench: what tracing costs, against its peers; writes docs/performance.md
-bench: all bench-flame
+## test-diagnose: causes made on purpose, five times each; writes docs/diagnosis.md
+test-diagnose: all
+	scripts/lab build $(FLAVOURS)
+	$(PYTHON) -m pytest -s tests/lab/test_diagnose.py --runs 5 --page docs/diagnosis.md \
+		$(addprefix --flavour ,$(FLAVOURS))
+
+## bench: what tracing costs, against its peers, and how searches do; writes docs/performance*.md
+bench: all bench-flame bench-search bench-search-lab
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) scripts/bench $(FLAVOURS)
 
@@ -112,6 +130,25 @@ bench: all bench-flame
 bench-tools:
 	scripts/lab build bookworm
 	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/bench_tools.py
+
+## bench-reports: the rows of a report of 2014 on all flavours; writes docs/reports-2014.md
+bench-reports: all
+	scripts/lab build bookworm trixie trixie-backports
+	$(PYTHON) -m pytest -s tests/lab/test_reports.py --page docs/reports-2014.md \
+		--flavour bookworm --flavour trixie --flavour trixie-backports
+
+## bench-search: how soon searches find a gain, on the simulator; writes docs/performance-search.md
+bench-search:
+	$(PYTHON) scripts/bench_search
+
+## bench-search-lab: the same on a real pool, hours; writes docs/performance-search-lab.md
+bench-search-lab: all
+	scripts/lab build trixie
+	$(PYTHON) scripts/bench_search --lab
+
+## statistics: error rates of verdicts on recorded noise; draws docs/pictures/statistics-*.svg
+statistics:
+	PYTHONPATH=tuner:tracers:tests $(PYTHON) scripts/plot_statistics.py
 
 ## bench-flame: time and memory of drawing, against its peers; writes docs/performance-flame.md
 bench-flame:
@@ -122,7 +159,7 @@ lint:
 	.venv/bin/ruff check $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/ruff format --check $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/mypy
-	for program in $(PY_PROGRAMS) $(wildcard tracers/bcc/*.py); do .venv/bin/mypy $$program || exit 1; done
+	for program in $(PY_PROGRAMS) $(wildcard tracers/bcc/*.py tracers/dtrace/*.py); do .venv/bin/mypy $$program || exit 1; done
 	.venv/bin/clang-format --dry-run -Werror $(C_FILES)
 	shellcheck $(SH_FILES)
 	mandoc -T lint -W warning docs/man/*.[18]
@@ -137,7 +174,7 @@ format:
 install: all
 	python3 scripts/install.py --prefix '$(PREFIX)' --destdir '$(DESTDIR)'
 
-## install-tools: only the one-file tools for bpftrace and bcc, into PREFIX/sbin
+## install-tools: only the one-file tools for bpftrace, bcc and dtrace, into PREFIX/sbin
 install-tools:
 	python3 scripts/install.py --tools --prefix '$(PREFIX)' --destdir '$(DESTDIR)'
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The part of `make demo` that runs in the guest: a mixed load, and the traces of it.
+# The part of `make demo` that runs in the guest: a mixed load, its traces, and a session that
+# makes its fsyncs faster. Arguments: budget and block of the session.
 set -eu
 
 say() {
@@ -10,23 +11,42 @@ zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb
 zfs create tank/bulk
 zfs create tank/db
 
-fio --name=bulk --directory=/tank/bulk --rw=write --bs=1M --size=1500M --fallocate=none \
-	--time_based --runtime=600 --output=/dev/null &
-fio --name=wal --directory=/tank/db --rw=write --bs=8k --size=64M --fallocate=none --fsync=1 \
-	--time_based --runtime=600 --output=/dev/null &
-trap 'kill %1 %2 2>/dev/null || true' EXIT
+cat >/tmp/load.fio <<END
+[global]
+fallocate=none
+time_based
+runtime=3600
+[bulk]
+directory=/tank/bulk
+rw=write
+bs=1M
+size=1500M
+[wal]
+directory=/tank/db
+rw=write
+bs=8k
+size=64M
+numjobs=3
+fsync=1
+END
+fio --output=/dev/null /tmp/load.fio &
+trap 'kill %1 2>/dev/null || true' EXIT
 sleep 5
 
 # One trace after the other: a second one that attaches meanwhile makes the kernel skip the
 # return probes of the threads that are inside, and the first counts them as lost.
-say "# zfstune trace --duration 12s"
-zfstune trace --duration 12s | tee /out/trace.txt
-say "# zfstune trace fsync tank --duration 25s --histogram"
-zfstune trace fsync tank --duration 25s --histogram | tee /out/fsync.txt
-say "# zfstune trace slow --over 50ms tank --duration 12s"
-zfstune trace slow --over 50ms tank --duration 12s | tee /out/slow.txt
-say "# zfstune flame --duration 12s -o fsync.svg"
-zfstune flame --duration 12s -o /out/fsync.svg
-say "# fsync and slow once more with --json"
-zfstune trace fsync tank --duration 12s --json >/out/fsync.jsonl
-zfstune trace slow --over 50ms tank --duration 8s --json >/out/slow.jsonl
+say "# zfstune trace --duration 8s"
+zfstune trace --duration 8s | tee /out/trace.txt
+say "# zfstune trace fsync tank --duration 15s --histogram"
+zfstune trace fsync tank --duration 10s --json >/out/fsync.jsonl
+zfstune trace fsync tank --duration 15s --histogram | tee /out/fsync.txt
+say "# zfstune flame --duration 8s -o fsync.svg"
+zfstune flame --duration 8s -o /out/fsync.svg
+say "# zfstune tune tank --observe --budget $1 --block $2"
+zfstune tune tank --observe --staging --yes --budget "$1" --block "$2" --seed 1 --out /tmp/tune \
+	>/out/tune.txt || [ $? -eq 1 ]
+cat /out/tune.txt
+cp -r /tmp/tune /out/tune
+say "# zfstune status; zfstune revert"
+zfstune status
+zfstune revert

@@ -21,11 +21,20 @@ if sys.version_info < (3, 11):  # noqa: UP036  (the reader may have an older one
     )
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("tracers/zfstrace", "tuner/zfstune", "platform/linux/zfs_linux")
-# py.typed, and what goes into the page of a flame graph
-MODULE_FILES = (".py", ".typed", ".css", ".js")
+PACKAGES = (
+    "tracers/zfstrace",
+    "tuner/zfstune",
+    "platform/linux/zfs_linux",
+    "platform/freebsd/zfs_freebsd",
+)
+# py.typed, the catalogue of parameters, and what goes into the page of a flame graph or report
+MODULE_FILES = (".py", ".typed", ".toml", ".css", ".js")
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 COMPLETION = ROOT / "docs/completion/zfstune.bash"
+UNIT_FILES = ROOT / "platform/linux/systemd"
+RC_SCRIPT = ROOT / "platform/freebsd/rc.d/zfstune"
+SYSTEMS = ("linux", "freebsd")
+SYSTEM = "freebsd" if sys.platform.startswith("freebsd") else "linux"  # this one
 
 # Below the prefix. HOME and what is in it are ours alone.
 HOME = Path("lib/zfstune")
@@ -33,10 +42,19 @@ PYTHON = HOME / "python"
 COMMAND = Path("bin/zfstune")
 MAN = Path("share/man/man1")
 COMPLETIONS = Path("share/bash-completion/completions")
+UNITS = Path("lib/systemd/system")
+RC = Path("etc/rc.d/zfstune")
+# what `zfstune trace` and `zfstune flame` run on FreeBSD
+SCRIPTS = ("*-json.d", "fsyncstack.d")
+SCRIPT_HOME = HOME / "dtrace"
 
 # The one-file tools need root, so they go where root finds commands, with their suffixes: Debian
 # puts those of bpftrace there as well.
-TOOLS = ("tracers/bpftrace/*.bt", "tracers/bcc/*.py")
+TOOLS = {
+    "linux": ("tracers/bpftrace/*.bt", "tracers/bcc/*.py", "tracers/dtrace/linux/*.d"),
+    "freebsd": ("tracers/dtrace/freebsd/*.d",),
+}
+TOOL_PAGES = {"linux": "*.8", "freebsd": "*.d.8"}
 TOOL_COMMANDS = Path("sbin")
 TOOL_MAN = Path("share/man/man8")
 
@@ -69,6 +87,7 @@ examples:
   make install PREFIX=/usr DESTDIR=stage          for a package
   sudo python3 scripts/install.py --uninstall     remove it from /usr/local
   sudo make install-tools                         only the one-file tools, into /usr/local/sbin
+  python3 scripts/install.py                      on FreeBSD, as root: nothing is built there
 """
 
 
@@ -94,54 +113,72 @@ class Entry:
     mode: int = 0o644
 
 
-def entries() -> Iterator[Entry]:
-    """All files of an installation. Raises InstallError when the library is not built."""
-    if not LIBRARY.exists():
+def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry]:
+    """All files of an installation. Raises InstallError when the library is not built, which only
+    Linux has."""
+    if system == "linux" and not LIBRARY.exists():
         raise InstallError(f"{LIBRARY.name} is not built: run `make all` first")
     for package in PACKAGES:
         source = ROOT / package
         for path in sorted(source.rglob("*")):
             if path.suffix in MODULE_FILES:
                 yield Entry(PYTHON / source.name / path.relative_to(source), path.read_bytes())
-    yield Entry(HOME / LIBRARY.name, LIBRARY.read_bytes())
     yield Entry(COMMAND, LAUNCHER.encode(), 0o755)
     for path in sorted((ROOT / "docs/man").glob("*.1")):
         yield Entry(MAN / path.name, path.read_bytes())
     yield Entry(COMPLETIONS / COMMAND.name, COMPLETION.read_bytes())
+    if system == "freebsd":
+        yield Entry(RC, RC_SCRIPT.read_bytes().replace(b"%%PREFIX%%", prefix.encode()), 0o555)
+        for pattern in SCRIPTS:
+            for path in sorted((ROOT / "tracers/dtrace/freebsd").glob(pattern)):
+                yield Entry(SCRIPT_HOME / path.name, path.read_bytes())
+        return
+    yield Entry(HOME / LIBRARY.name, LIBRARY.read_bytes())
+    for path in sorted(UNIT_FILES.iterdir()):
+        yield Entry(UNITS / path.name, path.read_bytes())
 
 
-def tool_entries() -> Iterator[Entry]:
-    """The one-file tools for bpftrace and bcc, and their manual pages; nothing to build."""
-    for pattern in TOOLS:
+def tool_entries(system: str) -> Iterator[Entry]:
+    """The one-file tools of a system, for bpftrace, bcc or dtrace, and their manual pages; nothing
+    to build."""
+    for pattern in TOOLS[system]:
         for path in sorted(ROOT.glob(pattern)):
             yield Entry(TOOL_COMMANDS / path.name, path.read_bytes(), 0o755)
-    for path in sorted((ROOT / "docs/man").glob("*.8")):
+    for path in sorted((ROOT / "docs/man").glob(TOOL_PAGES[system])):
         yield Entry(TOOL_MAN / path.name, path.read_bytes())
 
 
-def install_tools(base: Path) -> None:
+def plist() -> str:
+    """What a FreeBSD package has, as in pkg-plist: the command, the rc.d script, the one-file tools
+    and all manual pages, which the port compresses."""
+    targets = [entry.target for entry in (*entries("freebsd"), *tool_entries("freebsd"))]
+    names = (f"{t}.gz" if t.parent in (MAN, TOOL_MAN) else str(t) for t in targets)
+    return "".join(f"{name}\n" for name in sorted(names))
+
+
+def install_tools(base: Path, system: str) -> None:
     """Put the one-file tools below base."""
-    for entry in tool_entries():
+    for entry in tool_entries(system):
         write(base / entry.target, entry.content, entry.mode)
         print(base / entry.target)
 
 
-def uninstall_tools(base: Path) -> None:
+def uninstall_tools(base: Path, system: str) -> None:
     """Remove the one-file tools below base."""
-    for entry in tool_entries():
+    for entry in tool_entries(system):
         with suppress(FileNotFoundError):
             (base / entry.target).unlink()
             print(f"removed {base / entry.target}")
 
 
-def install(base: Path) -> None:
+def install(base: Path, system: str, prefix: str) -> None:
     """Put everything below base, the prefix as it is now (DESTDIR included)."""
-    wanted = list(entries())
+    wanted = list(entries(system, prefix))
     for entry in wanted:
         write(base / entry.target, entry.content, entry.mode)
         print(base / entry.target)
     kept = {base / entry.target for entry in wanted}
-    for path in python_files(base):
+    for path in own_files(base):
         # a module that an older version had, and byte code of what was replaced
         if path not in kept:
             path.unlink()
@@ -150,8 +187,10 @@ def install(base: Path) -> None:
 def uninstall(base: Path) -> None:
     """Remove everything below base, also what only an older version had."""
     found = [base / COMMAND, base / COMPLETIONS / COMMAND.name, base / HOME / LIBRARY.name]
+    found += [base / RC]
     found += sorted((base / MAN).glob("zfstune.1")) + sorted((base / MAN).glob("zfstune-*.1"))
-    found += python_files(base)
+    found += sorted((base / UNITS).glob("zfstune-*"))
+    found += own_files(base)
     for path in found:
         with suppress(FileNotFoundError):
             path.unlink()
@@ -163,9 +202,9 @@ def uninstall(base: Path) -> None:
             path.rmdir()
 
 
-def python_files(base: Path) -> list[Path]:
-    """The files in the installed packages, with their byte code."""
-    found: list[Path] = []
+def own_files(base: Path) -> list[Path]:
+    """The files in the installed packages, with their byte code, and the D scripts."""
+    found = sorted((base / SCRIPT_HOME).glob("*.d"))
     for package in PACKAGES:
         directory = base / PYTHON / Path(package).name
         found += [path for path in sorted(directory.rglob("*")) if not path.is_dir()]
@@ -213,14 +252,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prefix", default="/usr/local", help="default: /usr/local")
     parser.add_argument("--destdir", default="", help="directory that stands for / meanwhile")
     parser.add_argument("--uninstall", action="store_true", help="remove instead of installing")
+    parser.add_argument(
+        "--system", choices=SYSTEMS, default=SYSTEM, help="whose files, default: this one's"
+    )
     parser.add_argument("--tools", action="store_true", help="only the one-file tools")
+    parser.add_argument(
+        "--plist", action="store_true", help="install nothing, print the port's pkg-plist"
+    )
     try:
         given = parser.parse_args(arguments)
+        if given.plist:
+            print(plist(), end="")
+            return 0
         base = base_of(given.prefix, given.destdir)
         if given.tools:
-            (uninstall_tools if given.uninstall else install_tools)(base)
+            (uninstall_tools if given.uninstall else install_tools)(base, given.system)
         else:
-            (uninstall if given.uninstall else install)(base)
+            if given.uninstall:
+                uninstall(base)
+            else:
+                install(base, given.system, given.prefix)
     except InstallError as error:
         print(f"install: {error}", file=sys.stderr)
         return error.status

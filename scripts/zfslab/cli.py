@@ -53,8 +53,8 @@ Leave with `exit` or Ctrl-D; the guest and its disks are gone then."""
 
 _DISK_HELP = (
     "add a disk: /dev/vdb, then /dev/vdc...; SPEC is size=8G,KEY=VALUE,... with the keys "
-    "bps, read-bps, write-bps, iops, read-iops, write-iops (limits, per second), read-delay, "
-    "write-delay, flush-delay (in ms, on /dev/mapper/vdb-delay), cache"
+    "sector (physical, in bytes), bps, read-bps, write-bps, iops, read-iops, write-iops (limits, "
+    "per second), read-delay, write-delay, flush-delay (in ms, on /dev/mapper/vdb-delay), cache"
 )
 
 

@@ -1,4 +1,4 @@
-"""`--disk`: the size of a virtual disk, and how slow it is."""
+"""`--disk`: the size of a virtual disk, its sectors, and how slow it is."""
 
 from __future__ import annotations
 
@@ -20,21 +20,28 @@ _LIMITS = {
 _DELAYS = ("read-delay", "write-delay", "flush-delay")
 CACHES = ("writeback", "none", "directsync", "writethrough", "unsafe")
 DEFAULT_CACHE = "none"
-KEYS = ("size", *_LIMITS, *_DELAYS, "cache")
+KEYS = ("size", "sector", *_LIMITS, *_DELAYS, "cache")
 
 
 @dataclass(frozen=True)
 class Disk:
-    """One virtual disk. Limits by QEMU's names (bytes or requests per second), delays in ms."""
+    """One virtual disk. Limits by QEMU's names (bytes or requests per second), delays in ms;
+    sector_bytes is the physical one, the logical one is always 512."""
 
     size_bytes: int = 8 << 30
     limits: dict[str, int] = field(default_factory=dict)
     delays_ms: dict[str, int] = field(default_factory=dict)
     cache: str = DEFAULT_CACHE
+    sector_bytes: int = 512
 
     def throttling(self) -> str:
         """QEMU's `-drive` options for the limits, each with a leading comma."""
         return "".join(f",throttling.{name}={value}" for name, value in self.limits.items())
+
+    def sectors(self) -> str:
+        """QEMU's `-device` option for them, with a leading comma."""
+        plain = self.sector_bytes == Disk.sector_bytes
+        return "" if plain else f",physical_block_size={self.sector_bytes}"
 
     def delay_legs(self) -> str:
         """`READ WRITE FLUSH` in milliseconds for dm-delay, or nothing without delays."""
@@ -50,6 +57,7 @@ def parse_disk(text: str) -> Disk:
     """
     size = Disk.size_bytes
     cache = Disk.cache
+    sector = Disk.sector_bytes
     limits: dict[str, int] = {}
     delays: dict[str, int] = {}
     for item in filter(None, text.split(",")):
@@ -59,6 +67,8 @@ def parse_disk(text: str) -> Disk:
                 raise ValueError("has no value, write it as KEY=VALUE")
             if key == "size":
                 size = _at_least(parse_size(value), 64 << 20, "64M")
+            elif key == "sector":
+                sector = _sector(parse_size(value))
             elif key in _LIMITS:
                 limits[_LIMITS[key]] = _at_least(parse_size(value), 1, "1")
             elif key in _DELAYS:
@@ -78,12 +88,18 @@ def parse_disk(text: str) -> Disk:
                 f"use it alone, or read-{what} and write-{what}",
                 USAGE,
             )
-    return Disk(size, limits, delays, cache)
+    return Disk(size, limits, delays, cache, sector)
 
 
 def _at_least(value: int, least: int, shown: str) -> int:
     if value < least:
         raise ValueError(f"must be at least {shown}")
+    return value
+
+
+def _sector(value: int) -> int:
+    if not 512 <= value <= 32 << 10 or value & (value - 1):
+        raise ValueError("must be a power of two from 512 to 32K")
     return value
 
 

@@ -105,7 +105,7 @@ def launch(
         descriptors.append(file.fileno())
         arguments += [
             *("-drive", f"file={_inherited(file)},if=none,id=vd{letter},format=raw"),
-            *("-device", f"virtio-blk-pci,drive=vd{letter},serial=vd{letter}"),
+            *("-device", f"virtio-blk-pci,drive=vd{letter},serial=vd{letter}{disk.sectors()}"),
         ]
         cache = _possible_cache(disk.cache, file)
         arguments[-3] += f",discard=unmap,cache={cache}{disk.throttling()}"

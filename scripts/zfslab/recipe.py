@@ -28,7 +28,18 @@ _PACKAGES = (
     "pahole",
     "gcc",
     "make",
+    # what `zfstune tune` computes with; optuna, which Debian lacks, comes from .venv/guest
+    "python3-alembic",
+    "python3-colorlog",
+    "python3-matplotlib",
+    "python3-numpy",
+    "python3-packaging",
+    "python3-scipy",
+    "python3-sqlalchemy",
+    "python3-tqdm",
+    "python3-yaml",
     # workloads
+    "e2fsprogs",
     "fio",
     "stress-ng",
     # the system around it
@@ -80,6 +91,15 @@ apt-get install -y --no-install-recommends "linux-image-$release" "linux-headers
 }
 """
 
+# DTrace for Linux is in sid only. What it needs comes from Debian 13 where that is new enough; apt
+# fails rather than remove or upgrade anything for it (it would take zfs-dkms away).
+_DTRACE = """
+set -e
+apt-get install -y --no-install-recommends --no-remove --no-upgrade dtrace
+dpkg-query -W zfs-dkms zfsutils-linux
+dtrace -V
+"""
+
 # Documentation is not read in a guest, and the initial RAM disk that these hooks would fill is
 # not used; leaving them out makes the build faster, too.
 _EXCLUDED = (
@@ -105,6 +125,7 @@ for release in /lib/modules/*; do
 done
 mkdir -p /etc/zfslab /zfstune /share /out
 dpkg-query -W -f '${Package} ${Version}\\n' >/etc/zfslab/packages
+echo /zfstune/.venv/guest >/usr/lib/python3/dist-packages/zfslab.pth
 rm -rf /boot/initrd.img* /var/lib/dkms/zfs/*/build /var/cache/apt /var/lib/apt/lists
 """
 
@@ -117,6 +138,7 @@ class Flavour:
     suite: str
     backports: bool
     about: str
+    dtrace: bool = False
 
 
 FLAVOURS = {
@@ -129,6 +151,13 @@ FLAVOURS = {
             "trixie",
             True,
             "Debian 13, kernel and ZFS 2.4 from backports, module BTF",
+        ),
+        Flavour(
+            "trixie-dtrace",
+            "trixie",
+            False,
+            "trixie with DTrace for Linux, which is from sid",
+            dtrace=True,
         ),
     )
 }
@@ -161,8 +190,14 @@ def mmdebstrap(flavour: Flavour, target: str, mirror: str | None = None) -> list
     ]
     command += [f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED]
     if flavour.backports:
-        command += [f"--setup-hook={_backports_hook(flavour.suite)}"]
+        hook = _other_suite_hook(flavour.suite, f"{flavour.suite}-backports", _BACKPORTED, 990)
+        command += [f"--setup-hook={hook}"]
         command += [_in_chroot(_NEWEST_KERNEL)]
+    if flavour.dtrace:
+        # the Release file of sid is not always renewed in time
+        command += ['--aptopt=Acquire::Check-Valid-Until "false"']
+        command += [f"--setup-hook={_other_suite_hook(flavour.suite, 'sid', ('*',), 50)}"]
+        command += [_in_chroot(_DTRACE)]
     command += [_in_chroot(_CLEAN)]
     command += [flavour.suite, target]
     return command if mirror is None else [*command, mirror]
@@ -179,14 +214,15 @@ def _in_chroot(script: str) -> str:
     return f"--customize-hook=chroot \"$1\" sh -c '{quoted}'"
 
 
-def _backports_hook(suite: str) -> str:
-    """Shell text that adds SUITE-backports on the mirror that SUITE itself comes from."""
+def _other_suite_hook(suite: str, other: str, packages: tuple[str, ...], priority: int) -> str:
+    """Shell text that adds suite OTHER on the mirror that SUITE itself comes from."""
+    name = other.removeprefix(f"{suite}-")
     pins = "".join(
-        f"Package: {pattern}\\nPin: release n={suite}-backports\\nPin-Priority: 990\\n\\n"
-        for pattern in _BACKPORTED
+        f"Package: {pattern}\\nPin: release n={other}\\nPin-Priority: {priority}\\n\\n"
+        for pattern in packages
     )
     return (
-        f"sed -n 's/^\\(deb.*\\) {suite} \\(.*\\)$/\\1 {suite}-backports \\2/p' "
-        '"$1/etc/apt/sources.list" >"$1/etc/apt/sources.list.d/backports.list" && '
-        f"printf '{pins}' >\"$1/etc/apt/preferences.d/backports\""
+        f"sed -n 's/^\\(deb.*\\) {suite} \\(.*\\)$/\\1 {other} \\2/p' "
+        f'"$1/etc/apt/sources.list" >"$1/etc/apt/sources.list.d/{name}.list" && '
+        f"printf '{pins}' >\"$1/etc/apt/preferences.d/{name}\""
     )

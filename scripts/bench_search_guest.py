@@ -1,0 +1,136 @@
+"""Runs in a guest of the lab: trials of searches on a real pool, a bulk writer and three log
+writers on a slow disk.
+
+bench_search_guest.py TRIALS SEED...; each way to search has so many trials for each seed. Writes
+/out/searches.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from zfs_linux.host import LinuxHost
+from zfstrace.types import FsyncOptions, Json
+from zfstune import guard, model
+from zfstune.blocks import BlockMeter
+from zfstune.experiment import BlockPlan, Experiment, Record
+from zfstune.guardrails import Guardrails
+from zfstune.objective import Limit, Objective
+from zfstune.places import Places
+from zfstune.progress import Progress
+from zfstune.search import Exhausted, Searcher
+from zfstune.session_guard import TuningSession
+from zfstune.space import DEFAULT, Space
+from zfstune.stop import Stop
+from zfstune.tuning import Found, Task, Tuning, measured
+from zfstune.units import SECOND
+
+POOL = "tank"
+LOAD = (
+    "exec fio --output=/dev/null --directory=/tank --fallocate=none --time_based --runtime=86400 "
+    "--name=bulk --rw=write --bs=1M --size=1500M "
+    "--name=wal --rw=write --bs=8k --size=64M --numjobs=3 --fsync=1"
+)
+OBJECTIVE, LIMITS = "fsync.p99", ("write.throughput>=-5%",)
+PLAN = BlockPlan(seconds=8, min_fsyncs=20)
+# name, sampler, whether the model begins
+WAYS = (
+    ("model + TPE (ours)", "tpe", True),
+    ("TPE alone", "tpe", False),
+    ("random", "random", False),
+    ("grid", "grid", False),
+)
+
+
+def trials(host: LinuxHost, way: tuple[str, str, bool], seed: int, most: int, stop: Stop) -> Json:
+    """One search on the pool under its load; parameters are as before afterwards."""
+    name, sampler, modelled = way
+    params = host.parameters()
+    current = {n: v for n in params.names() if (v := params.read(n)) is not None}
+    facts = guard.facts(host)
+    space = Space(DEFAULT, current, facts, slog=False)
+    progress = Progress(sys.stderr, stop.now() + 86400 * SECOND)
+    progress.line(f"{name}, seed {seed}")
+    baseline = {n: current[n] for n in space.parameters()}
+    steps: list[Json] = []
+    where = Places(Path("/tmp/bench-state"), Path("/tmp/bench-run"))
+    with TuningSession(host, "bench", list(baseline), progress.line, where) as session:
+        fsyncs = host.open_fsync_trace(FsyncOptions(pool=POOL))
+        experiment = Experiment(
+            host,
+            POOL,
+            BlockMeter(host, POOL, fsyncs),
+            PLAN,
+            session.apply,
+            Guardrails(host, POOL, stop.now, None),
+            stop,
+            progress,
+            stop.now(),
+        )
+        task = Task(
+            Objective.parse(OBJECTIVE),
+            [Limit.parse(text) for text in LIMITS],
+            0.05,
+            seed,
+            stop.now() + 86400 * SECOND,
+            0.0,
+            True,
+        )
+        found = Found()
+
+        def look(records: Sequence[Record]) -> Searcher:
+            known = measured(records, False, 1)
+            first = model.candidates(known, current, facts, DEFAULT) if modelled else ()
+            return Searcher(space, current, facts, first=first, sampler=sampler, seed=seed)
+
+        tuning = Tuning(task, experiment, baseline, look, lambda _best: (), progress, found)
+        tuning.noise()
+        start = experiment.now_s()
+        searcher = look(experiment.records)
+        while len(steps) < most:
+            try:
+                candidate = searcher.ask()
+            except Exhausted:
+                break
+            trial = tuning.trial(len(steps) + 1, candidate)
+            if trial.score is None:
+                searcher.fail(candidate, trial.note or "")
+            else:
+                searcher.tell(candidate, trial.score)
+            steps.append(
+                {
+                    "seconds": experiment.now_s() - start,
+                    "score": trial.score,
+                    "change": trial.change,
+                    "note": trial.note,
+                    "values": candidate.values,
+                }
+            )
+        fsyncs.close()
+    return {"name": name, "seed": seed, "noise": found.aa, "steps": steps}
+
+
+def main() -> None:
+    most, seeds = int(sys.argv[1]), [int(word) for word in sys.argv[2:]]
+    subprocess.run(
+        "zpool create -O compression=off -O atime=off tank /dev/vdb", shell=True, check=True
+    )
+    load = subprocess.Popen(LOAD, shell=True)
+    time.sleep(20)
+    runs: list[Json] = []
+    with Stop(sys.stderr) as stop:
+        for seed in seeds:
+            for way in WAYS:
+                runs.append(trials(LinuxHost(), way, seed, most, stop))
+                Path("/out/searches.json").write_text(json.dumps(runs, indent=1))
+    load.kill()
+    os.sync()
+
+
+main()

@@ -1,0 +1,378 @@
+"""The items of freebsd_check.py: each tries one part of zfstune on this FreeBSD host."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+# it puts zfstune on the path
+from freebsd_host import (
+    COMMAND_S,
+    FSYNCS,
+    ROOT,
+    Failed,
+    Host,
+    Skipped,
+    fsyncs,
+    rows,
+    started,
+    stop,
+    tail,
+    wait_for,
+)
+
+from zfs_freebsd import mounts, probes, tools
+from zfs_freebsd.parameters import FreeBSDParameters
+from zfs_freebsd.sysctl import SysctlError
+from zfstrace import command
+from zfstune import catalogue
+
+SCRIPTS = "tracers/dtrace/freebsd"
+SEEN = ROOT / "tests/data/dtrace_probes.toml"
+TXG_TIMEOUT = "vfs.zfs.txg.timeout"
+_NEAR_S = 3600
+
+
+# What to say, and lines with more.
+Said = str | tuple[str, Sequence[str]]
+
+
+def python(_host: Host) -> Said:
+    return "{}.{}.{}".format(*sys.version_info[:3])
+
+
+def system(host: Host) -> Said:
+    jail = host.sysctl.get_int("security.jail.jailed")
+    who = "root" if os.geteuid() == 0 else "not root"
+    return f"{os.uname().release}, {who}{' in a jail' if jail else ''}"
+
+
+def zfs(host: Host) -> Said:
+    if not host.version():
+        raise Failed("vfs.zfs.version.module is not there, run `kldload zfs`")
+    return host.version()
+
+
+def parameters(host: Host) -> Said:
+    """Each parameter of the catalogue that this version has: that it is an integer, is writable or
+    not as the catalogue says, and is read as sysctl(8) reads it."""
+    host.require_zfs()
+    known = catalogue.load()
+    names = {name: one.freebsd for name, one in known.items() if one.freebsd}
+    there = FreeBSDParameters(host.sysctl, lambda: names).names()
+    wrong, values = [], {}
+    for name in there:
+        oid = names[name]
+        try:
+            form = host.sysctl.format(host.sysctl.mib(oid), oid)
+            value = host.sysctl.get(oid)
+        except SysctlError as error:
+            if error.strerror != os.strerror(2):  # under its older name
+                wrong.append(f"{oid}: {error.strerror}")
+            continue
+        if not form.integer or not isinstance(value, int):
+            wrong.append(f"{oid}: type {form.kind & 0xF:#x}, format {form.text}: no integer")
+            continue
+        values[oid] = value
+        if form.writable != (known[name].access != "load"):
+            wrong.append(f"{oid}: {'can' if form.writable else 'cannot'} be set at run time")
+    printed = by_sysctl(list(values))
+    if not printed and values:
+        wrong.append(f"`sysctl -e` prints nothing of {len(values)} that can be read")
+    for oid, value in values.items() if printed else ():
+        if printed.get(oid) != str(value):
+            wrong.append(f"{oid}: read as {value}, sysctl(8) says {printed.get(oid, 'nothing')}")
+    here = catalogue.version_key(host.version())
+    absent = [
+        f"{one.freebsd}: not there"
+        for name, one in known.items()
+        if one.freebsd and name not in there and in_version(one, here)
+    ]
+    if wrong or not there:
+        raise Failed(f"{len(wrong)} of {len(there)} are not as expected", [*wrong, *absent])
+    return f"{len(there)} read as sysctl(8) does, {len(absent)} not there", absent
+
+
+def in_version(one: catalogue.Parameter, here: tuple[int, ...]) -> bool:
+    """Whether the catalogue says that this version has it."""
+    since = catalogue.version_key(one.since or "")
+    until = catalogue.version_key(one.until or "")
+    return since <= here and (not until or here[: len(until)] <= until)
+
+
+def by_sysctl(names: Sequence[str]) -> dict[str, str]:
+    """What sysctl(8) prints of them."""
+    said = command.output(["sysctl", "-e", *names], COMMAND_S)
+    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+
+
+def kstats(host: Host) -> Said:
+    pools = host.require_pool()
+    lacks = [name for name in ("arcstats", "zil") if len(host.kstats.named(name)) < 5]
+    if not isinstance(host.kstats.named("zil").get("zil_commit_count"), int):
+        lacks.append("zil_commit_count")
+    datasets = 0
+    for number, pool in enumerate(pools, 1):
+        if not host.kstats.text(pool, "misc", "state"):
+            lacks.append(f"state of pool {number}")
+        objsets = host.kstats.objsets(pool)
+        named = [o for o in objsets.values() if host.kstats.objset_field(o, "dataset_name")]
+        datasets += len(named)
+        if len(named) != len(objsets):
+            lacks.append(f"names of {len(objsets) - len(named)} datasets of pool {number}")
+    if lacks:
+        raise Failed(f"missing: {', '.join(lacks)}")
+    return f"pools: {len(pools)}, datasets in use: {datasets}"
+
+
+def txgs(host: Host) -> Said:
+    """The txgs kstat of each pool: numbers rise, and its clock is that of Python's monotonic_ns."""
+    pools = host.require_pool()
+    count = 0
+    for number, pool in enumerate(pools, 1):
+        found = host.kstats.txg_rows(pool)
+        if not found:
+            raise Failed(f"pool {number} has no rows, is vfs.zfs.txg.history 0?")
+        count += len(found)
+        txg = [row["txg"] for row in found]
+        if txg != sorted(txg):
+            raise Failed(f"numbers of txgs of pool {number} do not rise", [str(txg[-20:])])
+        born = found[-1]["birth"]
+        age_s = (time.monotonic_ns() - born) / 1e9 if isinstance(born, int) else -1.0
+        if not 0 <= age_s < _NEAR_S:
+            raise Failed(f"by CLOCK_MONOTONIC the open txg of pool {number} is {age_s:.0f} s old")
+    return f"{count} rows"
+
+
+def boot(host: Host) -> Said:
+    now = host.boot()
+    if not now:
+        raise Failed("neither kern.boot_id nor kern.boottime can be read")
+    if host.earlier_boot == now:
+        raise Failed(f"it is still {now}: has the host been booted since?")
+    after = "" if host.earlier_boot else f"; after a reboot run with --earlier-boot {now}"
+    return f"{now}{after}"
+
+
+def doctor(host: Host) -> Said:
+    found = json.loads(host.zfstune("doctor", "--json", ok=(0, 1, 3)))
+    # what dtrace lacks is an item of its own, and then all probes lack the same
+    usable = not tools.why_not(host.root)[0]
+    lacks = [
+        f"{row['name']}: {row.get('value') or row.get('why')}; {row['cost']}"
+        for row in [*found["checks"], *(found["probes"] if usable else ())]
+        if row["status"] != "ok"
+    ]
+    if found["status"] == "impossible" and usable:
+        raise Failed("it says that nothing can be traced here", lacks)
+    return f"{found['status']}, {len(found['probes'])} probes", lacks
+
+
+def params(host: Host) -> Said:
+    host.require_zfs()
+    found = json.loads(host.zfstune("params", "list", "--all", "--json"))["parameters"]
+    if not found:
+        raise Failed("`zfstune params list` knows no parameter")
+    host.zfstune("params", "list")
+    return f"{len(found)} listed"
+
+
+def status(host: Host) -> Said:
+    host.require_zfs()
+    return tail(host.zfstune("status"), 1)[0].strip()
+
+
+def keep(host: Host) -> Said:
+    host.require_zfs()
+    # 1: nothing is set, so there is nothing to keep
+    host.zfstune("keep", "--print", ok=(0, 1))
+    return "`zfstune keep --print` works"
+
+
+def kstat_traces(host: Host) -> Said:
+    host.require_pool()
+    options = ("--source", "kstat", "--json", "--duration")
+    seen = rows(host.zfstune("trace", "txg", *options, f"{host.window_s}s"))
+    rows(host.zfstune("trace", "arc", *options, "2s"))
+    if not seen:
+        return f"no txg ended within {host.window_s} s"
+    return f"{len(seen)} txgs in {host.window_s} s"
+
+
+def dtrace(host: Host) -> Said:
+    """Whether dtrace(1) runs; it is not started when its modules are not loaded, since it would
+    load them."""
+    why, fix = tools.why_not(host.root)
+    if why:
+        raise Failed(f"{why}, {fix}")
+    said = command.output(["dtrace", "-V"], COMMAND_S).strip()
+    there, why = probes.look_up(("profile:::tick-1s",))
+    if not there:
+        raise Failed("dtrace lists no probe", [why or "and does not say why"])
+    return said.removeprefix("dtrace: ")
+
+
+def probe_list(host: Host) -> Said:
+    """Every probe of the scripts; alternatives are enough for the verdict."""
+    host.require_dtrace()
+    seen = {entry["name"] for entry in tomllib.loads(SEEN.read_text())["probe"]}
+    names = sorted(seen | {name for need in probes.NEEDS for name in need.any_of})
+    there, why = probes.look_up(names)
+    missing = [name for name in names if name not in there]
+    if why:
+        raise Failed(f"cannot be looked up: {why}")
+    lacks = [
+        f"{probe.tracer} {probe.name}: {probe.why}; {probe.cost}"
+        for probe in probes.survey((*probes.TRACERS, "flush"))
+        if probe.missing
+    ]
+    if lacks:
+        raise Failed(f"{len(missing)} of {len(names)} missing", [*lacks, *missing])
+    return f"{len(there)} of {len(names)} there", missing
+
+
+def one_script(host: Host, path: Path) -> Said:
+    """It compiles, begins, and ends cleanly."""
+    host.require_dtrace()
+    began = time.monotonic()
+    # sysctlwrite-json.d ends with the process that it is given
+    arguments = [str(os.getpid())] if path.name.startswith("sysctl") else []
+    with started(["dtrace", "-Zs", str(path), *arguments], errors_apart=True) as process:
+        said = wait_for(process, "Tracing|trace_begin", errors=False)
+        took_s = time.monotonic() - began
+        time.sleep(host.run_s)
+        out, err = stop(process)
+    said += out
+    if process.returncode != 0:
+        raise Failed(f"ends with status {process.returncode}", tail(err or said))
+    faults = re.search(r'"errors":(\d+)|errors: (\d+)', said)
+    if path.name.endswith("-json.d"):
+        last = rows(said)[-1]
+        if last["type"] != "trace_end":
+            raise Failed("the last line is not trace_end", tail(said))
+    elif not faults:
+        raise Failed("its last line is missing", tail(said))
+    if faults and (faults[1] or faults[2]) != "0":
+        raise Failed("faults while it ran", tail(err or said, 10))
+    return f"began after {took_s:.1f} s", tail(err)
+
+
+def dataset_of(host: Host) -> str:
+    if host.directory is None:
+        raise Skipped("give --dir DIR, a directory on ZFS in which nobody else works")
+    host.require_dtrace()
+    number = host.directory.stat().st_dev
+    name = mounts.datasets().get((os.major(number), os.minor(number)))
+    if name is None:
+        raise Failed("the directory of --dir is not on ZFS")
+    return name
+
+
+def commits(host: Host) -> int:
+    value = host.kstats.named("zil").get("zil_commit_count")
+    return value if isinstance(value, int) else 0
+
+
+def count_by_script(host: Host) -> Said:
+    """zilcommit-json.d counts the fsyncs that the kstat zil counts."""
+    pool = dataset_of(host).split("/", 1)[0]
+    assert host.directory
+    script = ROOT / SCRIPTS / "zilcommit-json.d"
+    with started(["dtrace", "-Zs", str(script), pool], errors_apart=True) as process:
+        wait_for(process, "trace_begin", errors=False)
+        before = commits(host)
+        fsyncs(host.directory, host.run_s)
+        kstat = commits(host) - before
+        out, err = stop(process)
+    end = rows(out)[-1]
+    found = int(end["count"])
+    numbers = f"{FSYNCS} fsyncs: {found} by zilcommit-json.d, {kstat} by kstat zil"
+    never = [name for name in end["never_fired"] if name]
+    if found < FSYNCS or kstat < found or end["lost"]:
+        why = "; is it a dataset with sync=disabled?" if not kstat else ""
+        more = [f"lost {end['lost']}, past the log {end['bypassed']}, never fired {never}"]
+        raise Failed(f"{numbers}{why}", [*more, *tail(err)])
+    return numbers, [f"never fired: {name}" for name in never]
+
+
+def count_by_command(host: Host) -> Said:
+    """`zfstune trace fsync` counts them for the dataset, and the stages add up."""
+    dataset = dataset_of(host)
+    assert host.directory
+    words = ("trace", "fsync", "--dataset", dataset, "--json", "--duration", "10s")
+    argv = [*host.command, *words]
+    with started(argv, host.environment(journal=False), errors_apart=True) as process:
+        wait_for(process, "Ctrl-C to end", errors=True)
+        fsyncs(host.directory, host.run_s)
+        out, err = stop(process)
+    if process.returncode:
+        raise Failed(f"ends with status {process.returncode}", tail(err))
+    seen = [row for row in rows(out) if row.get("dataset") == dataset]
+    found = seen[-1]["commits"] if seen else 0
+    if found < FSYNCS:
+        raise Failed(f"{FSYNCS} fsyncs: {found} by `zfstune trace fsync`", tail(err))
+    stages = {stage["name"]: stage["total_ns"] for stage in seen[-1]["stages"]}
+    total = sum(stages.values()) or 1
+    shares = [f"{name} {100 * ns / total:.0f} %" for name, ns in stages.items() if ns]
+    return f"{FSYNCS} fsyncs: {found} by `zfstune trace fsync`", [", ".join(shares)]
+
+
+def write(host: Host) -> Said:
+    """zfs_txg_timeout is set to one second more, seen by sysctl(8), and put back."""
+    if not host.write:
+        raise Skipped("give --write to set zfs_txg_timeout to one second more, and back")
+    host.require_zfs()
+    if os.geteuid() != 0 or host.sysctl.get_int("security.jail.jailed"):
+        raise Skipped("run as root outside of jails")
+    before = json.loads(host.zfstune("status", "--json", journal=True))
+    if before["state"] != "unchanged":
+        raise Skipped("zfstune has set parameters here, which `zfstune revert` would undo as well")
+    old = host.sysctl.get_int(TXG_TIMEOUT)
+    if old is None:
+        raise Failed(f"{TXG_TIMEOUT} cannot be read")
+    try:
+        host.zfstune("params", "set", f"zfs_txg_timeout={old + 1}", journal=True)
+        seen = by_sysctl([TXG_TIMEOUT]).get(TXG_TIMEOUT)
+        changed = json.loads(host.zfstune("status", "--json", journal=True))["state"]
+        kept = host.zfstune("keep", "--print", journal=True)
+    finally:
+        host.zfstune("revert", journal=True)
+    after = by_sysctl([TXG_TIMEOUT]).get(TXG_TIMEOUT)
+    if seen != str(old + 1) or after != str(old):
+        raise Failed(f"{TXG_TIMEOUT} was {old}, was set to {old + 1}, read {seen}, now {after}")
+    if changed == "unchanged" or f"{TXG_TIMEOUT}={old + 1}" not in kept:
+        raise Failed("`zfstune status` or `zfstune keep --print` do not show it", tail(kept))
+    return f"{TXG_TIMEOUT}: {old}, {seen}, {after}"
+
+
+Item = Callable[[Host], Said]
+ITEMS: tuple[tuple[str, Item], ...] = (
+    ("python", python),
+    ("system", system),
+    ("zfs", zfs),
+    ("parameters", parameters),
+    ("kstats", kstats),
+    ("txgs", txgs),
+    ("boot id", boot),
+    ("doctor", doctor),
+    ("params list", params),
+    ("status", status),
+    ("keep --print", keep),
+    ("trace, kstats", kstat_traces),
+    ("dtrace", dtrace),
+    ("probes", probe_list),
+    *(
+        (path.name, functools.partial(one_script, path=path))
+        for path in sorted((ROOT / SCRIPTS).glob("*.d"))
+    ),
+    ("count, script", count_by_script),
+    ("count, command", count_by_command),
+    ("write", write),
+)
