@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,9 +17,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
 
-# The disks each scenario finds as /dev/vdb and on, and how long it may take (seconds).
+# The disks each scenario finds as /dev/vdb and on, and how long it may take (seconds); in the order
+# in which they run: the longest first, so that no guest is alone for long at the end.
 SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
-    "counts": (("size=4G",), 900),
+    "tune": (("size=8G,write-bps=30M,write-iops=600", "size=4G"), 5400),
+    "robust": (("size=2G", "size=1G"), 1500),
+    "tools": (("size=4G", "size=2G,flush-delay=40ms"), 1500),
+    "views": (("size=6G", "size=2G"), 1500),
+    "diagnose": (
+        ("size=4G", "size=4G", "size=1G", "size=4G,write-bps=30M,write-iops=600", "size=1G"),
+        7200,
+    ),
+    "advise": (("size=1G,sector=4K", "size=1G,sector=4K", "size=1G", "size=1G", "size=1G"), 900),
     "causes": (
         (
             "size=4G",
@@ -29,48 +40,153 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
         1200,
     ),
     "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
-    "views": (("size=6G", "size=2G"), 1500),
-    "robust": (("size=2G", "size=1G"), 1500),
+    "faults": (("size=2G",), 5400),
+    "counts": (("size=4G",), 900),
+    "bench": (("size=4G", "size=1G"), 900),
+    "bench_matrix": (
+        ("size=4G,flush-delay=5ms", "size=2G", "size=2G", "size=2G", "size=128M"),
+        1200,
+    ),
     "endurance": (("size=4G",), 1500),
-    "tools": (("size=4G", "size=2G,flush-delay=40ms"), 1500),
+    "reports": (("size=4G,flush-delay=5ms", "size=2G"), 3600),
+    "dtrace": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
+    "dtrace_traces": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
 }
+
+# With --sample these run on one flavour, whose index is here: others test the kernel's part in it
+# as well, or it is small.
+ONCE = {
+    "tune": 0,
+    "tools": 1,
+    "diagnose": 0,
+    "faults": 1,
+    "bench": 0,
+    "bench_matrix": 1,
+    "endurance": 0,
+}
+
+# How a guest's kernel fell once while kprobes were attached; the cause is not known (docs/lab.md).
+KERNEL_FAULT = ("RIP: 0010:0x0", "Unable to access opcode bytes", "Kernel panic")
+
+# Of the scenario "diagnose" in a run that is not about it.
+FEW = "healthy,slow_flush,failing_log,mapped"
+
+# Arguments of the scenario "tune", by --tune.
+TUNE = {"short": ["5m", "5s", "short"], "full": ["15m", "10s"]}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--flavour", action="append", default=None, help="lab flavour to test on (repeatable)"
     )
+    parser.addoption(
+        "--sample", action="store_true", help=f"{', '.join(ONCE)}: on one flavour only"
+    )
     parser.addoption("--endurance", default="45", help="seconds that test_endurance takes")
+    parser.addoption(
+        "--tune", default="short", choices=list(TUNE), help="how long test_tune's sessions take"
+    )
+    parser.addoption("--rounds", default="40", help="rounds of test_faults")
+    parser.addoption("--runs", default="0", help="runs of each cause in test_diagnose; 0 of a few")
+    parser.addoption(
+        "--signals", default="1", help="signals of test_bench_matrix; more than 1: all refusals"
+    )
+    parser.addoption("--page", help="the file that test_diagnose or test_reports writes to")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "flavour" in metafunc.fixturenames:
-        wanted = metafunc.config.getoption("--flavour") or ["trixie"]
-        metafunc.parametrize("flavour", wanted, scope="session")
+        flavours = flavours_of(scenario_of(metafunc.module), metafunc.config)
+        metafunc.parametrize("flavour", flavours, scope="session")
+
+
+def flavours_of(name: str, config: pytest.Config) -> list[str]:
+    """Those that a scenario runs on."""
+    flavours = wanted_flavours(config)
+    if name in ONCE and config.getoption("--sample"):
+        return [flavours[ONCE[name] % len(flavours)]]
+    if name.startswith("dtrace"):
+        return [one for one in flavours if one.endswith("-dtrace")]
+    return flavours
+
+
+def scenario_of(module: ModuleType) -> str:
+    return module.__name__.rpartition("test_")[2]
+
+
+def wanted_flavours(config: pytest.Config) -> list[str]:
+    return list(config.getoption("--flavour") or ["trixie"])
+
+
+def arguments(name: str, config: pytest.Config) -> list[str]:
+    option = config.getoption
+    if name == "diagnose":
+        return ["1", FEW] if option("--runs") == "0" else [option("--runs")]
+    return {
+        "bench_matrix": [option("--signals")],
+        "endurance": [option("--endurance")],
+        "faults": [option("--rounds")],
+        "robust": [str(50 // len(wanted_flavours(config)))],
+        "tune": TUNE[option("--tune")],
+    }.get(name, [])
+
+
+def undisturbed(config: pytest.Config) -> set[str]:
+    """Scenarios whose numbers are what is wanted: another guest would change them too much."""
+    option = config.getoption
+    asked = {"diagnose": option("--runs") != "0", "tune": option("--tune") == "full"}
+    return {"reports", *(name for name in asked if asked[name])}
 
 
 @pytest.fixture(scope="session")
 def scenario(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Callable[[str, str], Json]:
-    """scenario(name, flavour) -> its results; each runs at most once."""
-    arguments = {"endurance": [request.config.getoption("--endurance")]}
-    cache: dict[tuple[str, str], Json | str] = {}
+) -> Iterator[Callable[[str, str], Json]]:
+    """scenario(name, flavour) -> its results. Each that a test wants runs once, two at a time: an
+    emulated guest seldom keeps more than one processor busy."""
+    config = request.config
+    wanted: dict[tuple[str, str], None] = {  # each once, in their order
+        (scenario_of(item.module), flavour): None
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        for flavour in [item.callspec.params.get("flavour")]
+        # what can run on none has a parameter all the same, and is skipped
+        if isinstance(flavour, str)
+    }
+    alone = undisturbed(config)
+    guests = ThreadPoolExecutor(2)
+    runs: dict[tuple[str, str], Future[Json | str]] = {}
+
+    def start(name: str, flavour: str) -> None:
+        out = tmp_path_factory.mktemp(f"{name}-{flavour}")
+        runs[name, flavour] = guests.submit(_run, name, flavour, out, arguments(name, config))
 
     def get(name: str, flavour: str) -> Json:
-        key = (name, flavour)
-        if key not in cache:
-            out = tmp_path_factory.mktemp(f"{name}-{flavour}")
-            cache[key] = _run(name, flavour, out, arguments.get(name, []))
-        result = cache[key]
+        if not runs:
+            for one, where in sorted(wanted, key=lambda job: list(SCENARIOS).index(job[0])):
+                if one not in alone:
+                    start(one, where)
+        if (name, flavour) not in runs:
+            wait(runs.values())
+            start(name, flavour)
+        result = runs[name, flavour].result()
         if isinstance(result, str):
             pytest.fail(result)
         return result
 
-    return get
+    yield get
+    guests.shutdown(cancel_futures=True)
 
 
 def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
+    found = _run_once(name, flavour, out, arguments)
+    if isinstance(found, str) and all(mark in found for mark in KERNEL_FAULT):
+        print(f"{flavour}: the guest's kernel fell, see docs/lab.md; again", file=sys.stderr)
+        found = _run_once(name, flavour, out, arguments)
+    return found
+
+
+def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
     disks, timeout = SCENARIOS[name]
     command = [str(ROOT / "scripts/lab"), "run", "--flavour", flavour, "--out", str(out)]
     for disk in disks:

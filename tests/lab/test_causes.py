@@ -39,10 +39,15 @@ def test_crowd_waits_for_each_other(causes: Json) -> None:
 
 
 def test_mapped_pages_are_writeback(causes: Json) -> None:
+    """Only `issue` may come near: the same fsync then issues a log record for each page, which
+    takes a half to 1.1 times as long. Written by write(2), nothing is left to write back."""
     row = dataset_row(causes["writeback"]["rows"], "tank/db")
+    calm = dataset_row(causes["crowd1"]["rows"], "tank/db")
     assert row["kinds"]["fsync"] == row["count"] == 3
-    assert share(row, "writeback") > 0.4
-    assert max(row["stages"], key=lambda s: int(s["total_ns"]))["name"] == "writeback"
+    assert share(row, "writeback") > 0.3
+    others = [s for s in row["stages"] if s["name"] != "issue"]
+    assert max(others, key=lambda s: int(s["total_ns"]))["name"] == "writeback"
+    assert share(calm, "writeback") < 0.05
 
 
 def test_first_commits_wait_for_a_txg(causes: Json) -> None:

@@ -72,6 +72,11 @@ def test_signals_print_and_detach(robust: Json, name: str) -> None:
     assert result["programs"] == []
 
 
+def test_what_had_come_at_the_end_is_shown(robust: Json) -> None:
+    assert len(robust["behind"]["rows"]) == 37
+    assert "37 fsyncs of 1.00 us or more" in robust["behind"]["stderr"]
+
+
 def test_closed_stdout_ends_it(robust: Json) -> None:
     assert robust["head"]["stdout"].count("\n") == 1
     assert "Traceback" not in robust["head"]["stderr"]
@@ -104,10 +109,9 @@ def test_datasets_come_and_go(robust: Json) -> None:
     assert robust["moving"]["status"] == 0
 
 
-def test_fifty_rounds_under_load(robust: Json) -> None:
+def test_rounds_under_load(robust: Json) -> None:
     rounds = robust["rounds"]
-    assert rounds["rounds"] == 50
-    assert rounds["counted"] > 50
+    assert rounds["counted"] > rounds["rounds"] > 0
     assert rounds["lost"] == 0
     assert rounds["writers_alive"]
     assert rounds["programs"] == []

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from zfstrace import throttle
 from zfstrace.arc import ArcState
 from zfstrace.device import CLASSES, ClassCounts, DeviceCounts
-from zfstrace.errors import TraceError
+from zfstrace.disk import Disk
+from zfstrace.errors import TraceError, UnknownName
 from zfstrace.hist import Hist, from_values
 from zfstrace.host import StackSession
+from zfstrace.params import BootConfig, Change
 from zfstrace.recording import StackOptions
+from zfstrace.scratch import Scratch
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.throttle import ThrottleCounts, ThrottleState, Waits
 from zfstrace.txg import Txg, TxgState
@@ -200,6 +203,52 @@ class FakeSession:
         self.closed = True
 
 
+class FakeWatch:
+    """Sees nobody."""
+
+    def poll(self) -> list[Change]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class FakeParameters:
+    """Values in a dict; what is written is in there, and in written."""
+
+    def __init__(self, values: dict[str, int]) -> None:
+        self.values = values
+        self.written: list[tuple[str, int]] = []
+
+    def names(self) -> list[str]:
+        return sorted(self.values)
+
+    def read(self, name: str) -> int | None:
+        return self.values.get(name)
+
+    def writable(self, name: str) -> bool:
+        return name in self.values
+
+    def write(self, name: str, value: int, identity: str | None = None) -> None:
+        self.values[name] = value
+        self.written.append((name, value))
+
+    def identity(self) -> str:
+        return "boot:1"
+
+    def watch(self, names: Sequence[str], ours: Collection[int] = ()) -> FakeWatch:
+        return FakeWatch()
+
+    def shell(self, name: str, value: int) -> str:
+        return f"echo {value} > {name}"
+
+    def loading(self) -> str:
+        return "modprobe zfs"
+
+    def boot(self) -> BootConfig:
+        raise AssertionError("not of this fake")
+
+
 class FakeHost:
     """Two pools, tank with three datasets and idle; checks as given."""
 
@@ -210,7 +259,15 @@ class FakeHost:
         # instead of session, by the kind of trace: an error is raised at opening
         self.sessions: dict[str, FakeSession | TraceError] = {}
         self.options: FsyncOptions | TraceOptions | None = None
-        self.parameters = {"zfs_dirty_data_max": 4 << 30}
+        self.values = {"zfs_dirty_data_max": 4 << 30}
+        self.kstats: dict[str, dict[str, int]] = {}
+        self.txgs: list[dict[str, int | str]] = []
+        self.state = "ONLINE"
+        self.disks: dict[str, Disk] = {}
+        self.scratches: dict[str, Scratch] = {}
+        self.erased: list[str] = []
+        self.logs: int | None = 0
+        self.bytes_written: tuple[int, dict[int, int]] = (0, {})
         self.vdevs = {1: "sda", 2: "sdb", 3: "sdc"}
         self.throttle: ThrottleState | None = ThrottleState(3 << 30, 4 << 30, True, 7)
         self._checks = list(checks)
@@ -267,7 +324,45 @@ class FakeHost:
         return self.vdevs
 
     def parameter(self, name: str) -> int | None:
-        return self.parameters.get(name)
+        return self.values.get(name)
+
+    def parameters(self) -> FakeParameters:
+        return FakeParameters(self.values)
+
+    def memory_bytes(self) -> int:
+        return 64 << 30
+
+    def version(self) -> str:
+        return "2.3.9-1"
+
+    def kstat(self, name: str) -> dict[str, int]:
+        return self.kstats.get(name, {})
+
+    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+        return list(self.txgs)
+
+    def written(self, pool: str) -> tuple[int, dict[int, int]]:
+        return self.bytes_written
+
+    def data_vdevs(self, pool: str) -> int:
+        return 1
+
+    def log_vdevs(self, pool: str) -> int | None:
+        return self.logs
+
+    def disk(self, path: str) -> Disk | None:
+        return self.disks.get(path)
+
+    def scratch(self, path: str) -> Scratch:
+        if path not in self.scratches:
+            raise UnknownName(f"{path}: No such file or directory, name a disk")
+        return self.scratches[path]
+
+    def erase(self, disk: Scratch) -> None:
+        self.erased.append(disk.path)
+
+    def pool_state(self, pool: str) -> str:
+        return self.state
 
     def _open(self, kind: str, options: FsyncOptions | TraceOptions) -> FakeSession:
         self.options = options

@@ -18,7 +18,7 @@ from zfstune import host as host_module
 from zfstune.errors import NotPossible, UsageError
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / path for path in ("tracers", "tuner", "platform/linux")]
+SOURCES = [ROOT / path for path in ("tracers", "tuner", "platform/linux", "platform/freebsd")]
 
 
 def zfstune(*words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -37,6 +37,9 @@ def zfstune(*words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedPro
     ("command", "hint"),
     [
         ("", "no command given"),
+        ("-v", "no option -v, see `zfstune -h`"),
+        ("--jsno doctor", "no option --jsno, see"),
+        ("doctor --jsno", "unrecognized arguments: --jsno, see `zfstune doctor -h`"),
         ("trcae", "did you mean trace?"),
         ("xyz", "doctor, trace"),
         ("trace fsnyc", "did you mean fsync?"),
@@ -66,6 +69,10 @@ def zfstune(*words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedPro
         ("trace fsync a b", "unrecognized arguments: b"),
         ("trace fsync --jsno", "--jsno"),
         ("doctor --fix", "--fix"),
+        ("diagnose tank/db", "a diagnosis is for a whole pool, write tank"),
+        ("diagnose tank --duration 5", "--duration: '5' has no unit"),
+        ("diagnose tank --dataset tank/db", "--dataset"),
+        ("diagnose --from /nowhere/x", "cannot read /nowhere/x"),
         ("flame tank", "there are: diff, convert"),
         ("flame --on-cpu --wakeup", "--wakeup: not allowed with"),
         ("flame --pid 1 --txg-sync", "--txg-sync: not allowed with"),
@@ -74,6 +81,23 @@ def zfstune(*words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedPro
         ("flame diff a -o x.svg", "AFTER is missing"),
         ("flame diff a b", "-o/--output is missing"),
         ("flame convert a -o x.svg --unit h", "--unit: invalid choice"),
+        ("params set nonsense", "'nonsense' sets nothing"),
+        ("params set =5", "'=5' sets nothing"),
+        ("params set zfs_txg_timeout=", "cannot set zfs_txg_timeout, '' is not a time"),
+        ("params set zfs_txg_timout=5", "does not know it, did you mean zfs_txg_timeout"),
+        ("params set zfs_txg_timeout=5 vfs.zfs.txg.timeout=6", "given twice"),
+        ("params set zil_nocacheflush=1 --force", "not even with --force"),
+        ("params set zfs_dirty_data_max_max=1G", "taken when the module is loaded"),
+        ("params get x", "no parameter 'x'"),
+        ("params get tank/db", "no parameter 'tank/db'"),
+        ("params explain zfs_txg_timeout=5", "did you mean zfs_txg_timeout"),
+        ("params get --value --json zfs_txg_timeout", "--json: not allowed with"),
+        ("params --json get --value zfs_txg_timeout", "--value: not allowed with --json"),
+        ("params --json explain zfs_txg_timeout", "explain has no --json"),
+        ("params --changed explain zfs_txg_timeout", "--changed is an option of"),
+        ("params --all set zfs_txg_timeout=5", "--all is an option of"),
+        ("params --all list --changed", "--changed: not allowed with --all"),
+        ("tune tank --observe --out a --resume b", "--resume: not allowed with"),
     ],
 )
 def test_usage_errors_are_one_line(
@@ -84,6 +108,23 @@ def test_usage_errors_are_one_line(
     assert captured.out == ""
     assert re.fullmatch(r"zfstune: [^\n]+\n", captured.err)
     assert hint in captured.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tune", "tank", "postgresql://me:secret word@db/x"],
+        ["tune", "tank", "--stoarge=postgresql://me:secret@db/x"],
+        ["tune", "--budget", "postgresql://me:secret@db/x"],
+        ["tune", "postgresql://me:secret@db/x"],
+        ["--storage=postgresql://me:secret@db/x"],
+    ],
+)
+def test_errors_have_no_passwords(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    err = capsys.readouterr().err
+    assert "secret" not in err
+    assert "postgresql://me:***@db/x" in err
 
 
 def test_usage_error_of_the_process() -> None:
@@ -109,6 +150,18 @@ def test_usage_error_of_the_process() -> None:
         ("flame",),
         ("flame", "diff"),
         ("flame", "convert"),
+        ("params",),
+        ("params", "list"),
+        ("params", "get"),
+        ("params", "explain"),
+        ("params", "set"),
+        ("tune",),
+        ("status",),
+        ("revert",),
+        ("keep",),
+        ("recover",),
+        ("report",),
+        ("bench",),
     ],
 )
 def test_help_ends_in_examples(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,8 +180,9 @@ def test_version_is_cheap() -> None:
     assert re.fullmatch(r"zfstune \d+\.\d+\.\d+\n", done.stdout)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     ours = {name for name in loaded if name.startswith(("zfstune", "zfstrace", "zfs_"))}
-    allowed = {"zfstune", "zfstune.cli", "zfstune.errors", "zfstune.flame_args"}
-    allowed |= {"zfstune.trace_args", "zfstune.units"}
+    allowed = {"zfstune", "zfstune.cli", "zfstune.errors", "zfstune.units"}
+    commands = "advise bench bench_matrix diagnose flame params report restore trace tune"
+    allowed |= {f"zfstune.{name}_args" for name in commands.split()}
     assert ours <= allowed
     assert not loaded & {"ctypes", "json", "dataclasses", "typing", "asyncio", "numpy"} - site()
 

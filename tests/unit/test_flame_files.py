@@ -91,6 +91,12 @@ def test_decimals_are_rounded_after_the_addition() -> None:
     assert folded.parse(["a 0.25", "b 3"], scale=1000).counts == {"a": 250, "b": 3000}
 
 
+def test_a_byte_order_mark_is_no_frame(tmp_path: Path) -> None:
+    path = tmp_path / "a.folded"
+    path.write_text("comm;zil_commit 3\n", encoding="utf-8-sig")
+    assert set(flame.read(str(path)).stacks.counts) == {"comm;zil_commit"}
+
+
 def test_bad_lines_are_counted() -> None:
     lines = ["a;b 1", "", "# comment", "no count", "5", "c -3", f"d {'9' * 30}", "e ٣", "f 0"]
     assert folded.parse(lines) == folded.Parsed({"a;b": 1}, 2, 5, 4)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import install
 import pytest
 
+from zfs_freebsd import tools
+from zfstrace.errors import TraceError
 from zfstune import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +128,8 @@ def test_tools_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "sbin/zilslower.bt": 0o755,
         "sbin/zilslower.py": 0o755,
         "sbin/zildist.py": 0o755,
+        "sbin/zilcommit.d": 0o755,
+        "sbin/zilslower-json.d": 0o755,
         "share/man/man8/zilcommit.8": 0o644,
         "share/man/man8/zildist.8": 0o644,
     }.items():
@@ -136,6 +141,51 @@ def test_tools_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs.write_text("")
     assert staged(tmp_path, "--tools", "--uninstall")[0] == 0
     assert list(files(base)) == ["sbin/biolatency.bt"]
+
+
+def test_tools_of_freebsd(tmp_path: Path) -> None:
+    _, base = staged(tmp_path, "--tools", "--system", "freebsd")
+    scripts = {path.name for path in (ROOT / "tracers/dtrace/freebsd").glob("*.d")}
+    pages = {path.name for path in (ROOT / "docs/man").glob("*.d.8")}
+    assert {Path(path).name for path in files(base)} == scripts | pages
+    script = base / "sbin/zilcommit.d"
+    assert script.read_bytes() == (ROOT / "tracers/dtrace/freebsd/zilcommit.d").read_bytes()
+
+
+FIND_SCRIPT = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from zfs_freebsd import tools
+print(tools.script("zilslower-json.d"), tools.script("fsyncstack.d"))
+"""
+
+
+def test_freebsd_finds_the_d_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZFSTUNE_DTRACE_DIR", raising=False)
+    _, base = staged(tmp_path, "--system", "freebsd")
+    installed = base / "lib/zfstune"
+    checkout = ROOT / "tracers/dtrace/freebsd"
+    for folders, place in (
+        ((str(installed / "python"), "/nowhere"), installed / "dtrace"),
+        ((str(ROOT / "platform/freebsd"), str(ROOT / "tracers")), checkout),
+    ):
+        said = run(Path(sys.executable), "-I", "-c", FIND_SCRIPT, *folders, cwd=tmp_path)
+        assert said.stdout.split() == [str(place / "zilslower-json.d"), str(place / "fsyncstack.d")]
+    monkeypatch.setenv("ZFSTUNE_DTRACE_DIR", str(tmp_path))
+    with pytest.raises(TraceError, match="which has no fsyncstack"):
+        tools.script("fsyncstack.d")
+    (tmp_path / "fsyncstack.d").write_text("")
+    assert tools.script("fsyncstack.d") == tmp_path / "fsyncstack.d"
+
+
+def test_no_old_d_script_stays(tmp_path: Path) -> None:
+    _, base = staged(tmp_path, "--system", "freebsd")
+    (base / "lib/zfstune/dtrace/of_last_year.d").write_text("")
+    staged(tmp_path, "--system", "freebsd")
+    assert not (base / "lib/zfstune/dtrace/of_last_year.d").exists()
+    staged(tmp_path, "--system", "freebsd", "--uninstall")
+    assert files(base) == {}
+    assert not (base / "lib/zfstune").exists()
 
 
 def test_errors_are_one_line(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zfs_linux import kstat, mounts
+from zfstrace.kstat import parse_history, txg_state
 from zfstrace.txg import TxgState
 
 DATA = Path(__file__).parents[1] / "data"
@@ -69,7 +70,7 @@ def test_a_torn_file_loses_lines_only(cut: int) -> None:
 
 
 def test_history() -> None:
-    rows = kstat.parse_history(TXGS)
+    rows = parse_history(TXGS)
     assert [row["state"] for row in rows] == ["C", "S", "O"]
     assert rows[0]["stime"] == 300
 
@@ -78,7 +79,7 @@ def test_history() -> None:
 def test_anything_is_no_error(text: str) -> None:
     kstat.parse_named(text)
     kstat.dataset_name(text)
-    kstat.txg_state(kstat.parse_history(text), 0, 10)
+    txg_state(parse_history(text), 0, 10)
     mounts.parse_mountinfo(text)
 
 
@@ -87,7 +88,7 @@ def test_rubble_of_the_real_is_no_error(text: str) -> None:
     header = "name type data\n"
     for value in kstat.parse_named(header + text).values():
         assert isinstance(value, int | str)
-    kstat.txg_state(kstat.parse_history(TXGS[:40] + text), 0, 2000)
+    txg_state(parse_history(TXGS[:40] + text), 0, 2000)
     mounts.parse_mountinfo(text)
 
 
@@ -115,16 +116,16 @@ def test_what_is_written_is_read(values: dict[str, int]) -> None:
     ],
 )
 def test_txg_state(start: int, end: int, want: str | None) -> None:
-    state = kstat.txg_state(kstat.parse_history(TXGS), start, end)
+    state = txg_state(parse_history(TXGS), start, end)
     assert (state.state if state else None) == want
 
 
 def test_txg_state_names_the_txg() -> None:
-    rows = kstat.parse_history(TXGS)
+    rows = parse_history(TXGS)
     # 4 syncs from 1530 to 1830, 5 from 1930 on
-    assert kstat.txg_state(rows, 1600, 1700) == TxgState("syncing", 4, 170)
-    assert kstat.txg_state(rows, 1600, 1900) == TxgState("syncing", 4, 300)
-    assert kstat.txg_state(rows, 1950, 2000) == TxgState("syncing", 5, 70)
+    assert txg_state(rows, 1600, 1700) == TxgState("syncing", 4, 170)
+    assert txg_state(rows, 1600, 1900) == TxgState("syncing", 4, 300)
+    assert txg_state(rows, 1950, 2000) == TxgState("syncing", 5, 70)
 
 
 def test_mountinfo() -> None:
@@ -158,7 +159,7 @@ def test_recorded_named(path: Path) -> None:
 @pytest.mark.parametrize("path", recorded("txgs"), ids=str)
 def test_recorded_txgs(path: Path) -> None:
     text = kstat.read(path)
-    rows = kstat.parse_history(text)
+    rows = parse_history(text)
     assert len(rows) >= len(text.splitlines()) - 2
     assert {"txg", "birth", "state", "otime", "stime"} <= set(rows[0])
 

@@ -95,6 +95,8 @@ def test_disk_limits_and_delays() -> None:
     assert slow.throttling() == ",throttling.bps-write=31457280,throttling.iops-read=600"
     assert slow.delay_legs() == "0 0 20"
     assert slow.cache == "unsafe"
+    assert slow.sectors() == ""
+    assert disk.parse_disk("sector=4K").sectors() == ",physical_block_size=4096"
 
 
 @pytest.mark.parametrize(
@@ -107,6 +109,7 @@ def test_disk_limits_and_delays() -> None:
         ("cache=fast", "'fast' is none of"),
         ("iops=0", "at least 1"),
         ("iops=5,write-iops=6", "iops limits both directions"),
+        ("sector=3K", "sector: must be a power of two from 512 to 32K"),
         ("flush-delay=20", "write 20ms"),
         ("flush-delay=300us", "whole milliseconds"),
     ],
@@ -189,10 +192,19 @@ def test_keys_differ_and_follow_the_recipe(monkeypatch: pytest.MonkeyPatch) -> N
     assert keys.isdisjoint({recipe.key(flavour) for flavour in recipe.FLAVOURS.values()})
 
 
+def test_dtrace_takes_nothing_away() -> None:
+    """Only dtrace is installed from sid, and it must not cost zfs-dkms."""
+    command = " ".join(recipe.mmdebstrap(recipe.flavour("trixie-dtrace"), "-"))
+    assert "Pin: release n=sid\\nPin-Priority: 50" in command
+    assert "--no-remove --no-upgrade dtrace" in command
+    others = [flavour for flavour in recipe.FLAVOURS.values() if not flavour.dtrace]
+    assert not [f for f in others if "sid" in " ".join(recipe.mmdebstrap(f, "-")).split()]
+
+
 def test_recipe_is_valid_shell() -> None:
     for flavour in recipe.FLAVOURS.values():
         hooks = [a for a in recipe.mmdebstrap(flavour, "-") if "-hook=" in a]
-        assert len(hooks) == (3 if flavour.backports else 1)
+        assert len(hooks) == (3 if flavour.backports or flavour.dtrace else 1)
         for hook in hooks:
             subprocess.run(["sh", "-n", "-c", hook.partition("=")[2]], check=True)
 

@@ -43,6 +43,16 @@ def write_mounts(root: Path, mounts: dict[int, str]) -> None:
     (root / "proc/self/mountinfo").write_text("".join(lines))
 
 
+def test_what_programs_have_written(root: Path) -> None:
+    recorded = Path(__file__).parents[1] / "data/trixie/objset-0x4b"
+    (root / "proc/spl/kstat/zfs/tank/objset-0x4b").write_text(recorded.read_text())
+    now, found = LinuxHost(root).written("tank")
+    # that of the fixture has no such counter
+    assert found == {0x4B: 163840}
+    assert now > 0
+    assert LinuxHost(root).written("gone")[1] == {}
+
+
 def test_names(root: Path) -> None:
     host = LinuxHost(root)
     assert host.pools() == ["tank"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from unit.fake_host import FakeSession, FakeStop
+import argparse
+import io
+
+import pytest
+from unit.fake_host import FakeHost, FakeSession, FakeStop
 
 from zfstrace.summary import Span
-from zfstrace.types import Losses
-from zfstune.live import Meter, loop
+from zfstrace.types import Losses, TraceOptions
+from zfstune.live import Meter, Run, follow, loop
 from zfstune.units import MS, SECOND
 
 
@@ -47,6 +51,47 @@ def test_a_slow_view_does_not_pile_up() -> None:
 def test_show_can_end_it() -> None:
     stop = FakeStop()
     assert loop(stop, None, SECOND, never, lambda: True) == SECOND
+
+
+class Buffer:
+    """Gives events one list after the other; refreshing brings number 5."""
+
+    def __init__(self, *lists: list[int]) -> None:
+        self._lists = list(lists)
+
+    def refresh(self) -> None:
+        self._lists = [[*(event for events in self._lists for event in events), 5]]
+
+    def poll(self, _timeout_ms: int) -> list[int]:
+        return self._lists.pop(0) if self._lists else []
+
+
+@pytest.mark.parametrize("by", ["signal", "duration", "reader"])
+def test_what_had_come_when_it_ended_is_shown(by: str) -> None:
+    """Events wait in the buffer while others are shown, or come only when it is asked."""
+    stop = FakeStop()
+    shown: list[int] = []
+    session = Buffer([1, 2], [3, 4])
+
+    def show(event: int) -> None:
+        shown.append(event)
+        stop.asked |= by == "signal"
+        stop.reader_gone |= by == "reader"
+        stop.clock += 2 * SECOND
+
+    args = argparse.Namespace(duration=3 * SECOND)
+    run = Run(args, TraceOptions(), FakeHost(), io.StringIO(), stop)
+    took = follow(run, session, show, never)
+    assert shown == ([1, 2] if by == "reader" else [1, 2, 3, 4, 5])
+    assert took == 4 * SECOND
+
+
+def test_not_more_than_asked_for() -> None:
+    stop = FakeStop()
+    shown: list[int] = []
+    run = Run(argparse.Namespace(duration=None), TraceOptions(), FakeHost(), io.StringIO(), stop)
+    follow(run, Buffer([1, 2, 3]), shown.append, never, lambda: len(shown) >= 2)
+    assert shown == [1, 2]
 
 
 def test_meter() -> None:

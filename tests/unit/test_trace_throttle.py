@@ -119,3 +119,23 @@ def test_any_table_fits(found: list[ThrottleCounts], limit: int | None) -> None:
     for row in rows:
         line = json.loads(json.dumps(row.to_json()))
         assert sum(kind["count"] for kind in line["kinds"].values()) == line["count"]
+
+
+def test_waits_that_were_seen_on_the_way() -> None:
+    """The kernel has only the last one: an fsync that ended before it is looked up in those
+    that were seen before."""
+    seen = throttle.Seen(most=3)
+    for who, start, end in ((1, 10, 20), (1, 10, 20), (2, 15, 18), (1, 30, 40)):
+        seen.note("tank", who, start, end)
+    seen.note("idle", 9, 0, 0)
+    seen.note("tank", 3, 50, 45)
+    assert [seen.within("tank", *span) for span in ((0, 9), (20, 29), (16, 35), (41, 99))] == [
+        0,
+        1,
+        2,
+        0,
+    ]
+    assert seen.within("idle", 0, 100) == 0
+    seen.note("tank", 4, 60, 70)
+    # the oldest is forgotten
+    assert seen.within("tank", 19, 25) == 0

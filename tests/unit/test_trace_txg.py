@@ -159,4 +159,4 @@ def test_short_polls_when_little_is_left() -> None:
         stop.passed(ms)
 
     trace(run_of(FakeHost(FakeSession(on_poll=poll)), None, stop, duration=250 * MS))
-    assert polls == [200, 50]
+    assert polls == [200, 50, 0]

@@ -10,11 +10,13 @@ PACKAGES = {
     "zfstrace": ROOT / "tracers/zfstrace",
     "zfstune": ROOT / "tuner/zfstune",
     "zfs_linux": ROOT / "platform/linux/zfs_linux",
+    "zfs_freebsd": ROOT / "platform/freebsd/zfs_freebsd",
 }
 # who may import whom
 ALLOWED = {
     "zfstrace": {"zfstrace"},
     "zfs_linux": {"zfstrace", "zfs_linux"},
+    "zfs_freebsd": {"zfstrace", "zfs_freebsd"},
     "zfstune": {"zfstrace", "zfstune"},
 }
 
@@ -39,7 +41,7 @@ def test_dependencies_point_one_way() -> None:
             wrong = imports(path) & set(PACKAGES) - ALLOWED[package]
             # the one function that picks the implementation
             if path == ROOT / "tuner/zfstune/host.py":
-                wrong -= {"zfs_linux"}
+                wrong -= {"zfs_linux", "zfs_freebsd"}
             assert not wrong, f"{path.name} imports {wrong}"
 
 

@@ -1,4 +1,4 @@
-"""Txgs on Linux: from events and kstat rows to what is shown."""
+"""Txgs: from events and kstat rows to what is shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfs_linux import kstat, txgs
+from zfs_linux import txgs
+from zfs_linux.txgs import ProcTxgs
+from zfstrace import kstat_txgs
+from zfstrace.kstat import parse_history
+from zfstrace.kstat_txgs import KstatTxgs, Row, from_rows, timer, with_row
 from zfstrace.pool_trace import TxgEvent
 
 DATA = Path(__file__).parents[1] / "data"
@@ -35,8 +39,8 @@ def event(**fields: int) -> TxgEvent:
 
 
 def test_an_event() -> None:
-    row: txgs.Row = {"ndirty": 100, "nwritten": 200, "writes": 3}
-    txg = txgs.from_event(event(), row, 5)
+    row: Row = {"ndirty": 100, "nwritten": 200, "writes": 3}
+    txg = with_row(txgs.from_event(event(), 5), row)
     assert (txg.pool, txg.txg, txg.reason, txg.source) == ("tank", 7, "timer", "bpf")
     assert (txg.open_ns, txg.quiesce_ns, txg.wait_ns) == (5 * SECOND, 5, 7)
     assert txg.sync_ns == SECOND - 12
@@ -45,7 +49,7 @@ def test_an_event() -> None:
 
 
 def test_what_was_not_seen_is_none() -> None:
-    txg = txgs.from_event(event(opened=0, passes=0), None, 5)
+    txg = txgs.from_event(event(opened=0, passes=0), 5)
     assert txg.open_ns is None
     assert txg.passes is None
     # of a txg that was open before the trace began some delays were not counted
@@ -67,16 +71,16 @@ def test_what_was_not_seen_is_none() -> None:
 )
 def test_reasons(reason: int, last_syncing: int, timeout: int | None, want: str) -> None:
     e = event(reason=reason, last_syncing=last_syncing * SECOND)
-    assert txgs.from_event(e, None, timeout).reason == want
+    assert txgs.from_event(e, timeout).reason == want
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_recorded_rows(flavour: str) -> None:
-    rows = kstat.parse_history((DATA / flavour / "txgs").read_text(encoding="utf-8"))
+    rows = parse_history((DATA / flavour / "txgs").read_text(encoding="utf-8"))
     done = [row for row in rows if row["state"] == "C"]
     assert done
     for before, row in zip([None, *done], done, strict=False):
-        txg = txgs.from_rows("tank", row, before, 5)
+        txg = from_rows("tank", row, before, 5, time.monotonic_ns())
         assert txg.txg == row["txg"]
         assert txg.sync_ns == row["stime"]
         assert txg.written_bytes == row["nwritten"]
@@ -92,10 +96,10 @@ def write_rows(root: Path, pool: str, rows: list[tuple[int, str]]) -> None:
 
 
 def test_kstat_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(txgs, "_POLL_NS", 0)
+    monkeypatch.setattr(kstat_txgs, "_POLL_NS", 0)
     write_rows(tmp_path, "tank", [(4, "C"), (5, "S")])
     write_rows(tmp_path, "other", [(90, "C")])
-    session = txgs.KstatTxgs("tank", tmp_path, tmp_path / "none")
+    session = KstatTxgs("tank", ProcTxgs(tmp_path, tmp_path / "none"))
     assert session.poll(0) == []
     write_rows(tmp_path, "tank", [(4, "C"), (5, "C"), (6, "C"), (7, "S")])
     write_rows(tmp_path, "other", [(90, "C"), (91, "C")])
@@ -118,8 +122,9 @@ class FakeTrace:
 
 def test_an_event_waits_for_its_row(tmp_path: Path) -> None:
     write_rows(tmp_path, "tank", [(7, "S")])
-    fake = FakeTrace([event(synced=time.monotonic_ns() + SECOND)])
-    session = txgs.TracedTxgs(fake, tmp_path, tmp_path / "none")  # type: ignore[arg-type]
+    fake = FakeTrace([event()])
+    source = ProcTxgs(tmp_path, tmp_path / "none")
+    session = txgs.TracedTxgs(fake, source)  # type: ignore[arg-type]
     assert session.poll(0) == []
     write_rows(tmp_path, "tank", [(7, "C")])
     (txg,) = session.poll(0)
@@ -128,14 +133,15 @@ def test_an_event_waits_for_its_row(tmp_path: Path) -> None:
 
 def test_an_event_without_a_row_is_shown_at_once(tmp_path: Path) -> None:
     fake = FakeTrace([event()])
-    session = txgs.TracedTxgs(fake, tmp_path, tmp_path / "none")  # type: ignore[arg-type]
+    source = ProcTxgs(tmp_path, tmp_path / "none")
+    session = txgs.TracedTxgs(fake, source)  # type: ignore[arg-type]
     (txg,) = session.poll(0)
     assert txg.written_bytes is None
 
 
 @given(st.integers(0, 10**13) | st.none(), st.integers(0, 3600) | st.none())
 def test_timer(since: int | None, timeout: int | None) -> None:
-    due = txgs.timer(since, timeout)
+    due = timer(since, timeout)
     assert due == (
         since is not None and timeout is not None and since > timeout * SECOND - 50_000_001
     )

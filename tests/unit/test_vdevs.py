@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfs_linux import vdevs
+from zfstrace import vdevs
 
 DATA = Path(__file__).parents[1] / "data"
 FLAVOURS = ("bookworm", "trixie", "trixie-backports")
@@ -20,8 +20,17 @@ def test_recorded(flavour: str) -> None:
     numbered = (DATA / flavour / "zpool_list_guids").read_text(encoding="utf-8")
     names = vdevs.parse(named, numbered)
     assert list(names.values()) == ["mirror-0", "vdc", "vdd", "vde", "vdf"]
+    assert vdevs.count_data(named) == 1
+    assert vdevs.count_logs(named) == 1
     # the guids stand in the second text only
     assert all(f"\t{guid}\t" in numbered for guid in names)
+
+
+def test_two_disks_hold_data() -> None:
+    text = "tank\t2G\t1G\t1G\n\tvdb\t1G\t500M\t1G\n\tvdc\t1G\t0\t1G\nspecial   -\n\tvdd\t1G\t1M\n"
+    assert vdevs.count_data(text) == 2
+    assert vdevs.count_data("") == 0
+    assert vdevs.count_logs(text) == vdevs.count_logs("") == 0
 
 
 def test_a_name_with_a_blank() -> None:

@@ -74,16 +74,18 @@ def sync_writes(path: str, n: int) -> None:
 class Tracer:
     """`zfstune trace ...`, started and attached when the constructor returns."""
 
-    def __init__(self, *args: str, json_lines: bool = True) -> None:
+    def __init__(
+        self, *args: str, json_lines: bool = True, command: Sequence[str] = ("zfstune",)
+    ) -> None:
         self.json_lines = json_lines
-        command = ["zfstune", "trace", *args, *(["--json"] if json_lines else [])]
+        command = [*command, "trace", *args, *(["--json"] if json_lines else [])]
         self.stdout = Path(f"/tmp/tracer-{time.monotonic_ns()}.out")
         self.stderr = self.stdout.with_suffix(".err")
         self.started = time.monotonic()
         with self.stdout.open("w") as out, self.stderr.open("w") as err:
             self.process = subprocess.Popen(command, stdout=out, stderr=err)
         while "tracing" not in self.stderr.read_text():
-            if self.process.poll() is not None or time.monotonic() > self.started + 120:
+            if self.process.poll() is not None or time.monotonic() > self.started + 300:
                 raise RuntimeError(f"{command} did not attach: {self.stderr.read_text()}")
             time.sleep(0.05)
         self.attach_seconds = time.monotonic() - self.started
@@ -133,6 +135,33 @@ def programs() -> list[str]:
             break
         time.sleep(0.1)
     return names
+
+
+@contextmanager
+def suspended_pool(disk: str) -> Iterator[str]:
+    """A pool whose only disk fails, by name; its state. Afterwards the disk works again, since
+    a pool that stays so would keep the guest from ending."""
+    name = "frail"
+    sectors = int(sh(f"blockdev --getsz {disk}"))
+    sh(f"dmsetup create {name} --table '0 {sectors} linear {disk} 0'; udevadm settle")
+    sh(f"zpool create -f -o ashift=12 -o failmode=wait {name} /dev/mapper/{name}")
+    _turn(name, f"0 {sectors} error")
+    sh(f"(dd if=/dev/zero of=/{name}/x bs=1M count=64; sync) >/dev/null 2>&1 &")
+    state, until = KSTAT / name / "state", time.monotonic() + 60
+    while state.read_text().strip() != "SUSPENDED" and time.monotonic() < until:
+        time.sleep(0.5)
+    try:
+        yield state.read_text().strip()
+    finally:
+        _turn(name, f"0 {sectors} linear {disk} 0")
+        sh(f"zpool clear {name}", check=False)
+
+
+def _turn(name: str, table: str) -> None:
+    sh(
+        f"dmsetup suspend --noflush {name}; dmsetup load {name} --table '{table}'; "
+        f"dmsetup resume {name}"
+    )
 
 
 def run(command: Sequence[str], timeout: float = 120, **kwargs: Any) -> Json:

@@ -1,10 +1,14 @@
-"""Scenario: bad input, every way out, datasets that come and go, and fifty rounds of
-attaching and detaching under load."""
+"""Scenario: bad input, every way out, datasets that come and go, and rounds of attaching and
+detaching under load.
+
+robust.py ROUNDS
+"""
 
 from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -24,7 +28,7 @@ from labkit import (
 )
 from zfstrace.fsync_trace import FsyncTrace
 
-ROUNDS = 50
+ROUNDS = int(sys.argv[1])
 EVENTS = Path("/sys/kernel/tracing/kprobe_events")
 
 
@@ -82,6 +86,12 @@ def ways_out(results: Json) -> None:
             "programs": programs(),
         }
     results["signals"] = out
+    # fsyncs that it has not yet looked at when it is told to end
+    tracer = Tracer("slow", "--over", "1us", "tank")
+    tracer.process.send_signal(signal.SIGSTOP)
+    sync_writes("/tank/db/behind", 37)
+    tracer.process.send_signal(signal.SIGINT)
+    results["behind"] = {"rows": tracer.rows(signal.SIGCONT), "stderr": tracer.stderr.read_text()}
     writers = load()
     results["head"] = run(
         ["sh", "-c", "zfstune trace fsync tank --interval 300ms --duration 60s | head -1"]

@@ -1,0 +1,35 @@
+"""The table of probes for DTrace for Linux, so that the FreeBSD side can be tried in the lab with
+the Linux variants of the D scripts: what freebsd.toml and linux.toml tell apart is exchanged."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+from zfs_freebsd.probes import NEEDS, Need
+
+_DTRACE = Path(__file__).parents[2] / "tracers/dtrace"
+
+
+def _words(system: str) -> dict[str, list[str]]:
+    table = tomllib.loads((_DTRACE / f"{system}.toml").read_text())
+    return {word: text.replace(",", " ").split() for word, text in table.items()}
+
+
+def needs() -> tuple[Need, ...]:
+    """Use it as zfs_freebsd.probes.NEEDS."""
+    freebsd, linux = _words("freebsd"), _words("linux")
+    other: dict[str, tuple[str, ...]] = {}
+    for word, probes in freebsd.items():
+        if not any(":" in probe for probe in probes):
+            continue
+        only_here = [probe for probe in probes if probe not in linux[word]]
+        other |= dict.fromkeys(only_here, tuple(linux[word]))
+    return tuple(
+        replace(
+            need,
+            any_of=tuple(dict.fromkeys(p for q in need.any_of for p in other.get(q, (q,)))),
+        )
+        for need in NEEDS
+    )

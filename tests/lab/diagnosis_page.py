@@ -1,0 +1,132 @@
+"""docs/diagnosis.md from the runs of the scenario "diagnose": what was injected, against what was
+found. `python3 tests/lab/diagnosis_page.py results.json ... > docs/diagnosis.md`, with
+PYTHONPATH as for the tests."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zfstune import causes
+
+Json = dict[str, Any]
+
+# Scenarios in which no cause may be named.
+WELL = ("healthy", "healthy_log", "idle")
+
+
+def found_first(run: Json) -> str:
+    """The id of the first cause; the verdict when there is none."""
+    one = run["diagnosis"]
+    if one is None:
+        return "no output"
+    causes = one["causes"]
+    return str(causes[0]["id"] if causes else one["verdict"])
+
+
+def right(run: Json) -> bool:
+    """Whether the injected cause came first, or none where none was injected."""
+    if run["diagnosis"] is None:
+        return False
+    found = [cause["id"] for cause in run["diagnosis"]["causes"]]
+    if run["scenario"] in WELL and not found:
+        return True
+    return bool(found) and found[0] in run["first"] and set(run["among"]) <= set(found)
+
+
+def accused(run: Json) -> list[str]:
+    """The causes of fsync times that were named on a pool that is well."""
+    if run["scenario"] not in WELL or run["diagnosis"] is None:
+        return []
+    return [c["id"] for c in run["diagnosis"]["causes"] if c["id"] not in run["first"]]
+
+
+def rate(runs: Sequence[Json]) -> float:
+    """The part of the runs that are right; 0 without any."""
+    return sum(map(right, runs)) / len(runs) if runs else 0.0
+
+
+def page(results: Sequence[Json]) -> str:
+    """results are those of one flavour each."""
+    lines = [
+        "# How often the diagnosis is right",
+        "",
+        "Each cause that the lab can produce was made on purpose, as often as column runs says and",
+        "each time with other numbers, and `zfstune diagnose` asked. The scenarios are in",
+        "`tests/lab/guest/diagnose.py`; `make test-diagnose` runs them and writes this page. Rows",
+        "are what was made, columns what was named first. A run is right if the cause that was",
+        "made came first, or one that follows from it and that the scenario names beforehand; and",
+        "on a pool that is well, if no cause was named.",
+    ]
+    for result in results:
+        lines += ["", *_flavour(result)]
+    lines += ["", *_not_produced()]
+    return "\n".join(lines) + "\n"
+
+
+def _not_produced() -> list[str]:
+    return [
+        "## Causes that were not produced",
+        "",
+        "| cause | why not |",
+        "|---|---|",
+        *(
+            f"| {cause.title} (`{cause.id}`) | {cause.not_produced} |"
+            for cause in causes.load()
+            if cause.not_produced
+        ),
+    ]
+
+
+def _flavour(result: Json) -> list[str]:
+    runs = result["runs"]
+    wrong = [run for run in runs if not right(run)]
+    good = len(runs) - len(wrong)
+    lines = [
+        f"## ZFS {result['zfs']}, kernel {result['uname']}",
+        "",
+        f"{result['date']}, {result['cpus']} emulated CPUs, disks in files.",
+        f"Right in {good} of {len(runs)} runs ({100 * rate(runs):.0f} %); pools that are well were "
+        f"accused in {sum(bool(accused(run)) for run in runs)} runs.",
+        "",
+        *_matrix(runs),
+    ]
+    if wrong:
+        lines += ["", "Not right:", "", *map(_line, wrong)]
+    for name, why in result["failed"].items():
+        lines += ["", f"`{name}` was broken off in the lab: {' '.join(why.split())[:200]}"]
+    return lines
+
+
+def _matrix(runs: Sequence[Json]) -> list[str]:
+    names = list(dict.fromkeys(run["scenario"] for run in runs))
+    counts = Counter((run["scenario"], found_first(run)) for run in runs)
+    columns = list(dict.fromkeys(found_first(run) for run in runs))
+    lines = [
+        f"| injected | runs | right | {' | '.join(f'`{name}`' for name in columns)} |",
+        "|---|" + "---:|" * (2 + len(columns)),
+    ]
+    for name in names:
+        mine = [run for run in runs if run["scenario"] == name]
+        cells = [str(counts[name, column] or "") for column in columns]
+        lines.append(f"| {name} | {len(mine)} | {sum(map(right, mine))} | {' | '.join(cells)} |")
+    return lines
+
+
+def _line(run: Json) -> str:
+    numbers = ", ".join(f"{name} {value}" for name, value in run["numbers"].items())
+    causes = run["diagnosis"]["causes"] if run["diagnosis"] else []
+    shares = ", ".join(f"{c['id']} {_percent(c['share_p99'])}" for c in causes)
+    return f"* {run['scenario']} ({numbers}): {shares or found_first(run)}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
+if __name__ == "__main__":
+    print(page([json.loads(Path(name).read_text()) for name in sys.argv[1:]]), end="")

@@ -1,0 +1,92 @@
+"""zfstune on Linux with the traces of FreeBSD: D scripts, in their Linux variant, in place of
+libzfstrace. Names, kstats and parameters are Linux's. Takes the arguments of zfstune."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+ROOT = Path(__file__).parents[3]
+os.environ["ZFSTUNE_DTRACE_DIR"] = str(ROOT / "tracers/dtrace/linux")
+sys.path[:0] = [str(ROOT / part) for part in ("tracers", "tuner", "platform/linux")]
+sys.path += [str(ROOT / "platform/freebsd"), str(ROOT / "tests")]
+
+from freebsd import linux_probes  # noqa: E402
+
+import zfs_linux.host  # noqa: E402
+from zfs_freebsd import dtrace_sessions as scripted  # noqa: E402
+from zfs_freebsd import probes  # noqa: E402
+from zfs_freebsd.stack_script import ScriptedStacks  # noqa: E402
+from zfs_linux.txgs import ProcTxgs  # noqa: E402
+from zfstrace.host import (  # noqa: E402
+    ArcSession,
+    DeviceSession,
+    FsyncSession,
+    StackSession,
+    ThrottleSession,
+    TxgSession,
+)
+from zfstrace.recording import StackOptions  # noqa: E402
+from zfstrace.throttle import ThrottleState  # noqa: E402
+from zfstrace.types import Check, FsyncOptions, TraceOptions  # noqa: E402
+
+AnyScripted = TypeVar("AnyScripted", bound=scripted.Scripted)
+
+
+class DtraceHost(zfs_linux.host.LinuxHost):
+    """A Linux host with the traces of zfs_freebsd, as FreeBSDHost has them."""
+
+    running: ClassVar[list[scripted.Scripted]] = []
+    beside: scripted.ScriptedThrottle | None = None
+
+    def learn_names(self) -> None:
+        super().learn_names()
+        for session in self.running:
+            session.take()
+
+    def follow(self, session: AnyScripted) -> AnyScripted:
+        self.running.append(session)
+        return session
+
+    def checks(self) -> list[Check]:
+        return [check for check in super().checks() if check.kind != "library"]
+
+    def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
+        objset = self._locate(options.dataset)[0] if options.dataset else 0
+        trace = self.follow(scripted.ScriptedFsyncs(options, objset, self.parameter))
+        self.beside = trace.throttle
+        return trace
+
+    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
+        held = self.beside.held_up(pool, start_ns, end_ns) if self.beside else None
+        limit = self.parameter("zfs_dirty_data_max")
+        return ThrottleState(None, limit, None if held is None else held > 0, held)
+
+    def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
+        return self.follow(scripted.ScriptedThrottle(options.pool, options.pid, self.parameter))
+
+    def open_device_trace(self, options: TraceOptions) -> DeviceSession:
+        return self.follow(scripted.ScriptedDevices(options.pool))
+
+    def open_txg_trace(self, options: TraceOptions) -> TxgSession:
+        timeout = Path("/sys/module/zfs/parameters/zfs_txg_timeout")
+        return self.follow(
+            scripted.ScriptedTxgs(options.pool, ProcTxgs(Path("/proc/spl/kstat/zfs"), timeout))
+        )
+
+    def open_arc_trace(self, options: TraceOptions) -> ArcSession:
+        return self.follow(scripted.ScriptedArc(lambda: self.kstat("arcstats")))
+
+    def open_stack_trace(self, options: StackOptions) -> StackSession:
+        return ScriptedStacks(options)
+
+
+probes.NEEDS = linux_probes.needs()
+zfs_linux.host.LinuxHost = DtraceHost  # type: ignore[misc]
+
+from zfstune.cli import main  # noqa: E402  (it opens the host above)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Sessions that die or are disturbed at random moments: parameters are as before afterwards,
+or as the administrator has set them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Json = dict[str, Any]
+
+CASES = (
+    "tuner killed",
+    "tuner and supervisor killed",
+    "supervisor killed",
+    "SIGTERM",
+    "SIGHUP",
+    "SIGINT",
+    "disk full",
+    "one copy damaged",
+    "both copies damaged",
+    "administrator",
+    "second session",
+    "module reloaded",
+)
+
+
+@pytest.fixture
+def faults(scenario: Callable[[str, str], Json], flavour: str) -> Json:
+    return scenario("faults", flavour)
+
+
+def rounds(faults: Json, case: str) -> list[Json]:
+    return [one for one in faults["rounds"] if one["case"] == case]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_is_as_before(faults: Json, case: str) -> None:
+    found = rounds(faults, case)
+    failed = [one for one in found if not one["ok"]]
+    assert found
+    assert not failed, f"seed {faults['seed']}: {failed}"
+
+
+def test_enough_of_them_died_in_the_midst(faults: Json) -> None:
+    left = [one["facts"]["left"] for one in rounds(faults, "tuner and supervisor killed")]
+    assert any(left), "values of a killed session were never there to restore"
+
+
+def test_administrator_is_noticed_within_a_second(faults: Json) -> None:
+    """Or right after the call that sets values and was running: under emulation one may take
+    seconds."""
+    for one in rounds(faults, "administrator"):
+        facts = one["facts"]
+        assert facts["override"], one
+        assert facts["pid_right"], one
+        assert facts["told_after_apply_s"] < 1, one
+
+
+def test_dead_supervisor_is_noticed_within_a_second(faults: Json) -> None:
+    for one in rounds(faults, "supervisor killed"):
+        assert one["facts"]["error"] == ["SupervisorGone"], one
+        assert one["facts"]["noticed_s"] < 1, one
+
+
+def test_full_disk_ends_the_session(faults: Json) -> None:
+    for one in rounds(faults, "disk full"):
+        assert "No space left" in one["facts"]["errors"][0]["text"], one
+        assert "No space left" in one["facts"]["refused"][0]["text"], one
+
+
+def test_second_session_names_the_first(faults: Json) -> None:
+    for one in rounds(faults, "second session"):
+        assert one["facts"]["names_first"], one
+
+
+def test_kernel_is_well(faults: Json) -> None:
+    assert faults["dmesg"] == ""
+
+
+def test_kept_values_come_with_the_module(faults: Json) -> None:
+    kept = faults["kept"]
+    for command in ("set", "keep", "status", "remove"):
+        assert kept[command]["status"] == 0, kept[command]
+    wanted = {
+        "zfs_txg_timeout": 7,
+        "zfs_dirty_data_max": 64 << 20,
+        "zfs_wrlog_data_max": 128 << 20,
+    }
+    assert kept["kept"] == wanted, kept
+    # what an administrator has written stays, but for what was kept over it
+    assert "# mine" in kept["file"]
+    assert "zfs_arc_shrink_shift=7" in kept["file"]
+    assert "zfs_txg_timeout=9" not in kept["file"]
+    assert kept["removed"]["zfs_txg_timeout"] == 5, kept["file_removed"]
+    assert kept["removed"]["zfs_dirty_data_max"] > 64 << 20
+
+
+def test_commands_have_nothing_to_do(faults: Json) -> None:
+    for name, found in faults["commands"].items():
+        assert found["status"] == 0, (name, found)

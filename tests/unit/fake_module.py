@@ -1,0 +1,160 @@
+"""A zfs module whose parameters are files, so that several processes share them, and that
+takes ARC limits as the kernel does."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from unit.fake_host import FakeHost
+
+from zfstrace.errors import ParameterError
+from zfstrace.params import LOADED_ANEW, BootConfig, Change
+from zfstune.places import Places
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+DEFAULTS = {
+    "zfs_arc_max": 0,
+    "zfs_arc_min": 0,
+    "zfs_commit_timeout_pct": 10,
+    "zfs_delay_min_dirty_percent": 60,
+    "zfs_delay_scale": 500000,
+    "zfs_dirty_data_max": 4 * GIB,
+    "zfs_dirty_data_max_max": 4 * GIB,
+    "zfs_dirty_data_sync_percent": 20,
+    "zfs_txg_timeout": 5,
+    "zfs_vdev_async_write_active_max_dirty_percent": 60,
+    "zfs_vdev_async_write_active_min_dirty_percent": 30,
+    "zfs_vdev_async_write_max_active": 10,
+    "zfs_vdev_async_write_min_active": 2,
+    "zfs_wrlog_data_max": 8 * GIB,
+    "zil_slog_bulk": 64 * MIB,
+}
+ARC = {"c_min": 2 * GIB, "c_max": 62 * GIB}
+NAMES = [name for name in DEFAULTS if name != "zfs_dirty_data_max_max"]
+
+
+class QueueWatch:
+    """Tells what a test has put into changes."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.closed = False
+
+    def poll(self) -> list[Change]:
+        changes, self.changes[:] = list(self.changes), []
+        return changes
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FileParameters:
+    """Implements zfstrace.params.Parameters; a write replaces a file at once."""
+
+    def __init__(self, root: Path, watch_: QueueWatch | None = None) -> None:
+        self.root = root
+        self.watch_ = watch_ or QueueWatch()
+        # name -> what a write of it raises
+        self.refuse: dict[str, ParameterError] = {}
+        # every write of this process
+        self.log: list[tuple[str, int]] = []
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.root.glob("z*"))
+
+    def read(self, name: str) -> int | None:
+        try:
+            return int((self.root / name).read_text())
+        except FileNotFoundError:
+            return None
+
+    def writable(self, name: str) -> bool:
+        return (self.root / name).exists()
+
+    def write(self, name: str, value: int, identity: str | None = None) -> None:
+        if identity not in (None, self.identity()):
+            raise ParameterError(f"cannot set {name}, {LOADED_ANEW}")
+        if name in self.refuse:
+            raise self.refuse[name]
+        if not (self.root / name).exists():
+            raise ParameterError(f"cannot set {name}, ZFS has no such parameter here")
+        self.log.append((name, value))
+        self.put(name, value)
+
+    def put(self, name: str, value: int) -> None:
+        """A write by nobody in particular."""
+        self._replace(self.root / name, str(value))
+        if name.startswith("zfs_arc_"):
+            self._replace(self.root / ".arc", json.dumps(self._arc_tuning_update()))
+
+    def _replace(self, path: Path, text: str) -> None:
+        new = self.root / f".{path.name}.{os.getpid()}"
+        new.write_text(text)
+        new.replace(path)
+
+    def arc(self) -> dict[str, int]:
+        found: dict[str, int] = json.loads((self.root / ".arc").read_text())
+        return found
+
+    def _arc_tuning_update(self) -> dict[str, int]:
+        arc = self.arc()
+        least, most = self.read("zfs_arc_min") or 0, self.read("zfs_arc_max") or 0
+        if least and 32 * MIB <= least <= arc["c_max"]:
+            arc["c_min"] = least
+        if most and most >= 64 * MIB and arc["c_min"] < most < 64 * GIB:
+            arc["c_max"] = most
+        return arc
+
+    def identity(self) -> str:
+        try:
+            return (self.root / ".identity").read_text()
+        except FileNotFoundError:
+            return ""
+
+    def watch(self, names: Sequence[str], ours: Collection[int] = ()) -> QueueWatch:
+        return self.watch_
+
+    def shell(self, name: str, value: int) -> str:
+        return f"echo {value} > {self.root / name}"
+
+    def loading(self) -> str:
+        return "modprobe zfs"
+
+    def boot(self) -> BootConfig:
+        from zfs_linux.modprobe import ModprobeConfig
+
+        return ModprobeConfig(self.root.parent)
+
+
+class ModuleHost(FakeHost):
+    """A host with this module; places for the journal are next to it."""
+
+    def __init__(self, root: Path, *, create: bool = True) -> None:
+        super().__init__()
+        self.where = Places(root / "state", root / "run/zfstune")
+        directory = root / "parameters"
+        if create:
+            directory.mkdir()
+            (directory / ".identity").write_text("boot:1")
+            (directory / ".arc").write_text(json.dumps(ARC))
+            for name, value in DEFAULTS.items():
+                (directory / name).write_text(str(value))
+        self.params = FileParameters(directory)
+
+    def parameters(self) -> FileParameters:  # type: ignore[override]
+        return self.params
+
+    def kstat(self, name: str) -> dict[str, int]:
+        if name == "arcstats":
+            return {**self.params.arc(), "memory_all_bytes": 64 * GIB, "size": GIB}
+        return self.kstats.get(name, {})
+
+    def now(self) -> dict[str, int]:
+        """All values."""
+        found = ((name, self.params.read(name)) for name in self.params.names())
+        return {name: value for name, value in found if value is not None}

@@ -1,0 +1,237 @@
+"""The configuration of databases, as their servers read it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from zfstune.advise import database, postgresql_conf
+from zfstune.errors import CommandError, UsageError
+
+
+def values(path: Path) -> dict[str, str]:
+    return {name: setting.value for name, setting in postgresql_conf.load(path, []).items()}
+
+
+def test_postgresql(tmp_path: Path) -> None:
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d/10-a.conf").write_text("wal_recycle = on\n")
+    (tmp_path / "conf.d/20-b.conf").write_text("wal_recycle off\n")
+    (tmp_path / "conf.d/.hidden.conf").write_text("not = = read\n")
+    (tmp_path / "conf.d/30-c.bak").write_text("not = = read\n")
+    (tmp_path / "more.conf").write_text("Work_Mem='64MB' # per sort\n")
+    path = tmp_path / "postgresql.conf"
+    path.write_text(
+        "# comment\n\n"
+        "shared_buffers = 128MB\t# min 128kB\n"
+        "full_page_writes=off\r\n"
+        "log_line_prefix = '%m [''x''] \\'y\\' '   # blanks\n"
+        "my.setting = 'a#b'\n"
+        "random_page_cost 1.1\n"
+        "include 'more.conf'\n"
+        "include_if_exists = 'absent.conf'\n"
+        "include_dir 'conf.d'\n"
+        "shared_buffers = 1GB\n"
+    )
+    found = values(path)
+    assert found["shared_buffers"] == "1GB"
+    assert found["full_page_writes"] == "off"
+    assert found["log_line_prefix"] == "%m ['x'] 'y' "
+    assert found["my.setting"] == "a#b"
+    assert found["work_mem"] == "64MB"
+    assert found["wal_recycle"] == "off"
+    assert found["data_directory"] == str(tmp_path)
+    assert values(tmp_path) == found
+
+
+def test_postgresql_auto_conf_is_last_and_in_the_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "etc").mkdir()
+    path = tmp_path / "etc/postgresql.conf"
+    path.write_text("full_page_writes = on\ndata_directory = '../data'\n")
+    (tmp_path / "data/postgresql.auto.conf").write_text("full_page_writes = 'off'\n")
+    facts = database.load(str(path), "postgresql")
+    assert facts.facts["full_page_writes"] == 0
+    assert facts.directory == str(tmp_path / "data")
+
+
+def test_postgresql_auto_conf_that_may_not_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "postgresql.conf").write_text("data_directory = '/var/lib/pg'\n")
+    monkeypatch.setattr(Path, "is_file", refuse)
+    (note,) = database.load(str(tmp_path / "postgresql.conf"), "postgresql").notes
+    assert "cannot look for /var/lib/pg/postgresql.auto.conf, Permission denied" in note
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [
+        ("16384", 128 << 20),  # pages of 8 KiB
+        ("0x4000", 128 << 20),
+        ("128MB", 128 << 20),
+        ("'1 GB'", 1 << 30),
+        ("1.5GB", 3 << 29),
+        ("131072kB", 128 << 20),
+    ],
+)
+def test_postgresql_units(text: str, bytes_: int, tmp_path: Path) -> None:
+    path = tmp_path / "postgresql.conf"
+    path.write_text(f"shared_buffers = {text}\n")
+    assert database.load(str(path), "postgresql").facts["buffers"] == bytes_
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("port 5432\nshared_buffers\n", "line 2 is no setting: 'shared_buffers'"),
+        ("a = 'open\n", "line 1 is no setting"),
+        ("1a = 3\n", "line 1 is no setting"),
+        ("a = b c\n", "line 1 is no setting"),
+        ("shared_buffers = 12mb\n", "line 1: '12mb' is not a size"),
+        ("fsync = perhaps\n", "line 1: 'perhaps' is not on or off"),
+        ("full_page_writes = o\n", "line 1: 'o' is not on or off"),
+        ("\ninclude 'none.conf'\n", r"none.conf \(included in .*postgresql.conf line 2\)"),
+        ("include 'postgresql.conf'\n", "more than 10 files are included in one another"),
+        ("include_dir 'none'\n", "line 1: cannot list"),
+        ("includes 'x'\n", "no setting 'includes'"),
+        ("data_directory = '\\000'\n", "line 1: a value cannot have a zero byte"),
+    ],
+)
+def test_postgresql_errors(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "postgresql.conf"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        database.load(str(path), "postgresql")
+
+
+def test_mysql(tmp_path: Path) -> None:
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d/a.cnf").write_text("[mariadb-10.11]\ninnodb-flush-neighbors=0\n")
+    (tmp_path / "conf.d/b.txt").write_text("not read\n")
+    path = tmp_path / "my.cnf"
+    path.write_text(
+        "# comment\n; comment\n"
+        "[client]\nuser = x\ndatadir = /not/this\n"
+        "[mysqld]\n"
+        "datadir = '/tank/my sql/'   # here\n"
+        "innodb-buffer-pool-size = 40G\n"
+        "innodb_log_write_ahead_size=16384\n"
+        "skip-innodb_doublewrite\n"
+        "loose-innodb_flush_method = O_DIRECT\n"
+        "!includedir conf.d\n"
+        "innodb_use_native_aio = 0\n"
+        "[mysqldump]\ninnodb_use_native_aio = 1\n"
+    )
+    found = database.load(str(path), "mysql")
+    assert found.directory == "/tank/my sql"
+    assert dict(found.facts) == {
+        "config": str(path),
+        "page": 16384,
+        "buffers": 40 << 30,
+        "doublewrite": 0,
+        "flush_neighbors": 0,
+        "native_aio": 0,
+        "write_ahead": 16384,
+        "flush_method": "o_direct",
+        "flush_log": 1,
+    }
+
+
+def test_the_mark_of_utf_8_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "my.cnf"
+    path.write_bytes(b"\xef\xbb\xbf[mysqld]\ndatadir=/x\n")
+    assert database.load(str(path), "mysql").directory == "/x"
+
+
+def test_a_fifo_that_is_included_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.cnf")
+    (tmp_path / "my.cnf").write_text("[mysqld]\n!include fifo.cnf\n")
+    message = r"fifo.cnf \(included in .*my.cnf line 2\) is no regular file"
+    with pytest.raises(UsageError, match=message):
+        database.load(str(tmp_path / "my.cnf"), "mysql")
+
+
+def test_mysql_defaults_that_versions_share(tmp_path: Path) -> None:
+    path = tmp_path / "my.cnf"
+    path.write_text("[mysqld]\ninnodb_doublewrite=DETECT_ONLY\n")
+    found = database.load(str(path), "mysql")
+    assert found.directory == "/var/lib/mysql"
+    assert found.facts["doublewrite"] == 0
+    assert "flush_neighbors" not in found.facts
+    assert "flush_method" not in found.facts
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("datadir=/x\n", "line 1: an option before any group"),
+        ("[mysqld\n", "line 1: the group has no ]"),
+        ("[mysqld]\n!includes x\n", "line 2: '!includes x' is neither"),
+        ("!includedir my.cnf\n", "line 1: cannot list .*, Not a directory"),
+        ("!include none.cnf\n", r"none.cnf \(included in .*my.cnf line 1\)"),
+        ("!include my.cnf\n", "more than 10 files"),
+        ("[mysqld]\ninnodb_page_size=big\n", "line 2: 'big' is no number"),
+        ("[mysqld]\ninnodb_doublewrite=maybe\n", "line 2: 'maybe' is neither ON nor OFF"),
+    ],
+)
+def test_mysql_errors(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "my.cnf"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        database.load(str(path), "mysql")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "nul.cnf").write_bytes(b"[mysqld]\0")
+    (tmp_path / "utf16.cnf").write_bytes("[mysqld]".encode("utf-16"))
+    for name, message in (
+        ("nul.cnf", "is no text"),
+        ("utf16.cnf", "is no text"),
+        ("", "is a directory"),
+        ("absent.cnf", "there is no such file"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            database.load(str(tmp_path / name), "mysql")
+
+
+WORDS = [
+    "shared_buffers",
+    "=",
+    " ",
+    "\n",
+    "'",
+    "\\",
+    "#",
+    "128MB",
+    "on",
+    "include ",
+    "[mysqld]",
+    "!include ",
+    "innodb_page_size",
+    "16k",
+    '"',
+    "\t",
+    "postgresql.conf",
+    "-",
+    "9" * 20,
+]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(parts=st.lists(st.sampled_from(WORDS) | st.text(max_size=5), max_size=30))
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_no_configuration_is_too_strange(kind: str, parts: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "postgresql.conf"
+    path.write_bytes("".join(parts).encode("utf-8", "surrogatepass"))
+    try:
+        database.load(str(path), kind)
+    except CommandError as error:
+        assert error.status in (2, 3)

@@ -1,0 +1,486 @@
+"""The matrix of a report: its rows, what agrees with it, its output, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.fake_host import FakeHost, FakeStop
+
+from zfstrace.errors import TraceError
+from zfstrace.scratch import Scratch
+from zfstune import (
+    bench_matrix,
+    bench_matrix_html,
+    bench_matrix_view,
+    bench_pool,
+    bench_rows,
+    bench_scratch,
+    measurements,
+)
+from zfstune.bench_load import TESTS, BenchFailed, Rate
+from zfstune.bench_matrix import Bench, Found, Result
+from zfstune.bench_measure import Measured
+from zfstune.bench_rows import Matrix, Pair, Row
+from zfstune.bench_scratch import Wanted
+from zfstune.errors import CommandError, NotPossible, UsageError
+from zfstune.stop import Stop
+from zfstune.table import Style
+from zfstune.units import SECOND
+
+MATRIX = bench_rows.load("reports-2014")
+BY_NAME = {test.name: test for test in TESTS}
+
+
+def disk(path: str = "/dev/sdx", **changed: Any) -> Scratch:
+    fields: dict[str, Any] = {
+        "path": path,
+        "device": path,
+        "dev": (8, sum(path.encode())),
+        "disk": (8, sum(path.encode())),
+        "size_bytes": 4 << 30,
+        "sector_bytes": 512,
+        "model": "ACME",
+        "in_use": None,
+        "data": (),
+    }
+    return Scratch(**(fields | changed))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def rate(test: str, per_s: float) -> Measured:
+    return Measured(Rate(BY_NAME[test], per_s, None, None, "fio 3.39"), None, "not on ZFS", 0)
+
+
+# rows
+
+
+def test_each_row_is_whole() -> None:
+    ids = [row.id for row in MATRIX.rows]
+    assert len(set(ids)) == len(ids)
+    for row in MATRIX.rows:
+        assert row.kind in bench_rows.KINDS and row.on in bench_rows.ON
+        assert set(row.tests) <= set(BY_NAME) and set(row.reported) <= set(row.tests)
+        assert not row.like or row.like in ids[: ids.index(row.id)]
+        assert row.limit is None or row.limit in ids
+        assert row.reported or row.words or row.kind == "raw" or row.id == "compression-off"
+
+
+def test_the_report_agrees_with_itself() -> None:
+    measured = {(row.id, test): n for row in MATRIX.rows for test, n in row.reported.items()}
+    found = bench_rows.pairs(MATRIX, measured)
+    assert found and all(pair.agrees and pair.reported >= 1 for pair in found)
+
+
+def test_words_are_compared_with_the_row_they_are_of() -> None:
+    measured = {("compression-off", "fdatasync"): 300.0, ("compression-lz4", "fdatasync"): 310.0}
+    (pair,) = bench_rows.pairs(MATRIX, measured)
+    assert (pair.one, pair.other, pair.reported) == ("compression-off", "compression-lz4", 1.0)
+    assert pair.agrees
+
+
+rates = st.floats(0.01, 1e7)
+
+
+@given(rates, rates)
+def test_a_pair_turned_is_judged_the_same(reported: float, measured: float) -> None:
+    one = Pair("fsync", "a", "b", reported, measured)
+    other = Pair("fsync", "b", "a", 1 / reported, 1 / measured)
+    near = any(abs(abs(x) / bench_rows.SAME - 1) < 1e-9 for x in (reported, 1 / reported))
+    near |= any(abs(abs(x) / bench_rows.SAME - 1) < 1e-9 for x in (measured, 1 / measured))
+    assert near or (one.agrees, one.reversed) == (other.agrees, other.reversed)
+    assert not (one.agrees and one.reversed)
+
+
+@given(st.dictionaries(st.sampled_from([row.id for row in MATRIX.rows]), rates))
+def test_only_what_was_measured_is_compared(values: dict[str, float]) -> None:
+    measured = {(row, "fdatasync"): n for row, n in values.items()}
+    for pair in bench_rows.pairs(MATRIX, measured):
+        assert {pair.one, pair.other} <= set(values) and pair.test == "fdatasync"
+        assert pair.measured == pytest.approx(values[pair.one] / values[pair.other])
+
+
+# disks
+
+
+def confirmed(host: FakeHost, *paths: str, force: tuple[str, ...] = (), answer: str = "") -> None:
+    wanted = [Wanted("--disk", path) for path in paths]
+    bench_scratch.confirm(host, wanted, force, yes=not answer, source=Terminal(answer))
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    found = FakeHost()
+    found.scratches = {path: disk(path) for path in ("/dev/sdx", "/dev/sdy")}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changed", "force", "text"),
+    [
+        ({"data": ("ext4 home",)}, (), "carries data (ext4 home)"),
+        ({"data": ("ext4 \x1b[31m",)}, (), "carries data (ext4 ?[31m)"),
+        ({"data": ("ext4",)}, ("/dev/sdy",), "carries data (ext4)"),
+        ({"in_use": "is mounted on /home"}, (), "is mounted on /home: not erased"),
+        ({"in_use": "is mounted on /home"}, ("/dev/sdx",), "--force-erase does not change that"),
+        ({"size_bytes": 512 << 20}, ("/dev/sdx",), "has 512M, 1.00G at least"),
+    ],
+)
+def test_refused(
+    host: FakeHost, changed: dict[str, Any], force: tuple[str, ...], text: str
+) -> None:
+    host.scratches["/dev/sdx"] = disk(**changed)
+    with pytest.raises(NotPossible) as error:
+        confirmed(host, "/dev/sdx", "/dev/sdy", force=force)
+    assert text in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_is_forced_must_be_named(host: FakeHost) -> None:
+    with pytest.raises(UsageError, match="none of the disks named"):
+        confirmed(host, "/dev/sdx", force=("/dev/sdz",))
+    host.scratches["/dev/sdx"] = disk(data=("ext4",))
+    confirmed(host, "/dev/sdx", force=("/dev/sdx",))
+
+
+def test_one_disk_by_two_names(host: FakeHost) -> None:
+    host.scratches["/dev/disk/by-id/x"] = disk(path="/dev/disk/by-id/x", dev=disk().dev)
+    with pytest.raises(UsageError, match="are one disk"):
+        confirmed(host, "/dev/sdx", "/dev/disk/by-id/x")
+
+
+def test_a_disk_and_its_partition(host: FakeHost) -> None:
+    host.scratches["/dev/sdx1"] = disk("/dev/sdx1", disk=disk().dev)
+    for paths in (("/dev/sdx", "/dev/sdx1"), ("/dev/sdx1", "/dev/sdx")):
+        with pytest.raises(UsageError, match="/dev/sdx1 is on /dev/sdx"):
+            confirmed(host, *paths)
+
+
+def test_two_partitions_of_a_disk_may_be_used(host: FakeHost) -> None:
+    for name in ("/dev/sdx1", "/dev/sdx2"):
+        host.scratches[name] = disk(name, disk=disk().dev)
+    confirmed(host, "/dev/sdx1", "/dev/sdx2")
+
+
+@pytest.mark.parametrize("answer", ["\n", "yes\n", "/dev/sdx\n", "/dev/sdx /dev/sdy /dev/sdz\n"])
+def test_an_answer_that_is_not_their_names(host: FakeHost, answer: str) -> None:
+    with pytest.raises(UsageError, match="nothing was erased"):
+        confirmed(host, "/dev/sdx", "/dev/sdy", answer=answer)
+    assert host.erased == []
+
+
+def test_the_names_in_any_order(host: FakeHost, capsys: pytest.CaptureFixture[str]) -> None:
+    confirmed(host, "/dev/sdx", "/dev/sdy", answer="/dev/sdy  /dev/sdx\n")
+    said = capsys.readouterr().err
+    assert "all data on these disks will be destroyed" in said
+    assert "/dev/sdx" in said and "4.00G" in said and "ACME" in said and "blank" in said
+
+
+def test_nobody_can_be_asked(host: FakeHost) -> None:
+    with pytest.raises(UsageError, match="repeat with --yes"):
+        bench_scratch.confirm(
+            host, [Wanted("--disk", "/dev/sdx")], (), yes=False, source=io.StringIO()
+        )
+
+
+def test_what_cannot_be_made_blank_is_said(host: FakeHost) -> None:
+    def fails(disk: Scratch) -> None:
+        raise OSError(5, "Input/output error")
+
+    host.erase = fails  # type: ignore[method-assign]
+    assert bench_scratch.blank(host, [disk()]) == [
+        "what was written to /dev/sdx is still there (Input/output error)"
+    ]
+
+
+# running
+
+
+class FakeLoad:
+    name = "fio 3.39"
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.fail_at: int | None = None
+        self.stop_at: int | None = None
+        self.stop: FakeStop | None = None
+
+    def lacks(self, _test: object) -> str:
+        return ""
+
+    def run(self, test: Any, where: Path, seconds: float, stop: Stop, watch: Any = None) -> Any:
+        self.calls.append(test.name)
+        if self.fail_at == len(self.calls):
+            raise BenchFailed("fio ended with status 1: Input/output error")
+        if self.stop_at == len(self.calls):
+            assert self.stop
+            self.stop.asked = True
+        if stop.wait(int(seconds * SECOND)):
+            return None
+        if watch:
+            watch.begun()
+            watch.ended()
+        return Rate(test, 100.0, None, None, self.name)
+
+
+class Rig:
+    """A bench of made-up disks, whose pools are only noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **given: Any) -> None:
+        self.host, self.stop, self.load = FakeHost(), FakeStop(), FakeLoad()
+        self.load.stop = self.stop
+        self.made: list[str] = []
+        self.undone: list[str] = []
+        rig = self
+
+        def make(row: Row, *rest: Any) -> bench_pool.Place:
+            rig.made.append(row.id)
+            rest[-1].pool = "zfstune-bench-1"
+            return bench_pool.Place(tmp_path, None)
+
+        monkeypatch.setattr(bench_pool, "make", make)
+        monkeypatch.setattr(
+            bench_pool.Made, "undo", lambda made: rig.undone.append(made.pool or "")
+        )
+        defaults = {"duration": SECOND, "json": True, "keep_going": False}
+        self.args = argparse.Namespace(**(defaults | given))
+
+    def run(self, *ids: str) -> Found:
+        rows = [MATRIX.of(name) for name in ids]
+        bench = Bench(self.args, MATRIX, self.host, self.load, [disk("/dev/sdx")], disk("/dev/sdy"))
+        return bench.run(rows, self.stop)
+
+
+def test_each_row_is_measured_on_blank_disks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig = Rig(monkeypatch, tmp_path)
+    found = rig.run("slog", "recordsize-8k")
+    assert found.whole and len(rig.made) == len(rig.undone) == 2
+    assert rig.host.erased == ["/dev/sdx", "/dev/sdy", "/dev/sdx", "/dev/sdx", "/dev/sdy"]
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["row"] for row in rows] == ["slog", "recordsize-8k"]
+    assert all(row["failed"] is None and row["type"] == "bench_row" for row in rows)
+    assert found.to_json()["first"] == "slog"
+
+
+def test_a_failure_ends_it_and_keeps_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rig = Rig(monkeypatch, tmp_path)
+    rig.load.fail_at = 3
+    found = rig.run("slog", "recordsize-8k")
+    assert rig.made == ["slog"] and rig.undone == ["zfstune-bench-1"]
+    assert len(found.results[0].measured) == 1 and not found.whole
+    assert "Input/output error" in (found.results[0].failed or "")
+
+
+def test_keep_going(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rig = Rig(monkeypatch, tmp_path, keep_going=True)
+    rig.load.fail_at = 3
+    found = rig.run("slog", "recordsize-8k")
+    assert rig.made == ["slog", "recordsize-8k"]
+    assert found.results[0].failed and not found.results[1].failed
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_stopped_at_any_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at: int) -> None:
+    rig = Rig(monkeypatch, tmp_path)
+    rig.load.stop_at = at
+    found = rig.run("slog", "recordsize-8k", "flash")
+    assert found.interrupted and not found.whole
+    assert len(rig.undone) == len(rig.made)
+    assert rig.host.erased[-2:] == ["/dev/sdx", "/dev/sdy"]
+    last = found.results[-1]
+    assert last.failed == (None if len(last.measured) == len(last.row.tests) else "interrupted")
+
+
+def test_a_disk_that_is_another_by_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rig = Rig(monkeypatch, tmp_path)
+
+    def changed(disk: Scratch) -> None:
+        raise TraceError("/dev/sdx is not the disk any more that it was, nothing was written")
+
+    rig.host.erase = changed  # type: ignore[method-assign]
+    found = rig.run("slog")
+    assert rig.made == [] and "not the disk any more" in (found.results[0].failed or "")
+    assert len(found.left) == 2
+
+
+def test_a_suspended_pool_ends_the_test() -> None:
+    host, stop = FakeHost(), FakeStop()
+    made = bench_pool.Made(host, pool="zfstune-bench-1", devices=("/dev/null",))
+    until = bench_matrix.StuckStop(stop, made.stuck)
+    assert not until.wait(1) and not until.asked
+    host.state = "SUSPENDED"
+    assert until.wait(SECOND) and until.asked and made.stuck() == "the pool is SUSPENDED"
+    made.devices = ("/dev/null", "/dev/nowhere")
+    assert until.asked and made.stuck() == "/dev/nowhere is gone"
+    assert not stop.asked
+
+
+# what is left
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+    """The commands that would be run; the pool's guid is 7."""
+    done: list[list[str]] = []
+
+    def ran(words: Any, _limit_s: float) -> str:
+        done.append(list(words))
+        return ""
+
+    monkeypatch.setattr(bench_pool, "_run", ran)
+    monkeypatch.setattr(bench_pool, "_guid", lambda _pool: "7")
+    yield done
+
+
+def test_only_its_own_pool_is_destroyed(commands: list[list[str]], tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+    made = bench_pool.Made(FakeHost(), directory, False, "zfstune-bench-1", "7")
+    made.undo()
+    assert commands == [["zpool", "destroy", "-f", "--", "zfstune-bench-1"]]
+    assert made.left == [] and not directory.exists()
+    host = FakeHost()
+    host.pools = lambda: ["zfstune-bench-1"]  # type: ignore[method-assign]
+    other = bench_pool.Made(host, None, False, "zfstune-bench-1", "8")
+    other.undo()
+    assert len(commands) == 1 and "is not the one that was created" in other.left[0]
+
+
+def test_a_command_that_hangs_is_not_waited_for() -> None:
+    assert bench_pool._run(["sleep", "60"], 0.2) == "`sleep 60` does not end"
+    assert bench_pool._run(["true"], 10) == ""
+    assert bench_pool._run(["false"], 10) == "false ended with status 1"
+    assert "No such file" in bench_pool._run(["/nowhere/zpool"], 10)
+
+
+@pytest.mark.parametrize("state", measurements.IN_NEED)
+def test_a_suspended_pool_is_left(commands: list[list[str]], state: str) -> None:
+    host = FakeHost()
+    host.state = state
+    made = bench_pool.Made(host, None, False, "zfstune-bench-1", "7")
+    made.undo()
+    assert commands == []
+    assert f"cannot be destroyed since the pool is {state}" in made.left[0]
+
+
+def test_pools_of_earlier_runs_are_named() -> None:
+    host = FakeHost()
+    host.pools = lambda: ["tank", "zfstune-bench-0a1b2c"]  # type: ignore[method-assign]
+    (line,) = bench_pool.leftovers(host)
+    assert "`zpool destroy zfstune-bench-0a1b2c` removes it" in line
+
+
+@pytest.mark.parametrize("row", [row for row in MATRIX.rows if row.kind == "zfs"])
+def test_pools_are_created_without_force(commands: list[list[str]], row: Row) -> None:
+    made = bench_pool.Made(FakeHost())
+    place = bench_pool.make(row, FakeHost(), [disk("/dev/sdx")], disk("/dev/sdy"), made)
+    (words,) = commands
+    assert words[:2] == ["zpool", "create"] and "-f" not in words
+    assert "failmode=wait" in words and "cachefile=none" in words
+    assert ("log" in words) == (row.on == "disks+slog")
+    assert place.pool and place.pool.startswith(bench_pool.PREFIX) and place.pool == made.pool
+    for name, value in row.dataset.items():
+        assert f"{name}={value}" in words
+    made.devices = ()
+    made.undo()
+    assert made.left == []
+
+
+# output
+
+
+def found_of(**values: dict[str, float]) -> Found:
+    found = Found(MATRIX, "2.3.9-1")
+    for name, tests in values.items():
+        row = MATRIX.of(name.replace("_", "-"))
+        found.results.append(Result(row, [rate(test, n) for test, n in tests.items()]))
+    return found
+
+
+def test_view() -> None:
+    found = found_of(
+        raw_slog={"fdatasync": 2000.0},
+        slog={"fdatasync": 1900.0, "plain": 10_000.0},
+        slog_throughput={"fdatasync": 150.0},
+        flash={"fdatasync": 400.0},
+    )
+    found.results[-1].failed = "interrupted"
+    lines = bench_matrix_view.view(found, Style())
+    text = "\n".join(lines)
+    assert lines[0].endswith("2014: here ZFS 2.3.9-1, fio 3.39")
+    assert " 95 %" in text and "1.00x" in text and "0.079x" in text
+    assert " 331/s  0.045x" in text and "interrupted" in text
+    assert "orderings: 2 of 3 pairs of rows agree" in text
+    assert "slog against flash: reported the same (1.10x), here faster (4.75x)" in text
+    assert all(len(line) < 100 for line in lines)
+
+
+def test_page() -> None:
+    found = found_of(slog={"fdatasync": 1900.0}, slog_throughput={"fdatasync": 1800.0})
+    found.left = ["pool <b> is SUSPENDED"]
+    text = bench_matrix_html.render(found)
+    assert "logbias=throughput" in text and "1,800/s" in text and "331/s" in text
+    assert "here the same (1.06x)" in text and "pool &lt;b&gt; is SUSPENDED" in text
+
+
+def test_what_the_trace_has_lost_is_no_success() -> None:
+    found = found_of(slog={"fdatasync": 1900.0})
+    assert found.whole
+    found.results[0].measured[0] = replace(found.results[0].measured[0], lost=3)
+    assert not found.whole
+    assert bench_matrix_view.view(found, Style())[-1] == "lost 3"
+
+
+def test_nothing_measured() -> None:
+    text = "\n".join(bench_matrix_view.view(Found(MATRIX, ""), Style()))
+    assert "no two rows" in text
+
+
+# command line
+
+
+def options(**given: Any) -> argparse.Namespace:
+    defaults: dict[str, Any] = {"matrix": "reports-2014", "rows": None, "slog": None}
+    return argparse.Namespace(**(defaults | given))
+
+
+def test_rows_that_need_a_log_device(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = bench_matrix._rows(MATRIX, options())
+    assert rows and all("slog" not in row.on for row in rows)
+    assert "rows are left out" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="--slog is missing"):
+        bench_matrix._rows(MATRIX, options(rows=["slog"]))
+
+
+def test_names_that_are_not_there() -> None:
+    with pytest.raises(CommandError, match="did you mean recordsize-8k"):
+        bench_matrix._rows(MATRIX, options(rows=["recordsize-8K"]))
+    with pytest.raises(CommandError, match="there is reports-2014"):
+        bench_matrix._matrix(options(matrix="reports"))
+
+
+def test_a_matrix_is_data() -> None:
+    data = {
+        "title": "t",
+        "source": "s",
+        "tests": ["fsync"],
+        "row": [{"id": "a", "label": "A", "kind": "zfs", "on": "disks"}],
+    }
+    assert bench_rows.parse("m", data) == Matrix(
+        "m", "t", "s", (Row("a", "A", "zfs", "disks", ("fsync",)),)
+    )

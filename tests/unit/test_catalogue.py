@@ -1,0 +1,210 @@
+"""The catalogue of parameters, and its expressions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zfstune import catalogue, expressions
+from zfstune.catalogue import Parameter
+
+FACTS = {"memory", "arc_c_min", "arc_c_max", "arc_sys_free", "largest_block"}
+ALL = list(catalogue.load().values())
+
+
+@pytest.mark.parametrize("parameter", ALL, ids=lambda p: p.name)
+def test_every_entry_is_complete(parameter: Parameter) -> None:
+    assert parameter.unit in catalogue.UNITS
+    assert parameter.access in ("rw", "load", "never")
+    assert parameter.what.endswith(".")
+    assert parameter.linux or parameter.freebsd
+    texts = (parameter.latency, parameter.throughput, parameter.memory, parameter.hazard)
+    assert all(not text or text.endswith(".") for text in texts)
+    if parameter.access == "rw":
+        assert parameter.low is not None and parameter.high is not None and parameter.defaults
+        assert parameter.settle_txgs or parameter.settles
+    if parameter.access == "never":
+        assert parameter.hazard
+    assert not (parameter.tunes and parameter.access != "rw")
+
+
+@pytest.mark.parametrize("parameter", ALL, ids=lambda p: p.name)
+def test_expressions_refer_to_facts_and_parameters(parameter: Parameter) -> None:
+    texts = [text for _, text in parameter.defaults]
+    texts += [text for text in (parameter.low, parameter.high, parameter.zero) if text]
+    for text in texts:
+        names = set(expressions.names(text))
+        assert names <= FACTS | set(catalogue.load())
+        expressions.evaluate(text, dict.fromkeys(names, 1))
+
+
+def test_names_of_freebsd_are_all_different() -> None:
+    names = [parameter.freebsd for parameter in ALL if parameter.freebsd]
+    assert len(names) == len(set(names))
+    assert catalogue.canonical("vfs.zfs.txg.timeout") == "zfs_txg_timeout"
+    assert catalogue.canonical("zfs_txg_timeout") == "zfs_txg_timeout"
+
+
+def test_the_default_set_of_the_tuner() -> None:
+    assert {parameter.name for parameter in ALL if parameter.tunes} == {
+        "zfs_commit_timeout_pct",
+        "zfs_delay_min_dirty_percent",
+        "zfs_delay_scale",
+        "zfs_dirty_data_max",
+        "zfs_dirty_data_sync_percent",
+        "zfs_txg_timeout",
+        "zfs_vdev_async_write_active_max_dirty_percent",
+        "zfs_vdev_async_write_active_min_dirty_percent",
+        "zfs_vdev_async_write_max_active",
+        "zfs_vdev_async_write_min_active",
+        "zfs_wrlog_data_max",
+        "zil_slog_bulk",
+    }
+
+
+def test_what_can_lose_data_is_never_written() -> None:
+    for name in (
+        "zfs_nocacheflush",
+        "zil_nocacheflush",
+        "zil_replay_disable",
+        "zfs_recover",
+        "zfs_flags",
+    ):
+        assert catalogue.load()[name].access == "never"
+
+
+def test_every_rule_is_of_known_parameters_and_grows_with_each() -> None:
+    rules = catalogue.rules()
+    assert len({rule.name for rule in rules}) == len(rules)
+    for rule in rules:
+        assert set(rule.names) <= set(catalogue.load())
+        for side, names in ((rule.left, rule.below), (rule.right, rule.above)):
+            base = dict.fromkeys(names, 10)
+            value = expressions.evaluate(side, base)
+            assert all(expressions.evaluate(side, {**base, n: 11}) > value for n in names)
+
+
+def test_rules_do_not_go_in_circles() -> None:
+    """Otherwise there need not be a safe order."""
+    above = {n: {m for r in catalogue.rules() if n in r.below for m in r.above} for n in _ruled()}
+    for name in above:
+        seen: set[str] = set()
+        todo = set(above[name])
+        while todo:
+            one = todo.pop()
+            assert one != name
+            seen.add(one)
+            todo |= above[one] - seen
+
+
+def _ruled() -> set[str]:
+    return {name for rule in catalogue.rules() for name in rule.names}
+
+
+def test_a_rule_without_values_has_nothing_to_say() -> None:
+    rule = catalogue.rules()[0]
+    assert rule.holds({})
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "default"),
+    [
+        ("zfs_commit_timeout_pct", "2.1.11-1+deb12u1", "5"),
+        ("zfs_commit_timeout_pct", "2.2.3", "5"),
+        ("zfs_commit_timeout_pct", "2.2.4", "10"),
+        ("zfs_commit_timeout_pct", "", "10"),
+        ("zil_slog_bulk", "2.2.0", "768K"),
+        ("zil_slog_bulk", "2.3.9-0+deb13u1", "64M"),
+        ("zfs_txg_timeout", "2.0.3", "5"),
+    ],
+)
+def test_defaults_depend_on_the_version(name: str, version: str, default: str) -> None:
+    assert catalogue.load()[name].default_in(version) == default
+
+
+def test_defaults_that_are_computed() -> None:
+    gib = 1 << 30
+    known = {"memory": 16 * gib}
+    dirty = 16 * gib // 10
+    assert catalogue.default_value("zfs_dirty_data_max", "2.3.9", known) == dirty
+    assert catalogue.default_value("zfs_wrlog_data_max", "2.3.9", known) == 2 * dirty
+    large = {"memory": 512 * gib}
+    assert catalogue.default_value("zfs_dirty_data_max", "2.3.9", large) == 4 * gib
+    capped = {**known, "zfs_dirty_data_max_max": gib}
+    assert catalogue.default_value("zfs_dirty_data_max", "2.3.9", capped) == gib
+    assert catalogue.default_value("zfs_dirty_data_max", "2.3.9", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("dirty_data_max", "zfs_dirty_data_max"),
+        ("zfs_dirty_data_mx", "zfs_dirty_data_max"),
+        ("slog_bulk", "zil_slog_bulk"),
+        ("vfs.zfs.arc.max", "zfs_arc_max"),
+        ("ZFS_TXG_TIMEOUT", "zfs_txg_timeout"),
+        ("async_write_max_active", "zfs_vdev_async_write_max_active"),
+    ],
+)
+def test_nearest_names(name: str, first: str) -> None:
+    assert catalogue.near(name, catalogue.load())[0] == first
+
+
+def test_no_name_is_near_to_nonsense() -> None:
+    assert catalogue.near("xyzzy", catalogue.load()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2 * x + 1", 7),
+        ("max(16M, 8 * x)", 16 << 20),
+        ("min(x // 2, 4)", 1),
+        ("64K - x", 65533),
+        ("16E", 1 << 64),
+    ],
+)
+def test_expressions(text: str, value: int) -> None:
+    assert expressions.evaluate(text, {"x": 3}) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["__import__('os')", "x.y", "x ** 2", "'a'", "x if 1 else 2", "pow(x, 2)", "1.5", "("]
+)
+def test_nothing_but_sums_is_evaluated(text: str) -> None:
+    with pytest.raises(ValueError):
+        expressions.evaluate(text, {"x": 3})
+
+
+def test_a_name_without_value_is_unknown() -> None:
+    with pytest.raises(expressions.Unknown):
+        expressions.evaluate("x + y", {"x": 3})
+
+
+# Of the versions that tests/data/zfs_parameters.txt is about (record_parameters.py).
+VERSIONS = ((2, 1, 11), (2, 2, 9), (2, 3, 9), (2, 4, 4))
+RECORDED = [
+    line.split()
+    for line in (Path(__file__).parents[1] / "data/zfs_parameters.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize("parameter", ALL, ids=lambda p: p.name)
+def test_names_and_access_are_those_of_the_sources(parameter: Parameter) -> None:
+    ((_name, sysctl, linux, freebsd),) = [
+        row
+        for row in RECORDED
+        if (row[0] == parameter.name if row[0] != "-" else row[1] == parameter.freebsd)
+    ]
+    assert parameter.freebsd == (sysctl if freebsd != "----" else None)
+    assert parameter.linux == (linux != "----")
+    if parameter.access != "never":
+        # where it could be set at load time only for a while, the host says so (writable())
+        assert ("w" in linux + freebsd) == (parameter.access == "rw")
+    there = [letter != "-" for letter in (linux if parameter.linux else freebsd)]
+    since = catalogue.version_key(parameter.since or "0.0")
+    until = tuple(map(int, parameter.until.split("."))) if parameter.until else ()
+    expected = [since <= one and one[: len(until)] <= until for one in VERSIONS]
+    assert there == expected

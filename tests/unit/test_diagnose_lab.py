@@ -1,0 +1,79 @@
+"""What judges the lab's diagnoses, on results that are made up; and its scenarios exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.diagnosis_page import accused, found_first, page, rate, right
+
+from zfstune import causes
+
+GUEST = Path(__file__).parents[1] / "lab/guest/diagnose.py"
+
+
+def run(
+    scenario: str, *found: str, first: tuple[str, ...] = (), among: tuple[str, ...] = ()
+) -> Any:
+    return {
+        "scenario": scenario,
+        "numbers": {"ms": 40},
+        "first": list(first),
+        "among": list(among),
+        "diagnosis": {
+            "verdict": "causes" if found else "healthy",
+            "causes": [{"id": name, "share_p99": 0.5} for name in found],
+        },
+    }
+
+
+FLUSH = run("slow_flush", "slow_flush", "cpu", first=("slow_flush",))
+CROWD = run("committers", "cpu", "committers", first=("committers",))
+THROTTLE = run("write_throttle", "a", first=("a", "b"), among=("b",))
+WELL, BLAMED = run("healthy"), run("healthy", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("one", "fine"),
+    [(FLUSH, True), (CROWD, False), (THROTTLE, False), (WELL, True), (BLAMED, False)],
+)
+def test_right(one: Any, fine: bool) -> None:
+    assert right(one) == fine
+
+
+def test_accused() -> None:
+    assert accused(BLAMED) == ["cpu"]
+    assert accused(WELL) == accused(CROWD) == []
+    beside = run("idle", "throttled_writers", first=("throttled_writers",))
+    assert right(beside)
+    assert accused(beside) == []
+
+
+def test_no_output_is_not_right() -> None:
+    none = FLUSH | {"diagnosis": None}
+    assert not right(none)
+    assert found_first(none) == "no output"
+    assert rate([]) == 0
+
+
+def test_page() -> None:
+    runs = [FLUSH, CROWD, WELL, WELL]
+    host = {"zfs": "2.3.9", "uname": "6.12", "date": "2026-11-22", "cpus": 2}
+    text = page([{**host, "runs": runs, "failed": {"cpu": "no\nfio"}}])
+    assert "Right in 3 of 4 runs (75 %); pools that are well were accused in 0 runs." in text
+    assert "| injected | runs | right | `slow_flush` | `cpu` | `healthy` |" in text
+    assert "| healthy | 2 | 2 |  |  | 2 |" in text
+    assert "* committers (ms 40): cpu 50 %, committers 50 %" in text
+    assert "`cpu` was broken off in the lab: no fio" in text
+    assert "(`block_layer`) | it cannot be seen |" in text
+
+
+def test_each_cause_names_a_scenario_that_expects_it() -> None:
+    text = GUEST.read_text(encoding="utf-8")
+    scenarios = set(re.findall(r'runs\.diagnose\(\s*"(\w+)"', text))
+    for cause in causes.load():
+        if cause.lab:
+            assert cause.lab in scenarios, cause.id
+            assert f'"{cause.id}"' in text, cause.id

@@ -1,0 +1,167 @@
+"""Blocks wait until values have settled, are long enough, and end when they must."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+
+import pytest
+from unit.fake_host import FakeHost, FakeSession, FakeStop
+
+from zfstune import blocks
+from zfstune.blocks import Block, BlockMeter
+from zfstune.experiment import Abort, BlockPlan, Experiment, Stopped, too_few
+from zfstune.progress import Progress
+from zfstune.units import SECOND
+
+PLAN = BlockPlan(seconds=10, min_fsyncs=50)
+
+
+class Pool(FakeHost):
+    """A txg every txg_s seconds of the fake clock, synced in sync_ns(number)."""
+
+    def __init__(self, stop: FakeStop, txg_s: float = 4.0) -> None:
+        super().__init__(FakeSession([()]))
+        self._stop, self._txg_s = stop, txg_s
+        self.sync_ns: Callable[[int], int] = lambda _number: SECOND // 2
+
+    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+        last = int(self._stop.clock / SECOND / self._txg_s)
+        return [
+            {
+                "txg": n,
+                "state": "C" if n < last - 1 else "O",
+                "birth": n * SECOND,
+                "stime": self.sync_ns(n),
+            }
+            for n in range(max(0, last - 20), last + 1)
+        ]
+
+
+class Meter(BlockMeter):
+    """Counts rate fsyncs per second of the fake clock."""
+
+    def __init__(self, host: FakeHost, stop: FakeStop, rate: float) -> None:
+        super().__init__(host, "tank", host.session)
+        self._stop, self._rate, self._since = stop, rate, 0
+
+    def start(self, now_ns: int) -> None:
+        super().start(now_ns)
+        self._since = now_ns
+
+    def so_far(self) -> int:
+        return round((self._stop.clock - self._since) / SECOND * self._rate)
+
+    def end(self, now_ns: int) -> Block:
+        return Block((now_ns - self._since) / SECOND, self.so_far(), {"fsync.p99": 1e6})
+
+
+def make(rate: float = 20.0, plan: BlockPlan = PLAN) -> tuple[Experiment, list[object], Pool]:
+    stop = FakeStop()
+    host = Pool(stop)
+    seen: list[object] = []
+
+    def apply(values: Mapping[str, int]) -> bool:
+        seen.append(dict(values))
+        return True
+
+    def watch(_meter: BlockMeter | None, measuring: bool) -> None:
+        seen.append("block" if measuring else "settle")
+
+    progress = Progress(io.StringIO(), 0)
+    meter = Meter(host, stop, rate)
+    one = Experiment(host, "tank", meter, plan, apply, watch, stop, progress, stop.clock)
+    return one, seen, host
+
+
+def test_abba_changes_values_only_when_they_differ() -> None:
+    one, seen, _ = make()
+    done = one.blocks("trial", 3, "ABBA", {"x": 1}, {"x": 2})
+    assert [s for s in seen if isinstance(s, dict)] == [{"x": 1}, {"x": 2}, {"x": 1}]
+    assert [r.label for r in done] == list("ABBA")
+    assert [r.settle_s > 0 for r in done] == [True, True, False, True]
+    assert [r.number for r in done] == [1, 2, 3, 4]
+    assert {(r.phase, r.trial) for r in done} == {("trial", 3)}
+    assert [round(r.block.seconds) for r in done] == [10] * 4
+
+
+def test_three_txgs_born_after_the_change_are_done_first() -> None:
+    one, _, host = make()
+    born_before = blocks.newest(host.txg_rows("tank"))
+    one.block("aa", None, "A", {"x": 1})
+    started_at = one.records[0].start_s
+    # numbers born_before + 1 to + 3 are committed two txgs' time after they are born
+    assert started_at >= 4.0 * 4
+    assert born_before == 0
+
+
+def test_it_waits_until_two_syncs_are_alike_but_not_for_ever() -> None:
+    alike, _, _ = make()
+    alike.block("aa", None, "A", {"x": 1})
+    fourth, _, host = make()
+    host.sync_ns = lambda n: 9 * SECOND if n == 2 else SECOND
+    fourth.block("aa", None, "A", {"x": 1})
+    never, _, host = make()
+    host.sync_ns = lambda n: SECOND if n % 2 else 9 * SECOND
+    never.block("aa", None, "A", {"x": 1})
+    waited = [one.records[0].settle_s for one in (alike, fourth, never)]
+    # a txg takes 4 s; three, four and five of them are done
+    assert [round((s - waited[0]) / 4) for s in waited] == [0, 1, 2]
+
+
+def test_a_pool_that_does_not_sync_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _, host = make()
+    monkeypatch.setattr(host, "txg_rows", lambda _pool: [])
+    with pytest.raises(Abort, match="no 3 txgs"):
+        one.block("aa", None, "A", {"x": 1})
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(20.0, 10), (4.0, 20), (2.0, 30), (0.1, 30)])
+def test_a_block_with_too_few_fsyncs_is_longer(rate: float, seconds: int) -> None:
+    one, _, _ = make(rate)
+    record = one.block("aa", None, "A", {"x": 1})
+    assert round(record.block.seconds) == seconds
+    assert (too_few(PLAN, [record]) is None) == (rate * 30 >= 50)
+
+
+def test_too_few_says_how_many_are_needed() -> None:
+    one, _, _ = make(0.5)
+    said = too_few(PLAN, [one.block("aa", None, "A", {"x": 1})])
+    assert said is not None
+    assert "15 fsyncs in 30 s (0.5/s)" in said
+    assert "needs 50 (5.0/s)" in said
+
+
+def test_a_pair_may_end_a_trial() -> None:
+    one, _, _ = make()
+    done = one.blocks("trial", 1, "ABBA", {"x": 1}, {"x": 2}, go_on=lambda _: False)
+    assert [r.label for r in done] == ["A", "B"]
+
+
+def test_a_signal_ends_it_at_once() -> None:
+    one, _, _ = make()
+    one.stop.asked = True
+    with pytest.raises(Stopped):
+        one.block("aa", None, "A", {"x": 1})
+
+
+def test_it_is_watched_every_second() -> None:
+    one, seen, _ = make()
+    one.block("aa", None, "A", {"x": 1})
+    assert seen.count("block") == 10
+    # and once more before the block
+    assert seen.count("settle") == round(one.records[0].settle_s) + 1
+
+
+def test_the_wait_may_not_depend_on_the_order() -> None:
+    one, _, _ = make()
+    done = one.blocks("confirm", None, "ABBA", {"x": 1}, {"x": 2}, wait=True)
+    assert all(r.settle_s > 8 for r in done)
+
+
+def test_how_long_a_pair_takes_is_learnt() -> None:
+    one, _, _ = make(4.0)
+    assert one.pair_s() == 2 * (10 + 20)
+    one.blocks("trial", 1, "AB", {"x": 1}, {"x": 2})
+    settled = sum(r.settle_s for r in one.records) / 2
+    assert one.pair_s() == pytest.approx(2 * (20 + settled))

@@ -1,0 +1,439 @@
+"""Traces made of what D scripts print. dtrace(1) is a shell script here: it prints lines of the
+form of docs/dtrace-json.md, a state again and again, and the last line after SIGINT."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zfs_freebsd import dtrace, dtrace_sessions, probes, tools
+from zfs_freebsd.dtrace import Dtrace
+from zfs_freebsd.dtrace_sessions import (
+    ScriptedArc,
+    ScriptedDevices,
+    ScriptedFsyncs,
+    ScriptedThrottle,
+    ScriptedTxgs,
+)
+from zfstrace.errors import TraceError
+from zfstrace.hist import Hist, from_values, low
+from zfstrace.kstat_txgs import Row
+from zfstrace.stages import KINDS, NAMES
+from zfstrace.types import FsyncOptions, Json
+
+BEGIN = '{"schema":1,"type":"trace_begin","tool":"x"}'
+STANDIN = """\
+#!/bin/sh
+# stand-in for dtrace(1): the script's lines are in its own file
+trap 'printf "%s\\n" "{end}"; exit 0' INT
+cat "$2.lines"
+cat "$2.errors" >&2
+while :; do
+    [ -z '{state}' ] || printf '\\n%s\\n' '{state}'
+    sleep 0.05
+done
+"""
+STATE: Json = {"schema": 1, "type": "trace_state", "lost": 2, "errors": 1}
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of a script that prints nothing but its begin; see printing()."""
+    path = tmp_path / "some.d"
+    path.write_text("")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(tools, "script", lambda name: path)
+    monkeypatch.setattr(probes, "survey", lambda tracers: ())
+    printing(path, [])
+    return path
+
+
+def printing(
+    path: Path, rows: list[Json | str], errors: str = "", state: Json | None = None, end: str = ""
+) -> None:
+    lines = [BEGIN, *(row if isinstance(row, str) else json.dumps(row) for row in rows)]
+    Path(f"{path}.lines").write_text("\n\n".join(lines) + "\n")
+    Path(f"{path}.errors").write_text(errors)
+    program = path.parent / "dtrace"
+    program.write_text(STANDIN.format(end=end, state=json.dumps(STATE if state is None else state)))
+    program.chmod(0o755)
+
+
+# --- the process
+
+
+def test_it_begins_and_ends(script: Path) -> None:
+    printing(script, ["a", "b"], end="last")
+    running = Dtrace(script)
+    found: list[str] = []
+    while "b" not in found:
+        found += running.lines(1000)
+    assert found[:3] == [BEGIN, "a", "b"]
+    assert running.finish()[-1] == "last"
+    running.close()
+    running.close()
+
+
+def test_drops_are_counted(script: Path) -> None:
+    printing(
+        script,
+        [],
+        errors="dtrace: 3 drops on CPU 1\n"
+        "dtrace: 40 dynamic variable drops with non-empty dirty list\n"
+        "dtrace: 500 aggregation drops on CPU 0\n"
+        "dtrace: 1 dynamic variable drop\n"
+        "dtrace: error on enabled probe ID 3 (ID 1: fbt:zfs:zil_commit:entry): invalid address\n"
+        "dtrace: script 'x' matched 99 probes\n",
+    )
+    running = Dtrace(script)
+    end = time.monotonic() + 10
+    while running.drops != 544 and time.monotonic() < end:
+        running.lines(100)
+    assert running.drops == 544
+    running.close()
+
+
+def test_a_script_that_does_not_compile(script: Path) -> None:
+    program = script.parent / "dtrace"
+    program.write_text(
+        "#!/bin/sh\necho 'dtrace: failed to compile script x: line 3: oh' >&2; exit 1\n"
+    )
+    with pytest.raises(TraceError, match=r"dtrace does not run some\.d: failed to compile .* oh$"):
+        Dtrace(script)
+
+
+def test_no_dtrace(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(TraceError, match="dtrace does not start"):
+        Dtrace(script)
+
+
+def test_it_ends_by_itself(script: Path) -> None:
+    program = script.parent / "dtrace"
+    program.write_text(f"#!/bin/sh\necho '{BEGIN}'; echo 'dtrace: processing aborted: oh' >&2\n")
+    running = Dtrace(script)
+    with pytest.raises(TraceError, match=r"some\.d ended by itself: processing aborted: oh"):
+        for _ in range(100):
+            running.lines(100)
+    running.close()
+
+
+def test_one_that_does_not_end_is_killed(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dtrace, "_END_S", 0.3)
+    program = script.parent / "dtrace"
+    program.write_text(f"#!/bin/sh\ntrap '' INT\necho '{BEGIN}'\nwhile :; do sleep 0.05; done\n")
+    running = Dtrace(script)
+    with pytest.raises(TraceError, match=r"did not end in 0\.3 s"):
+        running.finish()
+    assert running._process.returncode == -signal.SIGKILL
+
+
+def test_one_that_never_begins(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dtrace, "_START_S", 0.3)
+    program = script.parent / "dtrace"
+    program.write_text("#!/bin/sh\nwhile :; do sleep 0.05; done\n")
+    with pytest.raises(TraceError, match="did not begin"):
+        Dtrace(script)
+
+
+# --- fsyncs
+
+
+def commit(**fields: object) -> Json:
+    names = [*(n for n in NAMES if n not in ("writeback", "other")), "device_wait"]
+    base: Json = {
+        "schema": 1,
+        "type": "slow_fsync",
+        "time": "2026-11-21T21:05:13.046812Z",
+        "pid": 7,
+        "tid": 8,
+        "comm": "postgres",
+        "pool": "tank",
+        "dataset": None,
+        "objset": 54,
+        "object": 128,
+        "total_ns": 1000,
+        "stages": dict.fromkeys(names, 0) | {"flush": 900, "issue": 60, "device_wait": 30},
+        "txg_state": None,
+        "kind": "fsync",
+    }
+    return base | fields
+
+
+def none(name: str) -> int | None:
+    return None
+
+
+def test_commits_are_summed(script: Path) -> None:
+    past = {"schema": 1, "type": "bypassed", "pool": "tank", "objset": 99}
+    printing(
+        script,
+        [
+            commit(),
+            commit(total_ns=3000, kind="other"),
+            commit(objset=77),
+            past | {"count": 1, "total_ns": 5, "max_ns": 5},
+            past | {"count": 4, "total_ns": 48, "max_ns": 20},
+        ],
+    )
+    session = ScriptedFsyncs(FsyncOptions(), 0, none)
+    session.refresh()
+    first, second, third = session.datasets()
+    session.close()
+    assert (first.pool, first.objset, first.commits, first.no_zil) == ("tank", 54, 2, 0)
+    assert first.kinds == tuple({"fsync": 1, "other": 1}.get(kind, 0) for kind in KINDS)
+    assert first.total == from_values([1000, 3000])
+    stages = dict(zip(NAMES, first.stages, strict=True))
+    assert stages["flush"] == from_values([900, 900])
+    assert stages["issue"] == from_values([60, 60])
+    assert stages["writeback"] == Hist()
+    # 1000 - 960 and 3000 - 960: what was not told apart, and what is in no probe's reach
+    assert stages["other"] == from_values([40, 2040])
+    assert sum(stage.sum_ns for stage in first.stages) == first.total.sum_ns
+    assert (second.objset, second.commits) == (77, 1)
+    assert (third.objset, third.commits, third.no_zil) == (99, 0, 4)
+    assert (third.total.count, third.total.sum_ns, third.total.max_ns) == (4, 48, 20)
+    assert third.kinds[KINDS.index("other")] == 4
+    losses = session.losses()
+    assert (losses.return_, losses.start, losses.log_block) == (2, 1, 3)
+
+
+def test_slow_ones_are_told(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[Json | str] = [commit(total_ns=999), commit(objset=9, total_ns=1000), commit(pid=3)]
+    printing(script, rows)
+    monkeypatch.setattr(dtrace_sessions, "ScriptedThrottle", _no_throttle)
+    session = ScriptedFsyncs(FsyncOptions(slow_ns=1000, pid=7), 0, none)
+    assert session.throttle is None
+    session.refresh()
+    (slow,) = session.poll(0)
+    assert session.poll(0) == []
+    session.close()
+    assert (slow.total_ns, slow.object, slow.pid, slow.tid, slow.comm) == (
+        1000,
+        128,
+        7,
+        8,
+        "postgres",
+    )
+    assert slow.dataset == 1
+    assert sum(slow.stage_ns) == 1000
+    wall = 1_795_295_113_046_812_000
+    assert abs(slow.start_ns - time.monotonic_ns() + time.time_ns() - wall) < 1_000_000_000
+    assert sum(d.total.count for d in session.datasets()) == 2
+
+
+def _no_throttle(*args: object) -> None:
+    raise TraceError("no")
+
+
+def test_one_dataset(script: Path) -> None:
+    printing(script, [commit(), commit(objset=9)])
+    session = ScriptedFsyncs(FsyncOptions(dataset="tank/db"), 9, none)
+    session.refresh()
+    assert [d.objset for d in session.datasets()] == [9]
+    session.close()
+
+
+def test_lines_cut_short_are_losses(script: Path) -> None:
+    row = json.dumps(commit())
+    printing(script, [row[: len(row) // 2], row, "[]", "7", '{"type":"slow_fsync"}', "\ufffd"])
+    session = ScriptedFsyncs(FsyncOptions(), 0, none)
+    session.refresh()
+    assert session.datasets()[0].commits == 1
+    assert session.losses().lost == 2 + 1 + 5
+    session.close()
+
+
+def test_a_script_that_says_nothing_any_more(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dtrace_sessions, "_STATE_S", 0.3)
+    printing(script, [], state={"type": "other"})
+    session = ScriptedFsyncs(FsyncOptions(), 0, none)
+    with pytest.raises(TraceError, match=r"some\.d has said nothing for 0\.3 s"):
+        session.refresh()
+    session.close()
+
+
+# --- the other views
+
+
+def wait(**fields: object) -> Json:
+    base: Json = {
+        "schema": 1,
+        "type": "throttle_wait",
+        "pool": "tank",
+        "pid": 7,
+        "comm": "dd",
+        "wall_ns": time.time_ns(),
+        "ns": 1000,
+        "dirty_wait": True,
+        "dirty_bytes": 700,
+        "delay_ns": 0,
+    }
+    return base | fields
+
+
+LIMITS = {"zfs_dirty_data_max": 1000, "zfs_delay_min_dirty_percent": 60, "zfs_delay_scale": 100}
+
+
+def test_waits_by_kind(script: Path) -> None:
+    printing(
+        script,
+        [
+            wait(),
+            wait(dirty_bytes=1000, ns=5000),
+            wait(dirty_bytes=500, delay_ns=900),  # too little to be delayed for: log data
+            wait(dirty_bytes=500),  # as the one before
+            wait(delay_ns=33),  # 100 * (700 - 600) / (1000 - 700)
+            wait(delay_ns=800),
+            wait(dirty_wait=False),
+            wait(dirty_wait=None, dirty_bytes=None),
+            wait(pid=8, pool="slow"),
+        ],
+    )
+    session = ScriptedThrottle(None, None, LIMITS.get)
+    session.refresh()
+    first, second = session.waits()
+    now = time.monotonic_ns()
+    assert session.held_up("tank", now - 10_000_000_000, now) == 1
+    assert session.held_up("slow", now + 1_000_000_000, now + 2_000_000_000) == 0
+    session.close()
+    assert {kind: waits.count for kind, waits in first.kinds.items()} == {
+        "dirty_delay": 2,
+        "dirty_hard": 1,
+        "wrlog_delay": 3,
+        "txg_wait": 1,
+        "unknown": 1,
+    }
+    assert (first.latency.count, first.latency.sum_ns) == (8, 12_000)
+    assert (first.kinds["dirty_hard"].total_ns, first.kinds["dirty_hard"].max_ns) == (5000, 5000)
+    assert (first.pool, first.pid, first.comm, first.dirty_bytes) == ("tank", 7, "dd", None)
+    assert (second.pool, second.pid, second.latency.count) == ("slow", 8, 1)
+
+
+def test_vdevs_by_class(script: Path) -> None:
+    def io(number: int, part: str, bucket: int, count: int, size: int = 0) -> Json:
+        times = {"bucket": bucket, "count": count, "total_ns": count * low(bucket)}
+        where = {"pool": "tank", "guid": 2**64 - 1, "class": number, "part": part}
+        most = {"max_ns": low(bucket), "bytes": size}
+        return {"schema": 1, "type": "device_times"} | where | times | most
+
+    printing(
+        script,
+        [
+            io(1, "device", 300, 1, 4096),
+            io(1, "queue", 100, 1),
+            io(1, "device", 300, 5, 20480),  # the same again, later
+            io(1, "queue", 100, 5),
+            io(1, "device", 310, 1, 512),
+            io(1, "queue", 0, 1),
+            io(10, "device", 500, 2),
+            io(44, "device", 500, 2, 7),
+        ],
+    )
+    session = ScriptedDevices("tank")
+    session.refresh()
+    (vdev,) = session.devices()
+    session.close()
+    assert (vdev.pool, vdev.guid, vdev.rest) == ("tank", 2**64 - 1, False)
+    log = vdev.classes["sync_write"]
+    assert (log.count, log.size, log.active_sum, log.active_max) == (6, 20992, None, None)
+    assert log.device == Hist(6, 5 * low(300) + low(310), low(310), {300: 5, 310: 1})
+    assert log.queue == Hist(6, 5 * low(100), low(100), {100: 5, 0: 1})
+    assert vdev.classes["flush"].count == 2
+    assert vdev.classes["unknown"].size == 7
+
+
+class Rows:
+    """A kstat of one pool."""
+
+    def pools(self) -> list[str]:
+        return ["tank"]
+
+    def rows(self, pool: str) -> list[Row]:
+        return [{"txg": 41, "state": "C", "ndirty": 5, "nwritten": 6, "writes": 7}]
+
+    def timeout_s(self) -> int | None:
+        return 5
+
+    def now_ns(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "since_ns", "want"),
+    [("dirty", 5 * 10**9, "dirty"), ("unknown", 5 * 10**9, "timer"), ("unknown", None, "unknown")],
+)
+def test_txgs(script: Path, reason: str, since_ns: int | None, want: str) -> None:
+    row: Json = {
+        "schema": 1,
+        "type": "txg",
+        "time": "2026-11-21T21:05:13.046812Z",
+        "pool": "tank",
+        "txg": 41,
+        "since_sync_ns": since_ns,
+        "open_ns": None,
+        "quiesce_ns": 12,
+        "wait_ns": 8,
+        "sync_ns": 100,
+        "passes": 3,
+        "dirty_bytes": None,
+        "written_bytes": None,
+        "delayed_tx": None,
+        "delay_ns": None,
+        "reason": reason,
+    }
+    printing(script, [row | {"txg": 40, "sync_ns": None}, row])
+    session = ScriptedTxgs(None, Rows())
+    session.refresh()
+    (txg,) = session.poll(0)
+    session.close()
+    assert (txg.txg, txg.time, txg.reason, txg.source) == (
+        41,
+        "2026-11-21T21:05:13.046Z",
+        want,
+        "dtrace",
+    )
+    assert (txg.open_ns, txg.quiesce_ns, txg.wait_ns, txg.sync_ns, txg.passes) == (
+        None,
+        12,
+        8,
+        100,
+        3,
+    )
+    assert (txg.dirty_bytes, txg.written_bytes, txg.writes) == (5, 6, 7)
+
+
+def test_arc(script: Path) -> None:
+    printing(script, [{"type": "arc", "misses": 1}, {"type": "arc_wait", "ns": 30}])
+    session = ScriptedArc(lambda: {"size": 3})
+    session.refresh()
+    state = session.state()
+    session.close()
+    assert state.stats == {"size": 3}
+    assert state.waits == from_values([30])
+
+
+@given(st.text() | st.binary().map(lambda b: b.decode("utf-8", "replace")))
+def test_no_line_is_a_fault_of_ours(line: str) -> None:
+    """Whatever a script prints is read, or counted as lost."""
+    session = ScriptedFsyncs.__new__(ScriptedFsyncs)
+    session._state, session._state_s, session._unread = {}, 0.0, 0
+    session._options, session._objset, session._datasets = FsyncOptions(), 0, {}
+    session._dtrace = _Says([line, json.dumps({"type": "slow_fsync", "pid": line})])  # type: ignore[assignment]
+    session._read(0)
+    assert session._unread >= 1
+
+
+class _Says:
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def lines(self, timeout_ms: int) -> list[str]:
+        return self._lines

@@ -1,0 +1,246 @@
+"""Which probes there are, and that the table of them is that of the D scripts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from freebsd import linux_probes
+
+from zfs_freebsd import probes, tools
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "tracers/dtrace"
+# Tracer -> what its command runs, and the one-file tools that watch the same.
+RUNS = {
+    "fsync": ("zilslower-json.d", "zilslower.d", "zilcommit.d", "zilcommit-json.d"),
+    "txg": ("txgstate-json.d", "txgstate.d"),
+    "throttle": ("zfsthrottle-json.d", "zfsthrottle.d"),
+    "device": ("zfsdevice-json.d",),
+    "arc": ("arcstate-json.d", "arcstate.d"),
+    "stacks": ("fsyncstack.d",),
+    "sysctl": ("sysctlwrite-json.d",),
+    "flush": ("zfsflush-json.d", "zfsflush.d"),
+}
+ENDS = (
+    "zil_commit_impl",
+    "zfs_fsync",
+    "zfs_write",
+    "zvol_cdev_ioctl",
+    "zvol_cdev_write",
+    "zpl_fsync",
+)
+HEADING = "   ID   PROVIDER            MODULE                          FUNCTION NAME\n"
+
+
+def enabled(script: Path) -> set[str]:
+    """The probe descriptions before the clauses of a script."""
+    text = re.sub(r"/\*.*?\*/", "", script.read_text(), flags=re.DOTALL)
+    text = re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
+    found = re.findall(r"^(\w+:[^\s:]*:[^\s:]*:[\w-]+),?$", text, re.MULTILINE)
+    return {probe for probe in found if not probe.startswith("dtrace:")}
+
+
+def of(tracer: str, needs: Sequence[probes.Need] = probes.NEEDS) -> set[str]:
+    return {probe for need in needs if need.tracer == tracer for probe in need.any_of}
+
+
+def kernel(*there: str) -> probes.Run:
+    """dtrace(1) on a kernel with these probes."""
+
+    def run(argv: Sequence[str]) -> tuple[str, str]:
+        assert (Path(argv[0]).name, argv[1]) == ("dtrace", "-l")
+        assert set(argv[2::2]) == {"-n"}
+        text = HEADING
+        for number, probe in enumerate(p for p in argv[3::2] if p in there):
+            provider, _, function, name = probe.split(":")
+            module = "" if provider == "profile" else "zfs"
+            text += f"{number:5} {provider:>10} {module:>17} {function:>33} {name}\n"
+        return text, ""
+
+    return run
+
+
+EVERY = {probe for need in probes.NEEDS for probe in need.any_of}
+
+
+@pytest.mark.parametrize("tracer", RUNS)
+def test_the_table_is_that_of_the_scripts(tracer: str) -> None:
+    """No probe of a script is missing in the table, and none is in the table alone."""
+    used = [enabled(SCRIPTS / "freebsd" / name) for name in RUNS[tracer]]
+    assert of(tracer) == used[0]
+    for more in used[1:]:
+        assert more <= used[0]
+
+
+def test_every_script_has_a_tracer() -> None:
+    names = {name for scripts in RUNS.values() for name in scripts}
+    assert names == {path.name for path in (SCRIPTS / "freebsd").glob("*.d")}
+    assert {need.tracer for need in probes.NEEDS} == set(RUNS)
+    assert set(probes.TRACERS) < set(RUNS)
+    assert {name for name in names if not name.endswith("-json.d")} == set(tools.TRACERS)
+    for name, tracer in tools.TRACERS.items():
+        assert name in RUNS[tracer]
+
+
+@pytest.mark.parametrize("tracer", sorted(RUNS.keys() - {"sysctl"}))
+def test_the_table_for_the_lab_is_that_of_the_linux_scripts(tracer: str) -> None:
+    used = set().union(*(enabled(SCRIPTS / "linux" / name) for name in RUNS[tracer][:1]))
+    # of commits Linux asks only the function itself for its end
+    more = {f"fbt::{name}:return" for name in ENDS}
+    assert of(tracer, linux_probes.needs()) - more == used - more
+
+
+def test_rows_are_named_once() -> None:
+    rows = [(need.tracer, need.name) for need in probes.NEEDS]
+    assert len(rows) == len(set(rows))
+    for need in probes.NEEDS:
+        assert need.cost
+        assert not need.cost.endswith(".")
+
+
+def test_all_there() -> None:
+    found = probes.survey(probes.TRACERS, run=kernel(*EVERY))
+    assert {probe.how for probe in found} == {"found"}
+    assert {probe.why for probe in found} == {""}
+    assert {probe.tracer for probe in found} == set(probes.TRACERS)
+    by_name = {(probe.tracer, probe.name): probe for probe in found}
+    assert by_name["fsync", "zil_commit"].symbol == "fbt::zil_commit_flags:entry"
+
+
+def test_any_of_a_group_is_enough() -> None:
+    """2.2: there is no zil_commit_flags, and no txg_wait_synced_flags."""
+    old = {probe for probe in EVERY if "_flags:" not in probe}
+    found = {probe.name: probe for probe in probes.survey(("fsync",), run=kernel(*old))}
+    assert not [probe for probe in found.values() if probe.missing]
+    assert found["zil_commit"].symbol == "fbt::zil_commit:entry"
+    assert found["txg_wait_synced"].symbol == "fbt::txg_wait_synced:entry"
+
+
+def test_what_is_missing_says_so() -> None:
+    lacks = {"fbt::cv_broadcastpri:entry", "fbt::_cv_wait:entry"}
+    found = probes.survey(("fsync", "arc"), run=kernel(*(EVERY - lacks)))
+    missing = {probe.name: probe for probe in found if probe.missing}
+    assert set(missing) == {"cv_wait", "cv_broadcast"}
+    assert missing["cv_wait"].required
+    assert missing["cv_wait"].why == "the kernel has no fbt::_cv_wait:entry"
+    assert not missing["cv_broadcast"].required
+    assert probes.lacks(found, "fsync") == "the kernel has no fbt::_cv_wait:entry"
+    assert probes.lacks(found, "arc") == ""
+
+
+def test_another_function_of_that_name_does_not_count() -> None:
+    """fbt is asked by function; `entry` alone says nothing."""
+
+    def run(_argv: Sequence[str]) -> tuple[str, str]:
+        return HEADING + "    7        fbt            kernel       zil_commit_other entry\n", ""
+
+    assert all(probe.missing for probe in probes.survey(("fsync",), run=run))
+
+
+def test_the_module_may_be_another_or_none() -> None:
+    lines = (
+        "12345        fbt            kernel                        zil_commit entry\n"
+        "  901        sdt                                                     txg-synced\n"
+        "   43    profile                                                     tick-500ms\n"
+    )
+    wanted = ("fbt::zil_commit:entry", "sdt:::txg-synced", "profile:::tick-500ms")
+    there, why = probes.look_up(wanted, run=lambda _argv: (HEADING + lines, ""))
+    assert there == set(wanted)
+    assert why == ""
+
+
+def test_what_dtrace_for_linux_lists() -> None:
+    """Recorded; dtrace.c of FreeBSD prints the same columns."""
+    text = (ROOT / "tests/data/dtrace/list.out").read_text()
+    there, _ = probes.look_up(
+        (
+            "fbt::zil_commit:entry",
+            "fbt::zil_commit:return",
+            "fbt::nosuch_function:entry",
+            "sched:::off-cpu",
+            "profile:::tick-1s",
+            "profile:::profile-97",
+            "nosuch:::probe",
+        ),
+        run=lambda _argv: (text, ""),
+    )
+    assert there == {
+        "fbt::zil_commit:entry",
+        "fbt::zil_commit:return",
+        "sched:::off-cpu",
+        "profile:::tick-1s",
+        "profile:::profile-97",
+    }
+
+
+def test_without_dtrace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = probes.survey(("fsync", "txg"))
+    assert all(probe.missing for probe in found)
+    assert {probe.why for probe in found} == {"dtrace is not installed"}
+    assert probes.lacks(found, "txg") == "dtrace is not installed"
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (
+            "echo 'dtrace: failed to initialize dtrace: DTrace requires additional privileges' >&2"
+            "; exit 1",
+            "dtrace: failed to initialize dtrace: DTrace requires additional privileges",
+        ),
+        ("exit 3", "dtrace ended with status 3"),
+    ],
+)
+def test_dtrace_that_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, why: str
+) -> None:
+    (tmp_path / "dtrace").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "dtrace").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert {probe.why for probe in probes.survey(("arc",))} == {why}
+
+
+def test_dtrace_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_args: object, **_more: object) -> None:
+        raise subprocess.TimeoutExpired("dtrace", 180)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert {probe.why for probe in probes.survey(("arc",))} == {
+        "dtrace did not answer within 180 s"
+    }
+
+
+def test_doctor_speaks_of_fsyncs() -> None:
+    found = probes.of_host(kernel(*(EVERY - {"sdt:::txg-synced"})))
+    assert {p.name: p.required for p in found if p.missing} == {"txg-synced": False}
+    assert {p.tracer for p in found if p.required} == {"fsync"}
+
+
+def test_tools_say_what_they_lack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tools, "why_not", lambda _root: ("", ""))
+    gone = EVERY - {"sdt:::txg-synced", "fbt::zil_commit:entry", "fbt::zil_commit_flags:entry"}
+    whys = {tool.name: tool.why for tool in tools.survey(tmp_path, run=kernel(*gone))}
+    commit = "the kernel has no fbt::zil_commit_flags:entry or fbt::zil_commit:entry"
+    assert whys == {
+        "arcstate.d": "",
+        "fsyncstack.d": "",
+        "txgstate.d": "the kernel has no sdt:::txg-synced",
+        "zfsflush.d": "",
+        "zfsthrottle.d": "",
+        "zilcommit.d": commit,
+        "zilslower.d": commit,
+    }
+
+
+def test_tools_do_not_load_dtrace(tmp_path: Path) -> None:
+    """As root dtrace(1) loads its modules by itself."""
+
+    def run(_argv: Sequence[str]) -> tuple[str, str]:
+        raise AssertionError("dtrace is started")
+
+    assert all(tool.why for tool in tools.survey(tmp_path, run=run))

@@ -1,0 +1,279 @@
+"""The journal: what it says after any damage, and that nothing happens without it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zfstune.errors import NotPossible
+from zfstune.journal import Journal, read_last
+from zfstune.journal_records import APPLIED, RESTORED, Original, Override, decode
+from zfstune.places import Busy, Lock, Places, holder
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Places:
+    return Places(tmp_path / "state", tmp_path / "run")
+
+
+def fill(where: Places) -> Journal:
+    """Two parameters changed by hand, one of them again by a session that is open."""
+    journal = Journal(where, write=True)
+    layer = journal.begin("manual", "boot:1", "zfstune params set", {"a": Original(1)})
+    journal.original("b", Original(0, 100))
+    journal.intend("a", 1, 2)
+    journal.wrote("a", 2)
+    journal.end(layer, APPLIED)
+    journal.begin("session", "boot:1", "zfstune tune", {"a": Original(2), "c": Original(7)})
+    journal.intend("a", 2, 3)
+    journal.wrote("a", 3)
+    journal.intend("c", 7, 8)
+    return journal
+
+
+def test_what_it_says(where: Places) -> None:
+    fill(where).close()
+    history = Journal(where, write=False).history
+    assert [layer.end for layer in history.layers] == [APPLIED, None]
+    assert history.open_layer is history.layers[1]
+    assert history.layers[1].originals == {"a": Original(2), "c": Original(7)}
+    assert history.base == {"a": Original(1), "b": Original(0, 100), "c": Original(7)}
+    assert history.expected == {"a": {3}, "b": {0}, "c": {7, 8}}
+    assert history.written == {"a", "c"}
+
+
+def test_both_copies_are_the_same_and_private(where: Places) -> None:
+    os.umask(0)
+    fill(where).close()
+    paths = [where.state / "journal", where.run / "journal"]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+    assert {path.parent.stat().st_mode & 0o777 for path in paths} == {0o700}
+
+
+def test_a_session_that_restored_leaves_the_layer_below(where: Places) -> None:
+    journal = fill(where)
+    journal.end(journal.layer, RESTORED)
+    assert journal.history.base == {"a": Original(1), "b": Original(0, 100)}
+    assert [layer.end for layer in journal.history.in_force] == [APPLIED]
+
+
+def test_what_others_set_is_not_ours_until_it_joins_again(where: Places) -> None:
+    journal = fill(where)
+    journal.override(Override("a", 9, 4711, "bash"))
+    assert "a" not in journal.history.base
+    assert journal.layer.overrides[0].pid == 4711
+    journal.end(journal.layer, RESTORED)
+    journal.begin("manual", "boot:1", "zfstune params set", {"a": Original(9)})
+    assert journal.history.base["a"] == Original(9)
+
+
+def test_put_aside(where: Places) -> None:
+    journal = fill(where)
+    for layer in reversed(journal.history.layers):
+        journal.end(layer, RESTORED)
+    assert not journal.history.in_force
+    journal.put_aside()
+    assert not (where.state / "journal").exists()
+    assert not (where.run / "journal").exists()
+    last = read_last(where)
+    assert last and last.layers[-1].command == "zfstune tune"
+    journal.begin("manual", "boot:1", "again", {})
+    assert [layer.command for layer in Journal(where, write=False).history.layers] == ["again"]
+
+
+def damages(data: bytes) -> list[bytes]:
+    """Cut at every offset, and a flipped bit at every offset."""
+    cut = [data[:i] for i in range(len(data))]
+    flipped = [data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :] for i in range(len(data))]
+    return cut + flipped
+
+
+@pytest.mark.parametrize("which", ["state", "run"])
+def test_one_damaged_copy_changes_nothing(where: Places, which: str) -> None:
+    fill(where).close()
+    path = getattr(where, which) / "journal"
+    data = path.read_bytes()
+    for damaged in damages(data):
+        path.write_bytes(damaged)
+        journal = Journal(where, write=False)
+        assert len(journal.records) == len(decode(data)[0])
+        journal.close()
+    Journal(where, write=True).close()
+    assert path.read_bytes() == data
+
+
+def test_damage_of_both_leaves_an_intact_beginning(where: Places) -> None:
+    fill(where).close()
+    paths = [where.state / "journal", where.run / "journal"]
+    data = paths[0].read_bytes()
+    records = decode(data)[0]
+    for damaged in damages(data):
+        for path in paths:
+            path.write_bytes(damaged)
+        journal = Journal(where, write=False)
+        length = len(journal.records)
+        assert journal.records == records[:length]
+        # no less than the whole lines before the damage
+        same = next((i for i, (a, b) in enumerate(zip(data, damaged, strict=False)) if a != b), -1)
+        assert length == data[: len(damaged) if same < 0 else same].count(b"\n")
+        journal.close()
+
+
+def test_lines_of_another_journal_are_no_continuation(where: Places, tmp_path: Path) -> None:
+    fill(where).close()
+    other = Places(tmp_path / "s2", tmp_path / "r2")
+    fill(other).close()
+    lines = (where.state / "journal").read_bytes().splitlines(keepends=True)
+    others = (other.state / "journal").read_bytes().splitlines(keepends=True)
+    records, _last = decode(b"".join(lines[:3] + others[3:]))
+    assert len(records) == 3
+    for i in range(1, len(lines) - 1):
+        assert len(decode(b"".join(lines[:i] + lines[i + 1 :]))[0]) == i
+
+
+def test_damage_is_told_and_the_damaged_file_kept(where: Places) -> None:
+    fill(where).close()
+    path = where.state / "journal"
+    path.write_bytes(path.read_bytes()[:-5] + b"xxxxx")
+    journal = Journal(where, write=True)
+    assert journal.notes == [f"{path} is damaged after record 12, the other copy is used"]
+    assert (where.state / "journal.damaged").read_bytes().endswith(b"xxxxx")
+    assert path.read_bytes() == (where.run / "journal").read_bytes()
+
+
+def test_a_copy_alone_is_enough(where: Places) -> None:
+    journal = fill(where)
+    count = len(journal.records)
+    journal.close()
+    (where.state / "journal").unlink()
+    assert len(Journal(where, write=True).records) == count
+    (where.run / "journal").unlink()
+    assert len(Journal(where, write=True).records) == count
+
+
+def no_room(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk: a part of what is written arrives, in that directory only."""
+    write, inode = os.write, (directory / "journal").stat().st_ino
+
+    def full(fd: int, data: bytes) -> int:
+        if os.fstat(fd).st_ino == inode:
+            return write(fd, data[: len(data) // 2])
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+
+
+@pytest.mark.parametrize("which", ["state", "run"])
+def test_full_disk(where: Places, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = fill(where)
+    paths = [where.state / "journal", where.run / "journal"]
+    before = [path.read_bytes() for path in paths]
+    no_room(getattr(where, which), monkeypatch)
+    with pytest.raises(NotPossible, match="No space left on device"):
+        journal.intend("c", 7, 9)
+    assert [path.read_bytes() for path in paths] == before
+    assert journal.history.expected["c"] == {7, 8}
+    # a restore needs no room: the other copy has it
+    journal.tolerant = True
+    journal.end(journal.layer, RESTORED)
+    journal.close()
+    monkeypatch.undo()
+    assert Journal(where, write=True).history.open_layer is None
+
+
+def test_directory_of_others_is_refused(where: Places) -> None:
+    where.state.mkdir()
+    where.state.chmod(0o777)
+    with pytest.raises(NotPossible, match=r"others may write there \(mode 0777\)"):
+        Journal(where, write=True)
+    where.state.rmdir()
+    elsewhere = where.state.with_name("elsewhere")
+    elsewhere.mkdir(0o700)
+    where.state.symlink_to(elsewhere)
+    with pytest.raises(NotPossible, match="symbolic link"):
+        Journal(where, write=True)
+
+
+def test_symbolic_link_is_not_followed(where: Places, tmp_path: Path) -> None:
+    where.state.mkdir(0o700)
+    theirs = tmp_path / "theirs"
+    theirs.write_text("precious")
+    (where.state / "journal").symlink_to(theirs)
+    fill(where).close()
+    assert theirs.read_text() == "precious"
+    assert not (where.state / "journal").is_symlink()
+
+
+def test_another_state_directory(where: Places, tmp_path: Path) -> None:
+    fill(where).close()
+    with pytest.raises(NotPossible, match=f"set ZFSTUNE_STATE_DIR={where.state}"):
+        Journal(Places(tmp_path / "other", where.run), write=True)
+
+
+def test_another_version_is_not_understood(where: Places) -> None:
+    fill(where).close()
+    for path in (where.state / "journal", where.run / "journal"):
+        path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2'))
+    assert Journal(where, write=False).records == []
+
+
+def test_lock_names_its_holder(where: Places) -> None:
+    assert holder(where) is None
+    lock = Lock.take(where, "zfstune tune tank")
+    found = holder(where)
+    assert found and (found.pid, found.command) == (os.getpid(), "zfstune tune tank")
+    with pytest.raises(Busy, match=f"process {os.getpid()} .`zfstune tune tank`, since 20"):
+        Lock.take(where, "second", 0)
+    lock.release()
+    assert holder(where) is None
+    Lock.take(where, "third", 0).release()
+
+
+def read_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that was mounted anew read-only."""
+    inode = directory.stat().st_ino
+
+    def guarded(name: str, flag: Callable[..., bool]) -> None:
+        real = getattr(os, name)
+
+        def one(*given: Any, **named: Any) -> Any:
+            fd = named.get("dir_fd", named.get("src_dir_fd"))
+            if fd is not None and os.fstat(fd).st_ino == inode and flag(*given):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            return real(*given, **named)
+
+        monkeypatch.setattr(os, name, one)
+
+    writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+    guarded("open", lambda _path, flags, *_: bool(flags & writes))
+    guarded("rename", lambda *_: True)
+    guarded("unlink", lambda *_: True)
+
+
+def test_put_aside_on_a_read_only_disk(where: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = fill(where)
+    read_only(where.state, monkeypatch)
+    journal.tolerant = True
+    for layer in reversed(journal.history.layers):
+        journal.end(layer, RESTORED)
+    journal.put_aside()
+    journal.close()
+    # the copy that could be written says that nothing is in force
+    for _ in range(2):
+        journal = Journal(where, write=True)
+        assert journal.history.layers and not journal.history.in_force
+        journal.put_aside()
+        journal.close()
+    monkeypatch.undo()
+    journal = Journal(where, write=True)
+    journal.put_aside()
+    assert not (where.state / "journal").exists()
+    assert not (where.run / "journal").exists()
+    last = read_last(where)
+    assert last and not last.in_force

@@ -1,0 +1,257 @@
+"""`zfstune keep`: /etc/modprobe.d/zfstune.conf, and what a reboot will make of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from unit.fake_module import GIB, ModuleHost
+
+from zfs_linux.modprobe import ModprobeConfig
+from zfstrace.errors import ParameterError
+from zfstune import keep
+from zfstune.errors import NotPossible, UsageError
+from zfstune.guard import Refused
+from zfstune.session_guard import TuningSession, set_values
+
+LEAST = "zfs_vdev_async_write_active_min_dirty_percent"
+MOST = "zfs_vdev_async_write_active_max_dirty_percent"
+DELAY = "zfs_delay_min_dirty_percent"
+HEAD = "# Written by `zfstune keep`; `zfstune keep --remove` takes its lines out again."
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
+    found = ModuleHost(tmp_path)
+    monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
+    monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))
+    monkeypatch.setattr(keep, "open_host", lambda: found)
+    (tmp_path / "etc/modprobe.d").mkdir(parents=True)
+    return found
+
+
+def conf(tmp_path: Path) -> Path:
+    return tmp_path / "etc/modprobe.d/zfstune.conf"
+
+
+def run(*names: str, **options: bool) -> int:
+    given = {"names": list(names), "print": False, "remove": False, "json": False} | options
+    return keep.run(Namespace(**given))
+
+
+def change(host: ModuleHost, **wanted: int) -> None:
+    set_values(host, wanted, "zfstune params set", print, where=host.where)
+
+
+def test_nothing_to_keep(host: ModuleHost, tmp_path: Path) -> None:
+    assert run() == 1
+    assert not conf(tmp_path).exists()
+
+
+def test_keep_and_remove(
+    host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, zfs_txg_timeout=9, zfs_arc_max=16 * GIB)
+    assert run() == 0
+    assert conf(tmp_path).read_text().splitlines() == [
+        HEAD,
+        f"options zfs zfs_arc_max={16 * GIB}",
+        "options zfs zfs_txg_timeout=9",
+    ]
+    assert conf(tmp_path).stat().st_mode & 0o777 == 0o644
+    assert "a reboot sets these values" in capsys.readouterr().err
+    assert run(remove=True) == 0
+    assert not conf(tmp_path).exists()
+    assert run(remove=True) == 0
+
+
+def test_what_is_there_already_stays(host: ModuleHost, tmp_path: Path) -> None:
+    before = (
+        "# mine\n"
+        "options zfs zfs_txg_timeout=3 zfs_scan_legacy=1\n"
+        "options zfs zfs_commit_timeout_pct=4\n"
+        "options spl spl_hostid=7\n"
+    )
+    conf(tmp_path).write_text(before)
+    change(host, zfs_txg_timeout=9)
+    run()
+    assert conf(tmp_path).read_text().splitlines() == [
+        HEAD,
+        "# mine",
+        "options zfs zfs_scan_legacy=1",
+        "options zfs zfs_commit_timeout_pct=4",
+        "options spl spl_hostid=7",
+        "options zfs zfs_txg_timeout=9",
+    ]
+    backup = conf(tmp_path).with_name("zfstune.conf.bak")
+    assert backup.read_text() == before
+    # nothing new: the backup is still the one of before
+    assert run() == 0
+    assert backup.read_text() == before
+
+
+def test_only_some(host: ModuleHost, tmp_path: Path) -> None:
+    change(host, zfs_txg_timeout=9, zfs_commit_timeout_pct=4)
+    run("zfs_txg_timeout")
+    assert "zfs_commit_timeout_pct" not in conf(tmp_path).read_text()
+    with pytest.raises(UsageError, match="zfs_delay_scale is not set by zfstune"):
+        run("zfs_delay_scale")
+
+
+def test_print_changes_nothing(
+    host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, zfs_txg_timeout=9)
+    assert run(print=True) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"# {conf(tmp_path)}",
+        "options zfs zfs_txg_timeout=9",
+    ]
+    assert not conf(tmp_path).exists()
+
+
+def test_values_of_others_and_of_a_running_session_are_not_kept(
+    host: ModuleHost, tmp_path: Path
+) -> None:
+    change(host, zfs_txg_timeout=9, zfs_commit_timeout_pct=4)
+    host.params.put("zfs_commit_timeout_pct", 44)
+    assert keep.in_force(host, host.where) == {"zfs_txg_timeout": 9}
+    with TuningSession(host, "tune", ["zfs_delay_scale"], print, host.where, still_s=0) as session:
+        session.apply({"zfs_delay_scale": 400000})
+        with pytest.raises(NotPossible, match="`tune` has not ended, wait for it"):
+            keep.in_force(host, host.where)
+
+
+def test_warns_of_what_counts_more(host: ModuleHost, tmp_path: Path) -> None:
+    change(host, zfs_txg_timeout=9)
+    for path, text in {
+        "etc/modprobe.d/zfs.conf": "options zfs zfs_txg_timeout=4\n",
+        "usr/lib/modprobe.d/zzz.conf": "options zfs zfs_arc_max=1 \\\n zfs_txg_timeout=6\n",
+        "lib/modprobe.d/zfs.conf": "options zfs zfs_txg_timeout=1\n",
+        "proc/cmdline": "root=/dev/sda zfs.zfs_txg_timeout=8 quiet\n",
+        "usr/share/initramfs-tools/hooks/zfs": "",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    kept = host.params.boot().update({"zfs_txg_timeout": 9})
+    assert kept.notes == (
+        f"{tmp_path}/etc/modprobe.d/zfs.conf sets zfs_txg_timeout=4 as well; of the two this "
+        "one counts",
+        f"{tmp_path}/usr/lib/modprobe.d/zzz.conf sets zfs_txg_timeout=6 as well; of the two "
+        f"{tmp_path}/usr/lib/modprobe.d/zzz.conf counts, since it is read later",
+        "the kernel's command line has zfs_txg_timeout=8, which counts",
+        "ZFS is loaded in the initramfs, which has its own copy of the file: run "
+        "`update-initramfs -u -k all`",
+    )
+
+
+def test_json(host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(host, zfs_txg_timeout=9)
+    capsys.readouterr()
+    run(json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["lines"] == ["options zfs zfs_txg_timeout=9"]
+
+
+@pytest.mark.parametrize("name", ["replace", "fsync"])
+def test_file_of_before_survives_a_full_disk(
+    host: ModuleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    from zfstrace.errors import ParameterError
+
+    conf(tmp_path).write_text("options zfs zfs_txg_timeout=3\n")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(Path if name == "replace" else os, name, fail)
+    with pytest.raises(ParameterError, match="nothing was changed, make room"):
+        ModprobeConfig(tmp_path).update({"zfs_txg_timeout": 9})
+    monkeypatch.undo()
+    assert conf(tmp_path).read_text() == "options zfs zfs_txg_timeout=3\n"
+    assert [path.name for path in conf(tmp_path).parent.iterdir()] == ["zfstune.conf"]
+
+
+# --- what the next boot would have
+
+
+@pytest.mark.parametrize("only_print", [False, True])
+def test_half_of_a_pair_is_refused(host: ModuleHost, tmp_path: Path, only_print: bool) -> None:
+    change(host, **{LEAST: 60, MOST: 90, DELAY: 95})
+    with pytest.raises(Refused, match=f"^cannot keep {LEAST}, .* divides by zero, keep {MOST} as"):
+        run(LEAST, print=only_print)
+    assert not conf(tmp_path).exists()
+    assert run(LEAST, MOST, print=only_print) == 0
+
+
+def test_partner_that_somebody_else_has_set(host: ModuleHost, tmp_path: Path) -> None:
+    host.params.put(DELAY, 95)
+    host.params.put(MOST, 90)
+    change(host, **{LEAST: 60})
+    with pytest.raises(Refused, match=f"keep {MOST} as well"):
+        run()
+    assert not conf(tmp_path).exists()
+    with pytest.raises(UsageError, match=f"{DELAY} is not set by zfstune"):
+        run(DELAY)
+    assert run(LEAST, MOST) == 0
+    assert ModprobeConfig(tmp_path).values() == {LEAST: 60, MOST: 90}
+
+
+def test_half_of_a_pair_is_not_taken_out(host: ModuleHost, tmp_path: Path) -> None:
+    change(host, **{LEAST: 60, MOST: 90, DELAY: 95})
+    run()
+    before = conf(tmp_path).read_text()
+    with pytest.raises(Refused, match=f"^cannot take out {MOST}, .* take {LEAST} out as well"):
+        run(MOST, remove=True)
+    assert conf(tmp_path).read_text() == before
+    assert run(MOST, LEAST, remove=True) == 0
+    assert ModprobeConfig(tmp_path).values() == {DELAY: 95}
+    # nothing of ours is left to take out, yet another file needs it
+    change(host, zfs_txg_timeout=9)
+    run()
+    conf(tmp_path).with_name("a.conf").write_text(f"options zfs {LEAST}=60\n")
+    with pytest.raises(Refused, match=f"change {LEAST} or {MOST} where that is set"):
+        run(MOST, remove=True)
+    conf(tmp_path).with_name("a.conf").unlink()
+    assert run(remove=True) == 0
+    assert not conf(tmp_path).exists()
+
+
+def test_other_files_count(host: ModuleHost, tmp_path: Path) -> None:
+    change(host, **{LEAST: 60, MOST: 90, DELAY: 95})
+    other = conf(tmp_path).with_name("zfs.conf")
+    other.write_text(f"options zfs zfs_txg_timeout=3 \\\n {MOST}=0x5a\n")
+    assert run(LEAST) == 0
+    # the kernel's command line comes last
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cmdline").write_text(f"root=/dev/sda zfs.{MOST}=62 quiet\n")
+    with pytest.raises(Refused, match=f"change {LEAST} or {MOST} where that is set"):
+        run(LEAST, MOST)
+
+
+def test_what_is_wrong_already_does_not_stop_others(host: ModuleHost, tmp_path: Path) -> None:
+    conf(tmp_path).with_name("a.conf").write_text(f"options zfs {LEAST}=60\n")
+    change(host, zfs_txg_timeout=9, **{MOST: 64, DELAY: 64})
+    assert run("zfs_txg_timeout") == 0
+    with pytest.raises(Refused):
+        run(MOST)
+
+
+def test_a_file_that_cannot_be_read_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "etc/modprobe.d/zfstune.conf"
+    path.mkdir(parents=True)
+    with pytest.raises(ParameterError, match=r"cannot read .*Is a directory"):
+        ModprobeConfig(tmp_path).update({"zfs_txg_timeout": 9})
+    assert path.is_dir()
+
+
+def test_bytes_that_are_no_text_stay(tmp_path: Path) -> None:
+    path = tmp_path / "etc/modprobe.d/zfstune.conf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"# caf\xe9\n")
+    ModprobeConfig(tmp_path).update({"zfs_txg_timeout": 9})
+    assert b"\n# caf\xe9\n" in path.read_bytes()
+    assert b"zfs_txg_timeout=9" in path.read_bytes()

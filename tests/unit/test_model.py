@@ -1,0 +1,170 @@
+"""First candidates: from measurements as in the lab, and from those that point elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.tuned_host import DEFAULTS, FACTS, GIB, MIB
+
+from zfstune import guard, model, planner
+from zfstune.model import Measured
+from zfstune.space import DEFAULT
+
+# a disk of 30 MiB/s under a bulk writer and a log writer
+LAB = Measured(
+    bandwidth=28 * MIB,
+    sync_ns=3_200_000_000,
+    dirty_bytes=90 * MIB,
+    fsync_p50_ns=39_000_000,
+    fsync_p99_ns=314_000_000,
+    stages={"log_write": 0.8, "flush": 0.1, "batch_wait": 0.0},
+)
+# 1 GB/s, an fsync each 0.3 ms and nothing else
+FAST = Measured(
+    bandwidth=2 * MIB,
+    sync_ns=60_000_000,
+    dirty_bytes=MIB,
+    fsync_p50_ns=300_000,
+    fsync_p99_ns=900_000,
+    stages={"log_write": 0.5, "flush": 0.3, "batch_wait": 0.02},
+)
+
+
+def test_the_lab() -> None:
+    first, *others = model.candidates(LAB, DEFAULTS, FACTS, DEFAULT)
+    assert first.values == {
+        "zfs_dirty_data_max": 32 * MIB,
+        "zfs_wrlog_data_max": 64 * MIB,
+        "zfs_vdev_async_write_min_active": 1,
+        "zfs_vdev_async_write_max_active": 1,
+    }
+    assert first.source == "model"
+    assert first.reasons.keys() == first.values.keys()
+    reason = first.reasons["zfs_dirty_data_max"]
+    assert reason.startswith("the pool writes 28 MiB/s: 32 MiB are synced in 1.14 s, a log write")
+    assert "the limit is 411 MiB" in reason
+    assert [set(c.values) for c in others] == [
+        {"zfs_vdev_async_write_min_active", "zfs_vdev_async_write_max_active"},
+        set(first.values),
+        {"zfs_dirty_data_max", "zfs_wrlog_data_max"},
+        set(first.values),
+    ]
+    assert others[1].values == {
+        **first.values,
+        "zfs_dirty_data_max": 64 * MIB,
+        "zfs_wrlog_data_max": 128 * MIB,
+    }
+    assert others[3].values["zfs_dirty_data_max"] == 128 * MIB
+    assert others[3].values["zfs_vdev_async_write_max_active"] == 3
+
+
+def test_nothing_points_to_the_write_path() -> None:
+    assert model.candidates(FAST, DEFAULTS, FACTS, DEFAULT) == []
+
+
+def test_nothing_measured() -> None:
+    assert model.candidates(Measured(0.0, 0, 0, 0, 0), DEFAULTS, FACTS, DEFAULT) == []
+
+
+def test_the_limit_is_low_enough_already() -> None:
+    low = {**DEFAULTS, "zfs_dirty_data_max": 32 * MIB, "zfs_wrlog_data_max": 64 * MIB}
+    for candidate in model.candidates(LAB, low, FACTS, DEFAULT):
+        assert "zfs_dirty_data_max" not in candidate.values
+
+
+def test_a_short_queue_is_left() -> None:
+    # 3 GB/s: ten writes are through long before an fsync is
+    disk = replace(LAB, bandwidth=3000 * MIB, sync_ns=20_000_000, fsync_p50_ns=40_000_000)
+    assert model.candidates(disk, DEFAULTS, FACTS, DEFAULT) == []
+
+
+def test_a_queue_is_not_taken_for_latency() -> None:
+    # as recorded on a busy machine: the median fsync waits behind two writes
+    measured = replace(LAB, fsync_p50_ns=72_000_000, stages={"log_write": 0.9, "flush": 0.05})
+    first = model.candidates(measured, DEFAULTS, FACTS, DEFAULT)[0]
+    assert first.values["zfs_vdev_async_write_max_active"] == 1
+    first = model.candidates(replace(measured, stages={}), DEFAULTS, FACTS, DEFAULT)[0]
+    assert first.values["zfs_vdev_async_write_max_active"] == 1
+
+
+def test_a_disk_far_away_needs_more_in_flight() -> None:
+    # 100 MiB/s, 10 ms to and from it
+    far = replace(LAB, bandwidth=100 * MIB, fsync_p50_ns=40_000_000, stages={"flush": 0.25})
+    first = model.candidates(far, DEFAULTS, FACTS, DEFAULT)[0]
+    assert first.values["zfs_vdev_async_write_max_active"] == 2
+    first = model.candidates(replace(far, vdevs=4), DEFAULTS, FACTS, DEFAULT)[0]
+    assert first.values["zfs_vdev_async_write_max_active"] == 1
+
+
+def test_the_timer_ends_txgs() -> None:
+    measured = replace(LAB, dirty_bytes=50 * MIB, sync_ns=2_000_000_000)
+    first = model.candidates(measured, DEFAULTS, FACTS, ["zfs_txg_timeout"])[0]
+    assert first.values == {"zfs_txg_timeout": 2}
+    assert "in 2 s instead of 5 s less gathers" in first.reasons["zfs_txg_timeout"]
+
+
+def test_company_costs_time() -> None:
+    measured = replace(FAST, stages={"batch_wait": 0.3})
+    (only,) = model.candidates(measured, DEFAULTS, FACTS, DEFAULT)
+    assert only.values == {"zfs_commit_timeout_pct": 2}
+    assert "30% of their time" in only.reasons["zfs_commit_timeout_pct"]
+
+
+def test_a_slog_that_is_waited_for() -> None:
+    current = {**DEFAULTS, "zil_slog_bulk": 768 << 10}
+    measured = replace(FAST, slog=True)
+    (only,) = model.candidates(measured, current, FACTS, DEFAULT)
+    assert only.values == {"zil_slog_bulk": 64 * MIB}
+    assert "over 768 KiB" in only.reasons["zil_slog_bulk"]
+
+
+def test_large_blocks_raise_the_floor() -> None:
+    facts = replace(FACTS, largest_block=16 * MIB)
+    first = model.candidates(LAB, DEFAULTS, facts, DEFAULT)[0]
+    assert first.values["zfs_dirty_data_max"] == 128 * MIB
+
+
+def test_only_what_may_be_changed() -> None:
+    found = model.candidates(LAB, DEFAULTS, FACTS, ["zfs_dirty_data_max"])
+    assert [set(c.values) for c in found] == [{"zfs_dirty_data_max", "zfs_wrlog_data_max"}] * 3
+    bare = {n: v for n, v in DEFAULTS.items() if n != "zfs_wrlog_data_max"}
+    found = model.candidates(LAB, bare, FACTS, ["zfs_dirty_data_max"])
+    assert found[0].values == {"zfs_dirty_data_max": 32 * MIB}
+
+
+def test_a_minimum_that_must_stay_bounds_the_depth() -> None:
+    found = model.candidates(LAB, DEFAULTS, FACTS, ["zfs_vdev_async_write_max_active"])
+    assert found[0].values == {"zfs_vdev_async_write_max_active": 2}
+    assert "nearest legal value" in found[0].reasons["zfs_vdev_async_write_max_active"]
+
+
+@pytest.mark.parametrize("memory", [1, 4, 512])
+@settings(max_examples=50, deadline=None)
+@given(
+    st.builds(
+        Measured,
+        bandwidth=st.floats(0, 2e10),
+        sync_ns=st.integers(0, 10**11),
+        dirty_bytes=st.integers(0, 1 << 36),
+        fsync_p50_ns=st.integers(0, 10**10),
+        fsync_p99_ns=st.integers(0, 10**11),
+        stages=st.dictionaries(st.sampled_from(("log_write", "batch_wait")), st.floats(0, 1)),
+        slog=st.booleans(),
+        vdevs=st.integers(0, 100),
+    ),
+    st.lists(st.sampled_from(DEFAULT), unique=True),
+)
+def test_every_candidate_is_legal(memory: int, measured: Measured, names: list[str]) -> None:
+    dirty = min(memory * GIB // 10, 4 * GIB)
+    current = {**DEFAULTS, "zfs_dirty_data_max": dirty, "zfs_wrlog_data_max": 2 * dirty}
+    facts = guard.Facts(memory * GIB, memory * GIB // 32, memory * GIB // 2)
+    found = model.candidates(measured, current, facts, names)
+    assert len(found) <= 5
+    for candidate in found:
+        assert candidate.values
+        assert planner.plan(current, candidate.values, facts)
+        assert all(candidate.reasons[name] for name in candidate.values)
+        assert set(candidate.values) <= {*names, "zfs_wrlog_data_max"}

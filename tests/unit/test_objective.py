@@ -1,0 +1,153 @@
+"""Objectives and limits, as written and as judged."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zfstune.objective import METRICS, Limit, Objective
+
+BLOCK = {
+    "fsync.p50": 2e6,
+    "fsync.p99": 80e6,
+    "fsync.p999": 200e6,
+    "fsync.mean": 5e6,
+    "write.throughput": 30e6,
+}
+
+
+def test_one_metric() -> None:
+    objective = Objective.parse("fsync.p99")
+    assert str(objective) == "fsync.p99"
+    assert objective.value(BLOCK) == pytest.approx(80e6)
+    assert objective.shown(-0.2) == -0.2
+    assert objective.fsyncs() == 20
+
+
+def test_weights_are_shares() -> None:
+    objective = Objective.parse(" fsync.p99=7, fsync.p50=3")
+    assert str(objective) == "fsync.p99=0.7,fsync.p50=0.3"
+    better = {**BLOCK, "fsync.p99": 40e6}
+    assert objective.value(better) / objective.value(BLOCK) == pytest.approx(0.5**0.7)
+    assert str(Objective.parse("fsync.p50,fsync.p999")) == "fsync.p50=0.5,fsync.p999=0.5"
+    assert Objective.parse("fsync.p50,fsync.p999").fsyncs() == 200
+
+
+def test_throughput_is_a_cost_upside_down() -> None:
+    objective = Objective.parse("write.throughput")
+    more = {**BLOCK, "write.throughput": 37.5e6}
+    ratio = objective.value(more) / objective.value(BLOCK)
+    assert ratio == pytest.approx(0.8)
+    assert objective.shown(ratio - 1) == pytest.approx(0.25)
+    assert objective.shown(-1.0) == math.inf
+    assert objective.shown(math.inf) == -1.0
+    assert objective.fsyncs() == 0
+
+
+def test_mixed_objective() -> None:
+    objective = Objective.parse("fsync.p99=0.5,write.throughput=0.5")
+    twice_of_both = {**BLOCK, "fsync.p99": 160e6, "write.throughput": 60e6}
+    assert objective.value(twice_of_both) == pytest.approx(objective.value(BLOCK))
+    assert objective.shown(-0.1) == -0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "that is not something that is measured, use fsync.p50, fsync.p99"),
+        ("fsync.p98", "'fsync.p98' is not something that is measured"),
+        ("fsync.p99,", "that is not"),
+        ("fsync.p99=0", "has no weight, write it like"),
+        ("fsync.p99=", "has no weight"),
+        ("fsync.p99=-1", "has no weight"),
+        ("fsync.p99=nan", "has no weight"),
+        ("fsync.p99=1,fsync.p99=2", "is there twice"),
+    ],
+)
+def test_no_objective(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        Objective.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, 0.0, -1.0, math.inf, math.nan])
+def test_a_block_without_a_number(value: float | None) -> None:
+    metrics = {} if value is None else {"fsync.p99": value}
+    with pytest.raises(ValueError, match=r"fsync\.p99 of a block is .*, not a positive number"):
+        Objective.parse("fsync.p99").value(metrics)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "worst"),
+    [
+        ("write.throughput>=-5%", "write.throughput>=-5%", -0.05),
+        (" write.throughput >= +2.5 % ", "write.throughput>=+2.5%", 0.025),
+        ("fsync.p50<=+20%", "fsync.p50<=+20%", 0.2),
+        ("fsync.p50<=20%", "fsync.p50<=+20%", 0.2),
+        ("fsync.p999<=-10%", "fsync.p999<=-10%", -0.1),
+        ("fsync.mean<=900%", "fsync.mean<=+900%", 9.0),
+    ],
+)
+def test_limit(text: str, shown: str, worst: float) -> None:
+    limit = Limit.parse(text)
+    assert str(limit) == shown
+    assert Limit.parse(str(limit)) == limit
+    assert limit.share == pytest.approx(worst)
+    step = 0.001 if limit.metric.less_is_better else -0.001
+    assert limit.allows(limit.share)
+    assert limit.allows(limit.share - step)
+    assert not limit.allows(limit.share + step)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is not a limit, write it like"),
+        ("write.throughput", "is not a limit"),
+        ("write.throughput>-5%", "is not a limit"),
+        ("write.throughput>=-5", "is not a limit"),
+        ("fsync.p99<=200ms", "is not a limit"),
+        ("disk.rpm>=-5%", "'disk.rpm' is not something that is measured"),
+        (">=-5%", "that is not something"),
+        ("write.throughput<=-5%", "less is worse: write write.throughput>=-5%"),
+        ("fsync.p50>=5%", "more is worse: write fsync.p50<="),
+        ("write.throughput>=-100%", "nothing falls by 100 %"),
+        ("write.throughput>=-5%\n-7%", "is not a limit"),
+    ],
+)
+def test_no_limit(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        Limit.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_how_far_a_limit_is_missed() -> None:
+    least, most = Limit.parse("write.throughput>=-5%"), Limit.parse("fsync.mean<=+10%")
+    assert least.missed_by(-0.1) == pytest.approx(math.log(0.95 / 0.9))
+    assert most.missed_by(0.21) == pytest.approx(math.log(1.1))
+    assert least.missed_by(-0.05) == 0
+    assert most.missed_by(-0.5) < 0
+    assert (least.missed_by(-1), most.missed_by(-1)) == (math.inf, -math.inf)
+
+
+names = st.sampled_from(sorted(METRICS))
+
+
+@given(st.dictionaries(names, st.integers(1, 999), min_size=1))
+def test_weights_are_read_as_written(weights: dict[str, int]) -> None:
+    objective = Objective.parse(",".join(f"{name}={w}" for name, w in weights.items()))
+    assert [one.name for one, _ in objective.weights] == list(weights)
+    assert sum(weight for _, weight in objective.weights) == pytest.approx(1)
+    assert objective.value(BLOCK) > 0
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
+    for parse in (Objective.parse, Limit.parse):
+        try:
+            parse(text)
+        except ValueError as error:
+            assert len(str(error).splitlines()) == 1

@@ -1,0 +1,57 @@
+"""Signs that people depend on a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zfstune import production
+
+
+def host(root: Path, up_days: float, comm: str = "bash", run_days: float = 0.0) -> Path:
+    """A made-up /proc with one process."""
+    process = root / "proc/4711"
+    process.mkdir(parents=True)
+    up_s = up_days * 86400
+    (root / "proc/uptime").write_text(f"{up_s:.2f} 1.00\n")
+    ticks = int((up_s - run_days * 86400) * 100)
+    fields = ["S"] + ["0"] * 18 + [str(ticks)] + ["0"] * 20
+    (process / "stat").write_text(f"4711 ({comm}) {' '.join(fields)}\n")
+    return root
+
+
+@pytest.mark.parametrize("name", ["db-prod-1", "prod", "production7", "mail.live", "PRD_2"])
+def test_names(name: str, tmp_path: Path) -> None:
+    (found,) = production.signs(name, host(tmp_path, 1))
+    assert name in found
+
+
+@pytest.mark.parametrize("name", ["product", "oliver", "reproducer", "staging-2", "alive"])
+def test_other_names(name: str, tmp_path: Path) -> None:
+    assert production.signs(name, host(tmp_path, 1)) == []
+
+
+def test_a_long_uptime(tmp_path: Path) -> None:
+    assert production.signs("box", host(tmp_path, 45)) == ["it has been up for 45 days"]
+
+
+def test_a_database_that_has_run_for_days(tmp_path: Path) -> None:
+    (found,) = production.signs("box", host(tmp_path, 9, "postgres", 3))
+    assert found == "postgres (process 4711) has been running for 3 days"
+
+
+def test_a_database_of_this_morning(tmp_path: Path) -> None:
+    assert production.signs("box", host(tmp_path, 9, "postgres", 0.2)) == []
+
+
+def test_a_cluster(tmp_path: Path) -> None:
+    root = host(tmp_path, 1)
+    (root / "etc/corosync").mkdir(parents=True)
+    (root / "etc/corosync/corosync.conf").touch()
+    (found,) = production.signs("box", root)
+    assert "cluster" in found
+
+
+def test_nothing_to_look_at(tmp_path: Path) -> None:
+    assert production.signs("box", tmp_path) == []

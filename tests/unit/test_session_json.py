@@ -1,0 +1,111 @@
+"""What a session leaves has all that was measured, and says it in the user's terms."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from zfstune.blocks import Block, TxgRow
+from zfstune.experiment import Record
+from zfstune.model import Candidate
+from zfstune.objective import Objective
+from zfstune.session_json import Circumstances, session
+from zfstune.tuning import Found, Trial
+from zfstune.units import SECOND
+from zfstune.verdict import Verdict
+
+
+def about(objective: str = "fsync.p99") -> Circumstances:
+    return Circumstances(
+        started="2026-11-21T10:00:00.000Z",
+        ended="2026-11-21T10:10:00.000Z",
+        seconds=600.0,
+        host={"hostname": "box"},
+        pool="tank",
+        command=["zfstune", "tune"],
+        objective=Objective.parse(objective),
+        budget_s=600.0,
+        block_s=20.0,
+        seed=1,
+        baseline={"zfs_txg_timeout": 5},
+        undo_shell=["echo 5 > zfs_txg_timeout"],
+    )
+
+
+def record(number: int, label: str, phase: str = "confirm", txg: int = 0) -> Record:
+    stage = {"name": "flush", "total_ns": 100, "count": 10, "p50": 8 * number, "p99": 9, "max": 20}
+    rows: list[TxgRow] = [
+        {
+            "txg": txg + i,
+            "state": "C",
+            "birth": i * SECOND,
+            "otime": SECOND,
+            "stime": 7,
+            "ndirty": 9,
+        }
+        for i in range(2)
+    ]
+    block = Block(20.0, 10, {"fsync.p99": 1e6}, ((0, 10, 4), (10, 20, 6)), (stage,), tuple(rows), 1)
+    return Record(number, phase, None, label, 100.0 * number, 5.0, block)
+
+
+FOUND = Found(
+    verdict=Verdict("better", -0.5, -0.6, -0.2, 0.01, 6),
+    winner=Candidate({"zfs_txg_timeout": 2}, "model", {"zfs_txg_timeout": "shorter"}),
+    aa=[0.1, -0.1],
+    effect=0.2,
+    trials=[Trial(1, Candidate({"zfs_txg_timeout": 2}, "model", {}), -0.7, -0.5, 2)],
+)
+
+
+def test_all_of_it_is_json() -> None:
+    records = [record(1, "A", "aa"), record(2, "A", txg=5), record(3, "B", txg=6)]
+    made = session(about(), "finished", None, FOUND, records, True, [])
+    assert json.loads(json.dumps(made)) == made
+    assert made["winner"] == {"zfs_txg_timeout": 2}
+    assert made["noise"] == {"pairs": 2, "effect": 0.2, "ratios": [0.1, -0.1]}
+    assert made["lost"] == 3
+    assert [b["phase"] for b in made["blocks"]] == ["aa", "confirm", "confirm"]
+
+
+def test_before_and_after_are_of_the_proof() -> None:
+    records = [record(1, "A", "aa"), record(2, "A"), record(3, "B"), record(4, "B")]
+    made = session(about(), "finished", None, FOUND, records, True, [])
+    assert made["histograms"]["before"] == [[0, 10, 4], [10, 20, 6]]
+    assert made["histograms"]["after"] == [[0, 10, 8], [10, 20, 12]]
+    (after,) = made["stages"]["after"]
+    assert after == {
+        "name": "flush",
+        "total_ns": 200,
+        "count": 20,
+        "p50": 28,
+        "p99": 9,
+        "max": 20,
+    }
+
+
+def test_a_txg_is_there_once_and_ends_with_its_block() -> None:
+    made = session(about(), "finished", None, FOUND, [record(2, "A", txg=5)], True, [])
+    assert [(t["txg"], t["label"]) for t in made["txgs"]] == [(5, "A"), (6, "A")]
+    assert [t["t_s"] for t in made["txgs"]] == [219.0, 220.0]
+    twice = [record(2, "A", txg=5), record(3, "B", txg=6)]
+    made = session(about(), "finished", None, FOUND, twice, True, [])
+    assert [t["txg"] for t in made["txgs"]] == [5, 6, 7]
+
+
+def test_a_throughput_is_told_as_one() -> None:
+    """Its cost is half: it is twice as much."""
+    made = session(about("write.throughput"), "finished", None, FOUND, [], True, [])
+    verdict = made["verdict"]
+    assert verdict["change"] == pytest.approx(1.0)
+    assert verdict["low"] == pytest.approx(0.25)
+    assert verdict["high"] == pytest.approx(1.5)
+    assert made["trials"][0]["change"] == pytest.approx(1.0)
+
+
+def test_a_session_without_a_verdict() -> None:
+    made = session(about(), "stopped", "stopped by a signal", Found(), [], False, [])
+    assert (made["verdict"], made["winner"], made["in_force"]) == (None, None, False)
+    assert made["note"] == "stopped by a signal"
+    assert made["histograms"] == {"before": [], "after": []}

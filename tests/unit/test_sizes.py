@@ -1,0 +1,99 @@
+"""Values as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zfstune import sizes
+from zfstune.catalogue import UNITS
+
+G, M = 1 << 30, 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("64M", "bytes", 64 * M),
+        ("64MiB", "bytes", 64 * M),
+        ("1.5g", "bytes", 3 * G // 2),
+        ("10%", "bytes", 16 * G // 10),
+        ("2.5 %", "bytes", 16 * G // 40),
+        ("4096", "bytes", 4096),
+        ("500us", "ns", 500_000),
+        ("2ms", "ns", 2_000_000),
+        ("500000", "ns", 500_000),
+        ("30s", "ms", 30_000),
+        ("5s", "s", 5),
+        ("1m", "s", 60),
+        ("7", "s", 7),
+        ("30%", "percent", 30),
+        ("30 %", "percent", 30),
+        ("30", "percent", 30),
+        ("10", "count", 10),
+        ("on", "flag", 1),
+        ("0", "flag", 0),
+    ],
+)
+def test_values_are_read(text: str, unit: str, value: int) -> None:
+    assert sizes.parse(text, unit, 16 * G) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "message"),
+    [
+        ("64X", "bytes", "'64X' is not a size, write it like 64M"),
+        ("-1", "bytes", "is not a size"),
+        ("1e9", "bytes", "is not a size"),
+        ("500ms", "s", "is no whole number of s, write 1s"),
+        ("5 parsecs", "s", "is not a time, write it like 5s"),
+        ("64M", "percent", "is not a value in percent"),
+        ("many", "count", "is not a value in numbers"),
+        ("2", "flag", "is not a value in on and off"),
+        ("", "count", "write it like 10"),
+        ("0x10", "count", "write it like 10"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, unit: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sizes.parse(text, unit, 16 * G)
+
+
+def test_a_percentage_needs_the_memory() -> None:
+    with pytest.raises(ValueError, match="which is not known"):
+        sizes.parse("10%", "bytes")
+
+
+@given(st.integers(0, (1 << 64) - 1), st.sampled_from(UNITS))
+def test_what_is_written_short_reads_as_the_same(value: int, unit: str) -> None:
+    value = value % 2 if unit == "flag" else value
+    assert sizes.parse(sizes.short(value, unit), unit) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(32 << 10, "32K"), (1536 << 10, "1536K"), (64 * M, "64M"), (401392 << 10, "411025408")],
+)
+def test_sizes_to_type_again_are_short_or_as_the_kernel_has_them(value: int, text: str) -> None:
+    assert sizes.short(value, "bytes") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (64 * M, "bytes", "64M"),
+        (401392 << 10, "bytes", "392M"),
+        (1717986918, "bytes", "1.60G"),
+        (0, "bytes", "0"),
+        (500_000, "ns", "500 us"),
+        (5, "s", "5 s"),
+        (0, "s", "0 s"),
+        (30_000, "ms", "30 s"),
+        (1_234_567, "ns", "1.23 ms"),
+        (30, "percent", "30 %"),
+        (1, "flag", "1"),
+    ],
+)
+def test_values_are_shown_with_their_unit(value: int, unit: str, text: str) -> None:
+    assert sizes.show(value, unit) == text

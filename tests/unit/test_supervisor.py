@@ -1,0 +1,289 @@
+"""Sessions whose processes die: real processes, and a module whose parameters are files."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from unit.fake_module import DEFAULTS, MIB, NAMES, ModuleHost
+from unit.test_journal import read_only
+
+from zfstrace.params import Change
+from zfstune import recover
+from zfstune.errors import NotPossible
+from zfstune.journal import read_last
+from zfstune.places import Busy, Lock
+from zfstune.session_guard import SupervisorGone, TuningSession, set_values
+from zfstune.signals import SIGNALS
+
+ROOT = Path(__file__).parents[2]
+CANDIDATE = {
+    "zfs_dirty_data_max": 256 * MIB,
+    "zfs_txg_timeout": 9,
+    "zfs_vdev_async_write_max_active": 3,
+    "zfs_vdev_async_write_min_active": 1,
+}
+
+# a tuner that does nothing but apply; prints a line when it is in the midst of it
+TUNER = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from unit.fake_module import NAMES, ModuleHost
+from zfstune.session_guard import TuningSession
+host = ModuleHost(Path({root!r}), create=False)
+with TuningSession(host, "tune", NAMES, where=host.where, still_s=0) as session:
+    print(session._supervisor.pid, flush=True)
+    for i in range(10**6):
+        session.apply({{"zfs_txg_timeout": 6 + i % 5, "zfs_dirty_data_max": (1 + i % 4) << 28,
+                       "zfs_delay_min_dirty_percent": 70 + i % 9, "zfs_arc_max": (3 + i % 4) << 30
+                       }})
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> ModuleHost:
+    return ModuleHost(tmp_path)
+
+
+def session(host: ModuleHost, said: list[str] | None = None) -> TuningSession:
+    say = said.append if said is not None else lambda _text: None
+    return TuningSession(host, "zfstune tune tank", NAMES, say, host.where, still_s=0)
+
+
+def untouched(host: ModuleHost) -> bool:
+    arc = host.params.arc()
+    return host.now() == DEFAULTS and arc["c_max"] == 62 << 30 and arc["c_min"] == 2 << 30
+
+
+def test_a_session_leaves_nothing(host: ModuleHost) -> None:
+    with session(host) as one:
+        one.apply(CANDIDATE)
+        assert host.now() == DEFAULTS | CANDIDATE
+        assert (host.where.run / "session").exists()
+    assert untouched(host)
+    assert one.report and len(one.report.restored) == 4
+    assert sorted(path.name for path in host.where.state.iterdir()) == ["journal.last"]
+    assert [path.name for path in host.where.run.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_however_it_is_left(host: ModuleHost, error: type[BaseException]) -> None:
+    with pytest.raises(error), session(host) as one:
+        one.apply(CANDIDATE)
+        raise error
+    assert untouched(host)
+
+
+def test_applied_stays(host: ModuleHost) -> None:
+    with session(host) as one:
+        one.apply(CANDIDATE)
+        one.finish(applied=True)
+    assert host.now() == DEFAULTS | CANDIDATE
+    assert recover.restore_left(host, host.where, print) is None
+    assert host.now() == DEFAULTS | CANDIDATE
+    # the next one is on top of it
+    with session(host) as two:
+        two.apply({"zfs_txg_timeout": 12, "zfs_dirty_data_max": 512 * MIB})
+    assert host.now() == DEFAULTS | CANDIDATE
+
+
+def test_a_signal_in_the_midst_comes_after_the_restore(host: ModuleHost) -> None:
+    write = host.params.write
+    seen = []
+
+    def slow(name: str, value: int, identity: str | None = None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        write(name, value, identity)
+
+    one = session(host)
+    try:
+        with one:
+            one.apply(CANDIDATE)
+            host.params.write = slow  # type: ignore[method-assign]
+    except SystemExit as end:
+        seen.append(end.code)
+    assert seen == [128 + signal.SIGTERM]
+    assert untouched(host)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_dead_supervisor_is_noticed(host: ModuleHost) -> None:
+    with pytest.raises(SupervisorGone), session(host) as one:
+        one.apply(CANDIDATE)
+        assert one.alive()
+        os.kill(one._supervisor.pid, signal.SIGKILL)
+        wait_for(lambda: not one.alive())
+        one.apply({"zfs_txg_timeout": 8})
+    assert untouched(host)
+
+
+def test_second_session_is_refused_and_names_the_first(
+    host: ModuleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zfstune.places._WAIT_S", 0.0)
+    with session(host) as one:
+        one.apply(CANDIDATE)
+        with pytest.raises(Busy, match=f"process {os.getpid()} .`zfstune tune tank`"):
+            session(host).__enter__()
+        assert host.now() == DEFAULTS | CANDIDATE
+    assert untouched(host)
+
+
+def test_override_is_told_and_kept(host: ModuleHost) -> None:
+    said: list[str] = []
+    with session(host, said) as one:
+        one.apply(CANDIDATE)
+        time.sleep(0.21)
+        host.params.put("zfs_txg_timeout", 30)
+        host.params.watch_.changes.append(Change("zfs_txg_timeout", 4711, "bash"))
+        found = one.overrides()
+        assert [(o.name, o.value, o.pid, o.comm) for o in found] == [
+            ("zfs_txg_timeout", 30, 4711, "bash")
+        ]
+        assert said == ["zfs_txg_timeout was set to 30 by process 4711 (bash), it is left as it is"]
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 30}
+    assert one.report and [o.pid for o in one.report.kept] == [4711]
+    last = read_last(host.where)
+    assert last and last.layers[-1].overrides[0].comm == "bash"
+
+
+def test_no_privilege_and_no_module_are_one_line(
+    host: ModuleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host.params, "writable", lambda _name: False)
+    with pytest.raises(NotPossible, match="no permission, run as root"):
+        session(host).__enter__()
+    (host.params.root / ".identity").unlink()
+    with pytest.raises(NotPossible, match="run `modprobe zfs`"):
+        set_values(host, {"zfs_txg_timeout": 7}, "x", print, where=host.where)
+
+
+def test_disk_that_becomes_read_only(host: ModuleHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    with session(host) as one:
+        one.apply(CANDIDATE)
+        read_only(host.where.state, monkeypatch)
+    assert untouched(host)
+    assert one.report and one.report.complete and len(one.report.restored) == 4
+    assert not one.alive()
+    assert lock_is_free(host)
+    assert not (host.where.run / "session").exists()
+    # the copy of the run directory says so
+    assert recover.restore_left(host, host.where, print) is None
+    monkeypatch.undo()
+    with session(host) as one:
+        one.apply(CANDIDATE)
+    assert untouched(host)
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), KeyboardInterrupt()])
+@pytest.mark.parametrize("what", ["watch", "supervisor", "signals"])
+def test_session_that_cannot_begin_leaves_nothing(
+    host: ModuleHost, monkeypatch: pytest.MonkeyPatch, error: BaseException, what: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    before = [signal.getsignal(number) for number in SIGNALS]
+    one = session(host)
+    with monkeypatch.context() as patch:
+        if what == "watch":
+            patch.setattr(host.params, "watch", fail)
+        elif what == "supervisor":
+            patch.setattr("zfstune.supervisor._settle", lambda _keep: os._exit(0))
+        else:
+            patch.setattr(one, "_take_signals", fail, raising=False)
+        with pytest.raises((NotPossible, type(error))):
+            one.__enter__()
+    assert lock_is_free(host)
+    assert sorted(path.name for path in host.where.state.iterdir()) == ["journal.last"]
+    assert [path.name for path in host.where.run.iterdir()] == ["lock"]
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    with session(host) as one:
+        one.apply(CANDIDATE)
+    assert untouched(host)
+
+
+# --- real deaths
+
+
+def tuner(host: ModuleHost, root: Path) -> tuple[subprocess.Popen[str], int]:
+    """A tuner that applies without a pause, and the pid of its supervisor."""
+    paths = [str(ROOT / path) for path in ("tests", "tracers", "tuner", "platform/linux")]
+    code = textwrap.dedent(TUNER).format(paths=paths, root=str(root))
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    return process, int(process.stdout.readline())
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def lock_is_free(host: ModuleHost) -> bool:
+    try:
+        Lock.take(host.where, "test", 0).release()
+    except Busy:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_killed_tuner(host: ModuleHost, tmp_path: Path, number: signal.Signals) -> None:
+    seed = random.Random(number)
+    for _ in range(4):
+        process, _pid = tuner(host, tmp_path)
+        time.sleep(seed.uniform(0.0, 0.2))
+        process.send_signal(number)
+        # stderr closes when the supervisor has ended as well
+        _out, err = process.communicate(timeout=60)
+        assert untouched(host), err
+        assert lock_is_free(host)
+        assert not (host.where.run / "session").exists()
+        if number == signal.SIGKILL:
+            assert f"process {process.pid} has ended without a word" in err
+
+
+def test_killed_together_with_the_supervisor(host: ModuleHost, tmp_path: Path) -> None:
+    seed = random.Random(9)
+    changed = 0
+    for _ in range(6):
+        process, pid = tuner(host, tmp_path)
+        time.sleep(seed.uniform(0.0, 0.2))
+        os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.communicate(timeout=60)
+        changed += not untouched(host)
+        assert (host.where.run / "session").exists()
+        said: list[str] = []
+        recover.restore_now(host, host.where, "next", said.append, 0)
+        assert untouched(host), said
+        assert "was killed, restoring" in said[0]
+        assert not (host.where.run / "session").exists()
+    assert changed
+
+
+def test_supervisor_survives_the_terminal(host: ModuleHost, tmp_path: Path) -> None:
+    process, pid = tuner(host, tmp_path)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        os.kill(pid, number)
+    assert os.getsid(pid) == pid
+    assert os.getpgid(pid) != os.getpgid(process.pid)
+    process.kill()
+    process.communicate(timeout=60)
+    assert untouched(host)

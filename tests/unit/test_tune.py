@@ -1,0 +1,207 @@
+"""`zfstune tune` before its session: what it asks for, what it refuses, what it would do."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.fake_host import FakeHost
+
+from zfstune import cli, production, tune, tune_setup
+from zfstune.catalogue import load
+from zfstune.errors import CommandError, NotPossible
+
+GIB = 1 << 30
+VALUES = {
+    "zfs_dirty_data_max": 400 << 20,
+    "zfs_wrlog_data_max": 800 << 20,
+    "zfs_dirty_data_sync_percent": 20,
+    "zfs_delay_min_dirty_percent": 60,
+    "zfs_delay_scale": 500_000,
+    "zfs_vdev_async_write_min_active": 2,
+    "zfs_vdev_async_write_max_active": 10,
+    "zfs_vdev_async_write_active_min_dirty_percent": 30,
+    "zfs_vdev_async_write_active_max_dirty_percent": 60,
+    "zfs_txg_timeout": 5,
+    "zfs_commit_timeout_pct": 10,
+    "zil_slog_bulk": 64 << 20,
+}
+ARC = {"c_min": GIB // 8, "c_max": 2 * GIB, "memory_all_bytes": 4 * GIB, "size": GIB}
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    return cli.build_parser().parse_args(["tune", *words])
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
+    # not the journal of the machine that runs the tests
+    monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(tmp_path / "run"))
+    host = FakeHost()
+    host.values = dict(VALUES)
+    host.kstats["arcstats"] = ARC
+    host.txgs = [{"txg": 1, "state": "C"}]
+    monkeypatch.setattr(tune, "open_host", lambda: host)
+    monkeypatch.setattr(tune_setup, "scanning", lambda _pool: None)
+    monkeypatch.setattr(production, "signs", lambda: [])
+    return host
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tank", "no load is named"),
+        ("tank --observe --workload x", "not allowed with"),
+        ("tank --observe --as root", "are for --workload"),
+        ("tank --workload x --as nosuchuser", "no user 'nosuchuser'"),
+        ("tank --observe --budget 1m", "--budget 1 m 0 s is too short for --block 10s, 20 blocks"),
+        ("tank --observe --block 1s", "--block is shorter than 2 s"),
+        ("tank --observe --objective fsync.p42", "'fsync.p42' is not something that is measured"),
+        ("tank --observe --limit write.throughput<=5%", "limits the wrong side"),
+        ("tank --observe --resume /no/such/dir", "no study.db of a session"),
+        ("tank/db --observe", "is a dataset, a session is for a whole pool"),
+        ("--observe", "there are 2 pools (idle, tank), name the one"),
+        ("tank --observe --parameters zfs_dirty_data_mx", "zfs_dirty_data_mx is none that"),
+        ("tank --observe --parameters zil_nocacheflush", "zil_nocacheflush is none that"),
+        ("tank --observe --parameters ,", "--parameters: nothing is none"),
+        ("tank --workload 'x", "No closing quotation"),
+        ("tank --observe --out /etc/passwd", "it is no directory"),
+        ("tank --observe --block 5m", "too short for --block 300s"),
+        ("tank --observe", "add --yes"),
+    ],
+)
+def test_bad_input(
+    words: str,
+    said: str,
+    host: FakeHost,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert cli.main(["tune", *words.split()]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert said in lines[0]
+    assert host.values == VALUES
+
+
+def test_the_plan(host: FakeHost, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["tune", "tank", "--observe", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "objective: fsync.p99; limits: write.throughput>=-5%, fsync.mean<=+10%" in out
+    for name in VALUES:
+        assert name in out or name == "zil_slog_bulk"  # of no use without a log device
+    assert "zil_slog_bulk" not in out
+    assert "zfstune revert" in out
+    assert all(len(line) < 100 for line in out.splitlines())
+    assert host.values == VALUES
+
+
+def test_the_plan_is_of_the_parameters_asked_for(
+    host: FakeHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["tune", "tank", "--observe", "--dry-run", "--parameters", "zfs_txg_timeout"]
+    assert cli.main(words) == 0
+    out = capsys.readouterr().out
+    assert "zfs_txg_timeout" in out
+    assert "zfs_dirty_data_max" not in out
+
+
+def test_production_is_left_alone(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(production, "signs", lambda: ["it has been up for 400 days"])
+    with pytest.raises(NotPossible, match="looks like production: it has been up for 400 days"):
+        tune.run(parsed("tank", "--observe", "--yes"))
+
+
+def test_not_during_a_scrub(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune_setup, "scanning", lambda _pool: "scrub")
+    with pytest.raises(NotPossible, match="a scrub runs on tank"):
+        tune.run(parsed("tank", "--observe", "--yes"))
+
+
+def test_the_plan_says_why_it_would_not_begin(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(production, "signs", lambda: ["it has been up for 400 days"])
+    assert cli.main(["tune", "tank", "--observe", "--dry-run"]) == 0
+    assert "not now: this host looks like production" in capsys.readouterr().out
+
+
+def test_without_a_history_of_txgs(host: FakeHost) -> None:
+    host.txgs = []
+    with pytest.raises(NotPossible, match="zfs_txg_history is 0"):
+        tune.run(parsed("tank", "--observe", "--yes"))
+
+
+class Yes(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_no_is_no(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Yes("n\n"))
+    with pytest.raises(CommandError, match="nothing was changed"):
+        tune.run(parsed("tank", "--observe"))
+    assert "zfs_dirty_data_max" in capsys.readouterr().err
+    assert host.values == VALUES
+
+
+def test_packages_that_are_missing_are_named(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scipy" else 1)
+    with pytest.raises(NotPossible, match=r"needs scipy, .*a Python that has them"):
+        tune.run(parsed("tank", "--observe", "--yes"))
+
+
+def test_all_that_a_session_may_change_is_in_the_catalogue() -> None:
+    from zfstune.space import ARC as ARC_NAMES
+    from zfstune.space import DEFAULT
+
+    assert all(load()[name].access == "rw" for name in DEFAULT + ARC_NAMES)
+
+
+def test_a_seed_is_drawn_once_and_known() -> None:
+    assert tune_setup.parse(parsed("tank", "--observe", "--seed", "7")).seed == 7
+    drawn = tune_setup.parse(parsed("tank", "--observe")).seed
+    assert 0 <= drawn < 1 << 31
+
+
+def test_where_the_results_go(tmp_path: Path) -> None:
+    assert tune_setup.parse(parsed("tank", "--observe")).out == Path("zfstune-tank")
+    (tmp_path / "study.db").touch()
+    assert tune_setup.parse(parsed("tank", "--observe", "--resume", str(tmp_path))).out == tmp_path
+
+
+def test_the_storage_is_tried_before_anything_is_measured(host: FakeHost, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    args = parsed("tank", "--observe", "--storage", str(tmp_path))
+    setup = tune_setup.Setup.of(tune_setup.parse(args), host, "tank")
+    nothing: Any = None
+    run = tune.Run(args, setup, nothing, nothing, 0, 0)
+    with ExitStack() as stack, pytest.raises(NotPossible, match="Is a directory"):
+        run._tune(nothing, stack, nothing)
+
+
+def test_passwords_are_in_no_record(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--storage=postgresql://u:geheim@h/d", "--workload", "env PGPASSWORD=geheim pgbench"]
+    monkeypatch.setattr("sys.argv", ["zfstune", "tune", "tank", *words])
+    assert tune._command() == [
+        "zfstune",
+        "tune",
+        "tank",
+        "--storage=postgresql://u:***@h/d",
+        "--workload",
+        "env PGPASSWORD=*** pgbench",
+    ]
+    assert cli.main(["tune", "tank", "--dry-run", *words]) == 0
+    assert "geheim" not in capsys.readouterr().out

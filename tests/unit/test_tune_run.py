@@ -1,0 +1,213 @@
+"""What is in force in the midst of a session and after it, whatever ends it. The phases
+are made up here (they are in test_tuning.py), the rest is real but for the kernel."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from unit.fake_module import DEFAULTS, ModuleHost
+
+from zfstrace.types import Json
+from zfstune import cli, guard, session_flame, tune, tune_setup, verdict
+from zfstune.blocks import Block
+from zfstune.errors import CommandError, NotPossible, RestoredError
+from zfstune.experiment import Abort, Experiment, Record
+from zfstune.model import Candidate
+from zfstune.stop import Stop
+from zfstune.tuning import Found
+from zfstune.workload import Workload
+
+PCT, TIMEOUT = "zfs_commit_timeout_pct", "zfs_txg_timeout"
+BETTER = verdict.Verdict("better", -0.5, -0.6, -0.4, 0.01, 6)
+Phases = Callable[[Experiment, Found], object]
+
+
+class Session:
+    """A session on a fake module; phases is what happens between its first and last block."""
+
+    def __init__(self, root: Path, host: ModuleHost, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.host, self._patch = root, host, monkeypatch
+        self.out = root / "out"
+        self.out.mkdir()
+        self.args = self._parsed("--observe")
+        self.setup = tune_setup.Setup.of(tune_setup.parse(self.args), host, "tank")
+
+    def _parsed(self, *load: str) -> argparse.Namespace:
+        words = ["tune", "tank", "--yes", "--out", str(self.out), *load]
+        return cli.build_parser().parse_args(words)
+
+    def workload(self, command: str) -> None:
+        self.args = self._parsed("--workload", command)
+
+    def run(self, phases: Phases) -> Json:
+        class Made:
+            def __init__(self, experiment: Experiment, found: Found) -> None:
+                self.run = lambda: phases(experiment, found)
+
+        self._patch.setattr(tune.Run, "_tuning", lambda _self, e, f: Made(e, f))
+        with Stop(sys.stderr) as stop:
+            return tune.Run.begin(self.args, self.setup, stop).run()
+
+    def wins(self, experiment: Experiment, found: Found) -> None:
+        """Phases that prove another value."""
+        experiment.apply(self.setup.baseline() | {PCT: 3})
+        found.winner = Candidate({PCT: 3}, "model", {})
+        found.verdict = BETTER
+
+    def now(self, name: str = PCT) -> int | None:
+        return self.host.params.read(name)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    pytest.importorskip("optuna")
+    host = ModuleHost(tmp_path)
+    host.txgs = [{"txg": 1, "state": "C"}]
+    monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(host.where.state))
+    monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(host.where.run))
+    monkeypatch.setattr(tune.Run, "_warm_up", lambda _self, _watch: None)
+    monkeypatch.setattr(session_flame, "record", lambda *_: None)
+    monkeypatch.setattr("zfstune.guardrails.scanning", lambda _pool: None)
+    return Session(tmp_path, host, monkeypatch)
+
+
+def test_what_is_proved_stays_and_its_undo_is_in_safe_order(session: Session) -> None:
+    found = session.run(session.wins)
+    assert (found["state"], found["in_force"], found["restored"]) == ("finished", True, True)
+    assert session.now() == 3
+    assert found["undo_shell"] == [f"echo 10 > {session.host.params.root / PCT}"]
+
+
+def test_nothing_stays_without_a_verdict(session: Session) -> None:
+    found = session.run(lambda experiment, _: experiment.apply({PCT: 3}))
+    assert not found["in_force"]
+    assert found["undo_shell"] == []
+    assert session.host.now() == DEFAULTS
+
+
+def test_values_that_changed_after_the_plan_was_made(session: Session) -> None:
+    """While the question is open, or another session ends."""
+    session.host.params.put(TIMEOUT, 15)
+    with pytest.raises(NotPossible, match="zfs_txg_timeout was changed from 5 to 15 just now"):
+        session.run(session.wins)
+    assert session.host.now() == DEFAULTS | {TIMEOUT: 15}
+
+
+def test_values_are_back_before_the_load_is_waited_for(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    real = Workload.close
+
+    def close(load: Workload) -> None:
+        seen.append(session.now())
+        real(load)
+
+    monkeypatch.setattr(Workload, "close", close)
+    session.workload("sleep 100")
+
+    def phases(experiment: Experiment, _found: Found) -> None:
+        experiment.apply({PCT: 3})
+        raise Abort("pool tank is SUSPENDED")
+
+    found = session.run(phases)
+    assert (found["state"], found["note"]) == ("failed", "pool tank is SUSPENDED")
+    assert seen == [10]
+
+
+def test_ctrl_c_in_the_last_flame_graph(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(_host: object, _pool: str, path: Path, second: Callable[[], None]) -> None:
+        if path.stem == "after":
+            os.kill(os.getpid(), signal.SIGINT)
+        second()
+
+    monkeypatch.setattr(session_flame, "record", record)
+    found = session.run(session.wins)
+    assert (found["state"], found["in_force"]) == ("stopped", False)
+    assert session.host.now() == DEFAULTS
+
+
+def test_what_the_guard_refuses_in_the_midst_ends_it(session: Session) -> None:
+    def phases(experiment: Experiment, _found: Found) -> None:
+        experiment.apply({PCT: 3})
+        experiment.records.append(Record(1, "aa", None, "A", 0.0, 0.0, Block(1.0, 5, {})))
+        experiment.apply({PCT: 1000})
+
+    found = session.run(phases)
+    assert found["state"] == "failed"
+    assert found["note"].startswith("cannot set zfs_commit_timeout_pct to 1000")
+    assert session.host.now() == DEFAULTS
+
+
+def test_what_the_guard_refuses_at_the_begin(session: Session) -> None:
+    with pytest.raises(guard.Refused):
+        session.run(lambda experiment, _: experiment.apply({PCT: 1000}))
+    assert session.host.now() == DEFAULTS
+
+
+def finished(session: Session, **more: object) -> Json:
+    return session.run(session.wins) | more
+
+
+def test_no_room_for_the_results_does_not_hide_what_is_in_force(
+    session: Session, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = finished(session)
+
+    def full(*_args: object, **_kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert tune.finish(session.args, session.setup.request, found) == 0
+    out, err = capsys.readouterr()
+    assert "zfstune revert" in out
+    assert "no report, [Errno 28] No space left on device" in err
+
+
+def test_nobody_reads_the_results(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    found = session.run(lambda _experiment, _found: None)
+    monkeypatch.setattr("sys.stdout", Gone())
+    assert tune.finish(session.args, session.setup.request, found) == 1
+
+
+def test_the_status_says_what_is_in_force(session: Session) -> None:
+    request = session.setup.request
+    failed = finished(session, state="failed", note="n", in_force=False)
+    with pytest.raises(RestoredError):
+        tune.finish(session.args, request, failed)
+    with pytest.raises(CommandError) as caught:
+        tune.finish(session.args, request, failed | {"restored": False})
+    assert caught.value.status == 1
+
+
+def test_the_json_has_no_infinity(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    session.args.json = True
+    found = finished(session, noise={"effect": float("inf")})
+    tune.finish(session.args, session.setup.request, found)
+    text = (session.out / tune.FILE).read_text()
+    assert json.loads(text)["noise"] == {"effect": None}
+    assert "Infinity" not in capsys.readouterr().out + text
+
+
+def test_the_state_on_the_pool_is_said(session: Session) -> None:
+    device = session.out.stat().st_dev
+    session.host.devices[os.major(device), os.minor(device)] = "tank/var"
+    notes = session.setup.notes()
+    assert len(notes) == 2
+    assert "will be on tank/var, which is measured" in notes[0]
+    session.host.devices[os.major(device), os.minor(device)] = "idle/var"
+    assert session.setup.notes() == []

@@ -1,0 +1,382 @@
+"""A session's phases, on blocks that a made-up pool gives: what is better is found and proved,
+what is not is left alone."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from unit.fake_host import FakeHost, FakeStop
+
+from zfstune import guard, search, tuning
+from zfstune.blocks import Block, BlockMeter, TxgRow
+from zfstune.errors import NotPossible
+from zfstune.experiment import Abort, BlockPlan, Experiment, Record, Values
+from zfstune.model import Candidate
+from zfstune.objective import Limit, Objective
+from zfstune.progress import Progress
+from zfstune.search import Exhausted
+from zfstune.tuning import Found, Task, Tuning
+from zfstune.units import SECOND
+
+DIRTY, WRLOG = "zfs_dirty_data_max", "zfs_wrlog_data_max"
+ASYNC = "zfs_vdev_async_write_max_active"
+TIMEOUT = "zfs_txg_timeout"
+BASE = {DIRTY: 400 << 20, WRLOG: 800 << 20, ASYNC: 10, TIMEOUT: 5}
+SMALL = {DIRTY: 32 << 20, WRLOG: 64 << 20}
+FACTS = guard.Facts(memory_bytes=4 << 30, arc_c_min=128 << 20, arc_c_max=2 << 30)
+
+
+class MadeUp(Experiment):
+    """Blocks of 20 s with 10 s between different values; cost and throughput are factors by
+    values, times noise."""
+
+    def __init__(
+        self,
+        factors: Callable[[Values], tuple[float, float]],
+        noise: float,
+        seed: int,
+        fsyncs: int = 1000,
+    ) -> None:
+        stop, host = FakeStop(), FakeHost()
+        super().__init__(
+            host,
+            "tank",
+            BlockMeter(host, "tank", host.session),
+            BlockPlan(min_fsyncs=100),
+            lambda _values: None,
+            lambda _meter, _measuring: None,
+            stop,
+            Progress(io.StringIO(), 0),
+            stop.clock,
+        )
+        self._factors, self._noise, self._fsyncs = factors, noise, fsyncs
+        self._random = random.Random(seed)
+        self.applied: list[dict[str, int]] = []
+        self.change: Callable[[Record], Record] = lambda record: record
+        self.refused = ""
+
+    def block(
+        self, phase: str, trial: int | None, label: str, values: Values, *, wait: bool = False
+    ) -> Record:
+        changed = wait or not self.applied or self.applied[-1] != dict(values)
+        self.applied.append(dict(values))
+        if self.refused and values[self.refused] != BASE[self.refused]:
+            raise guard.Refused("cannot set that")
+        self.take_s(30 if changed else 20)
+        cost, throughput = self._factors(values)
+        metrics = {
+            name: 1e8 * cost * math.exp(self._random.gauss(0, self._noise))
+            for name in ("fsync.p50", "fsync.p99", "fsync.p999", "fsync.mean")
+        }
+        metrics["write.throughput"] = 3e7 * throughput * math.exp(self._random.gauss(0, 0.01))
+        rows: list[TxgRow] = [{"txg": n, "state": "C"} for n in range(8)]
+        block = Block(20.0, self._fsyncs, metrics, txgs=tuple(rows))
+        record = Record(len(self.records) + 1, phase, trial, label, self.now_s(), 10.0, block)
+        record = self.change(record)
+        self.records.append(record)
+        return record
+
+    def take_s(self, seconds: int) -> None:
+        assert isinstance(self.stop, FakeStop)
+        self.stop.clock += seconds * SECOND
+
+
+class Listed:
+    """A search that offers these candidates, in order."""
+
+    def __init__(self, candidates: Sequence[Mapping[str, int]]) -> None:
+        self._left = [Candidate(dict(c), "model", {}, i) for i, c in enumerate(candidates)]
+        self.told: list[tuple[Candidate, float]] = []
+        self.failed: list[str] = []
+        self.pruned: list[str] = []
+
+    def ask(self) -> Candidate:
+        if not self._left:
+            raise Exhausted
+        return self._left.pop(0)
+
+    def tell(self, candidate: Candidate, score: float) -> None:
+        self.told.append((candidate, score))
+
+    def fail(self, candidate: Candidate, why: str) -> None:
+        self.failed.append(why)
+
+    def prune(self, candidate: Candidate, why: str) -> None:
+        self.pruned.append(why)
+
+    def best(self) -> tuple[Candidate, float] | None:
+        return min(self.told, key=lambda one: one[1], default=None)
+
+
+def session(
+    experiment: MadeUp,
+    candidates: Sequence[Mapping[str, int]] | Listed,
+    minutes: float = 30,
+    limits: Sequence[str] = ("write.throughput>=-5%",),
+) -> tuple[Found, Listed]:
+    listed = candidates if isinstance(candidates, Listed) else Listed(candidates)
+    found = Found()
+    task = Task(
+        Objective.parse("fsync.p99"),
+        [Limit.parse(text) for text in limits],
+        0.05,
+        1,
+        experiment.stop.now() + round(minutes * 60 * SECOND),
+        0.0,
+        False,
+    )
+    Tuning(
+        task,
+        experiment,
+        BASE,
+        lambda _records: listed,
+        lambda best: search.ablation(best, BASE, FACTS),
+        experiment.progress,
+        found,
+    ).run()
+    return found, listed
+
+
+def dirty_counts(values: Values) -> tuple[float, float]:
+    """A small dirty limit makes fsyncs three times as fast; nothing else does anything."""
+    return (1 / 3 if values[DIRTY] < 64 << 20 else 1.0), 1.0
+
+
+def test_what_is_better_is_found_and_proved() -> None:
+    experiment = MadeUp(dirty_counts, 0.15, 1)
+    found, _ = session(experiment, [{TIMEOUT: 2}, SMALL])
+    assert found.accepted
+    assert found.verdict is not None
+    assert found.verdict.kind == "better"
+    assert found.verdict.low < -0.6 < found.verdict.high < 0 or found.verdict.high < -0.55
+    assert found.winner is not None
+    assert found.winner.values == SMALL
+    assert [limit["ok"] for limit in found.limits] == [True]
+    assert found.changes["fsync.p99"]["high"] < -0.5
+
+
+def test_the_proof_is_on_fresh_blocks() -> None:
+    experiment = MadeUp(dirty_counts, 0.15, 2)
+    found, _ = session(experiment, [SMALL])
+    proof = [r for r in experiment.records if r.phase == "confirm"]
+    assert found.verdict is not None
+    assert len(proof) == 2 * found.verdict.pairs >= 12
+    for first, second in zip(proof[::2], proof[1::2], strict=True):
+        assert {first.label, second.label} == {"A", "B"}
+    noise = [r for r in experiment.records if r.phase == "aa"]
+    assert [r.number for r in noise] == list(range(1, 9))
+    assert all(values == BASE for values in experiment.applied[:8])
+    assert len(found.aa) == 4
+
+
+def test_what_is_not_needed_is_dropped() -> None:
+    found, _ = session(MadeUp(dirty_counts, 0.02, 3), [SMALL | {ASYNC: 1, TIMEOUT: 2}], minutes=60)
+    assert found.accepted
+    assert found.winner is not None
+    assert found.winner.values == SMALL
+    assert sorted(name for one in found.dropped for name in one["names"]) == [TIMEOUT, ASYNC]
+
+
+def test_a_search_leaves_time_to_find_out_what_is_needed() -> None:
+    """Of half an hour, with more to try than there is time for."""
+    many = [SMALL | {ASYNC: 1}, *({TIMEOUT: n, ASYNC: n} for n in range(2, 40))]
+    experiment = MadeUp(dirty_counts, 0.02, 8)
+    found, _ = session(experiment, many, minutes=30)
+    assert found.accepted
+    assert found.winner is not None
+    assert found.winner.values == SMALL
+    assert [one["names"] for one in found.dropped] == [[ASYNC]]
+    assert len(found.trials) >= 3
+
+
+def test_nothing_is_accepted_when_nothing_matters() -> None:
+    accepted = 0
+    for seed in range(40):
+        found, _ = session(
+            MadeUp(lambda _values: (1.0, 1.0), 0.2, seed), [SMALL, {ASYNC: 1}, {TIMEOUT: 2}]
+        )
+        accepted += found.accepted
+        assert found.verdict is None or found.verdict.kind != "worse" or not found.accepted
+    assert accepted <= 4  # 5 % of 40 is 2; of 40 fair sessions more than 4 in 1 of 20 tries
+
+
+def test_a_gain_that_costs_throughput_is_not_accepted() -> None:
+    def greedy(values: Values) -> tuple[float, float]:
+        small = values[DIRTY] < 64 << 20
+        return (0.3, 0.8) if small else (1.0, 1.0)
+
+    found, listed = session(MadeUp(greedy, 0.1, 4), [SMALL])
+    assert not found.accepted
+    assert listed.told[0][1] == pytest.approx(1 + math.log(0.95 / 0.8), abs=0.03)
+    assert found.trials[0].note is not None
+    assert found.trials[0].note.startswith("limit write.throughput>=-5% was missed: -19")
+    assert found.winner is None
+    assert found.note == "no candidate looked better than the values that are in force"
+
+
+def test_a_limit_that_is_missed_in_the_proof() -> None:
+    experiment = MadeUp(dirty_counts, 0.1, 4)
+
+    def tired(record: Record) -> Record:
+        if record.phase != "confirm" or record.label != "B":
+            return record
+        metrics = record.block.metrics | {"write.throughput": 2.4e7}
+        return replace(record, block=replace(record.block, metrics=metrics))
+
+    experiment.change = tired
+    found, _ = session(experiment, [SMALL])
+    assert found.verdict is not None
+    assert found.verdict.kind == "better"
+    assert not found.accepted
+    assert [limit["ok"] for limit in found.limits] == [False]
+    assert found.note is not None
+    assert found.note.startswith("the limit write.throughput>=-5% was missed: -")
+
+
+def test_a_limit_that_noise_misses_is_not_the_candidates_end() -> None:
+    """Throughput varies by 20 % whatever is in force."""
+    experiment = MadeUp(dirty_counts, 0.1, 6)
+    noise = random.Random(1)
+
+    def noisy(record: Record) -> Record:
+        metrics = dict(record.block.metrics)
+        metrics["write.throughput"] *= math.exp(noise.gauss(0, 0.2))
+        if record.trial:
+            metrics["write.throughput"] = 2.7e7 if record.label == "B" else 3e7
+        return replace(record, block=replace(record.block, metrics=metrics))
+
+    experiment.change = noisy
+    found, listed = session(experiment, [SMALL])
+    assert found.trials[0].note == "limit write.throughput>=-5% was missed: -10.0%"
+    assert -1 < listed.told[0][1] < -0.3
+    assert found.verdict is not None
+
+
+def test_a_bad_candidate_costs_one_pair() -> None:
+    experiment = MadeUp(lambda v: (3.0 if v[ASYNC] == 1 else 1.0, 1.0), 0.1, 5)
+    found, _ = session(experiment, [{ASYNC: 1}])
+    assert found.trials[0].pairs == 1
+    assert found.trials[0].change == pytest.approx(2.0, abs=0.8)
+    assert found.winner is None
+    assert found.verdict is None
+    assert found.note == "no candidate looked better than the values that are in force"
+
+
+def lacking(name: str, when: Callable[[Record], bool]) -> Callable[[Record], Record]:
+    """Blocks without a metric."""
+
+    def changed(record: Record) -> Record:
+        if not when(record):
+            return record
+        metrics = {key: value for key, value in record.block.metrics.items() if key != name}
+        return replace(record, block=replace(record.block, metrics=metrics))
+
+    return changed
+
+
+def test_a_limit_that_could_not_be_measured_was_not_kept() -> None:
+    experiment = MadeUp(dirty_counts, 0.1, 9)
+    experiment.change = lacking("write.throughput", lambda r: r.phase == "confirm")
+    found, _ = session(experiment, [SMALL])
+    assert not found.accepted
+    assert found.note == "the limit write.throughput>=-5% could not be measured"
+
+
+def test_a_candidate_whose_limit_could_not_be_measured_is_worse() -> None:
+    experiment = MadeUp(dirty_counts, 0.1, 9)
+    experiment.change = lacking("write.throughput", lambda r: r.trial == 1)
+    _, listed = session(experiment, [SMALL])
+    assert listed.told[0][1] == 2.0
+
+
+def test_the_worst_pair_is_not_left_out() -> None:
+    """Under the candidate all fsyncs of a block hang: that is no reason to forget it."""
+    experiment = MadeUp(dirty_counts, 0.05, 10)
+    count = itertools.count()
+    experiment.change = lacking(
+        "fsync.p99", lambda r: r.phase == "confirm" and r.label == "B" and next(count) == 5
+    )
+    found, _ = session(experiment, [SMALL])
+    assert found.verdict is not None
+    assert (found.verdict.kind, found.verdict.pairs) == ("inconclusive", 5)
+    assert not found.accepted
+    assert found.note == "fsync.p99 of a block is not known, so nothing is proved"
+
+
+def test_what_the_guard_refuses_by_now_is_left_out() -> None:
+    experiment = MadeUp(dirty_counts, 0.1, 11)
+    experiment.refused = TIMEOUT
+    found, listed = session(experiment, [{TIMEOUT: 2}, SMALL])
+    assert listed.failed == ["cannot set that"]
+    assert found.accepted
+
+
+def test_what_a_guardrail_stops_is_not_tried_again() -> None:
+    experiment = MadeUp(dirty_counts, 0.1, 12)
+
+    def stopped(record: Record) -> Record:
+        if record.trial and record.label == "B":
+            raise Abort("an fsync took too long")
+        return record
+
+    experiment.change = stopped
+    listed = Listed([SMALL])
+    with pytest.raises(Abort):
+        session(experiment, listed)
+    assert listed.pruned == ["an fsync took too long"]
+
+
+def test_no_proof_that_takes_longer_than_there_is_time() -> None:
+    experiment = MadeUp(dirty_counts, 0.1, 13)
+
+    def slow(record: Record) -> Record:
+        if record.trial and record.label == "B":
+            # its txgs take minutes
+            experiment.take_s(120)
+            experiment._waits_s[frozenset((BASE | SMALL).items())] = [120.0]
+        return record
+
+    experiment.change = slow
+    found, _ = session(experiment, [SMALL], minutes=12)
+    assert found.verdict is None
+    assert found.note is not None
+    assert found.note.endswith("no time left for its proof, make --budget longer")
+    assert experiment.now_s() <= 12 * 60
+
+
+def test_no_time_says_how_much_it_takes() -> None:
+    found, _ = session(MadeUp(dirty_counts, 0.1, 14), [SMALL], minutes=6)
+    assert found.note is not None
+    assert re.search(r"its proof take \d+ m \d+ s here, .* than the .* left", found.note)
+
+
+def test_the_budget_is_kept() -> None:
+    for minutes in (12, 20, 45):
+        experiment = MadeUp(dirty_counts, 0.3, 6)
+        found, _ = session(experiment, [{TIMEOUT: n} for n in range(1, 5)] + [SMALL], minutes)
+        assert experiment.now_s() <= minutes * 60 * 1.02
+        assert found.trials
+
+
+def test_too_few_fsyncs_are_refused_with_how_many_it_takes() -> None:
+    with pytest.raises(NotPossible, match=r"10 fsyncs in 20 s \(0\.5/s\).* needs 100 \(10\.0/s\)"):
+        session(MadeUp(dirty_counts, 0.1, 7, fsyncs=10), [SMALL])
+
+
+def test_what_the_model_gets() -> None:
+    rows: list[TxgRow] = [{"txg": n, "stime": 2 * SECOND, "ndirty": 60_000_000} for n in range(3)]
+    stages = ({"name": "flush", "total_ns": 3}, {"name": "issue", "total_ns": 1})
+    metrics = {"fsync.p50": 5e6, "fsync.p99": 9e6}
+    block = Block(20.0, 100, metrics, (), stages, tuple(rows))
+    got = tuning.measured([Record(1, "aa", None, "A", 0, 0, block)], True, 2)
+    assert (got.bandwidth, got.sync_ns, got.dirty_bytes) == (30e6, 2 * SECOND, 60_000_000)
+    assert (got.fsync_p50_ns, got.fsync_p99_ns) == (5_000_000, 9_000_000)
+    assert got.stages == {"flush": 0.75, "issue": 0.25}
+    assert (got.slog, got.vdevs) == (True, 2)

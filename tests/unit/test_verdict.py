@@ -1,0 +1,299 @@
+"""The statistics of one comparison. How often it errs is in test_statistics.py."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from zfstune.verdict import (
+    BETTER,
+    EQUIVALENT,
+    INCONCLUSIVE,
+    WORSE,
+    Design,
+    Sequential,
+    Verdict,
+    design_for,
+    interval,
+    log_ratios,
+    noise,
+    order,
+    pairs_within,
+    sign_flip_p,
+)
+
+DESIGN = design_for(24, 0.05)
+
+
+def run(ratios: list[float], design: Design = DESIGN) -> Verdict:
+    """The verdict at which the comparison stops; at the latest when there are no more."""
+    comparison = Sequential(design)
+    for ratio in ratios:
+        found = comparison.add(ratio)
+        if found is not None:
+            return found
+    return comparison.verdict()
+
+
+def test_order_has_both_in_each_pair_and_all_kinds_of_quads() -> None:
+    blocks = order(400, seed=7)
+    assert blocks == order(400, seed=7) != order(400, seed=8)
+    pairs = ["".join(pair) for pair in zip(blocks[::2], blocks[1::2], strict=True)]
+    assert set(pairs) == {"AB", "BA"}
+    assert 160 < pairs.count("AB") < 240
+    quads = ["".join(quad) for quad in zip(pairs[::2], pairs[1::2], strict=True)]
+    assert min(quads.count(q) for q in ("ABBA", "BAAB", "ABAB", "BABA")) > 30
+
+
+def test_log_ratios() -> None:
+    blocks = [("A", 2.0), ("B", 1.0), ("B", 4.0), ("A", 1.0), ("A", 5.0)]
+    assert log_ratios(blocks) == pytest.approx([math.log(0.5), math.log(4)])
+    assert log_ratios([]) == []
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [("A", 1.0), ("A", 1.0)],
+        [("A", 1.0), ("C", 1.0)],
+        [("A", 1.0), ("B", 0.0)],
+        [("A", 1.0), ("B", -1.0)],
+        [("A", math.nan), ("B", 1.0)],
+        [("A", 1.0), ("B", math.inf)],
+    ],
+)
+def test_blocks_that_are_no_pair(blocks: list[tuple[str, float]]) -> None:
+    with pytest.raises(ValueError, match="block"):
+        log_ratios(blocks)
+
+
+def test_p_by_hand() -> None:
+    assert sign_flip_p([]) == 1
+    assert sign_flip_p([-1.0] * 6) == 1 / 64
+    assert sign_flip_p([1.0] * 6) == 1
+    # of 8 assignments -3-2-1, -3-2+1 are as low
+    assert sign_flip_p([-3.0, -2.0, 1.0]) == 2 / 8
+    assert sign_flip_p([0.0, 0.0]) == 1
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=9))
+def test_p_is_that_of_all_assignments(ratios: list[float]) -> None:
+    """In 32-bit numbers: near ties count as ties."""
+    total, size = sum(ratios), sum(map(abs, ratios))
+    sums = [
+        sum(s * r for s, r in zip(flips, ratios, strict=True))
+        for flips in itertools.product((1, -1), repeat=len(ratios))
+    ]
+    fewest = sum(s <= total - 2e-5 * size for s in sums) / len(sums)
+    most = sum(s <= total + 2e-5 * size for s in sums) / len(sums)
+    assert fewest <= sign_flip_p(ratios) <= most
+
+
+def test_p_agrees_with_scipy() -> None:
+    rng = np.random.default_rng(3)
+    for n in (5, 11, 24, 40):
+        values = rng.normal(-0.2, 0.5, n)
+        theirs = stats.permutation_test(
+            (values,),
+            np.mean,
+            permutation_type="samples",
+            alternative="less",
+            vectorized=True,
+            n_resamples=40_000,
+            random_state=np.random.default_rng(1),
+        ).pvalue
+        assert sign_flip_p(values) == pytest.approx(theirs, abs=0.007)
+
+
+def test_p_of_many_pairs_is_repeatable_and_never_0() -> None:
+    assert sign_flip_p([-1.0] * 30) == sign_flip_p([-1.0] * 30) == 1 / 32768
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=30), st.floats(0, 1))
+def test_p_is_less_when_all_is_less(ratios: list[float], shift: float) -> None:
+    assert sign_flip_p([r - shift for r in ratios]) <= sign_flip_p(ratios) + 0.05
+
+
+@pytest.mark.parametrize("pairs", [10, 16, 24])
+def test_interval_is_about_that_of_student_for_normal_data(pairs: int) -> None:
+    values = stats.norm.ppf((np.arange(pairs) + 0.5) / pairs)
+    low, high = interval(values, 0.95)
+    half = stats.t.ppf(0.975, pairs - 1) * values.std(ddof=1) / math.sqrt(pairs)
+    assert low == pytest.approx(-half, rel=0.2)
+    assert high == pytest.approx(half, rel=0.2)
+
+
+def test_interval_of_six_pairs_is_that_of_the_test() -> None:
+    """At 1/64 on each side the test excludes nothing within the ratios seen."""
+    low, high = interval([-0.5, -0.3, -0.9, -0.1, -0.4, -0.6], 1 - 2 / 64)
+    assert (low, high) == pytest.approx((-0.9, -0.1))
+
+
+def test_interval_leans_to_the_long_tail() -> None:
+    values = np.concatenate([np.linspace(-0.1, 0.1, 20), [1.5, 2.0]])
+    low, high = interval(values, 0.9)
+    assert values.mean() - low < high - values.mean()
+
+
+@given(st.lists(st.floats(-3, 3), min_size=6, max_size=18), st.sampled_from([1 / 64, 0.02, 0.05]))
+def test_interval_holds_all_that_the_test_does_not_exclude(
+    ratios: list[float], alpha: float
+) -> None:
+    low, high = interval(ratios, 1 - 2 * alpha)
+    values = np.array(ratios)
+    step = 1e-4 * (1 + np.ptp(values))
+    assert sign_flip_p(values - high - step) <= alpha
+    assert sign_flip_p(low - step - values) <= alpha
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ([], (-math.inf, math.inf)),
+        ([0.3], (-math.inf, math.inf)),
+        ([0.3, 0.3, 0.3], (-math.inf, math.inf)),
+        ([0.3] * 8, (0.3, 0.3)),
+        ([0.0] * 8, (0.0, 0.0)),
+        ([-1.0, 1.0], (-math.inf, math.inf)),
+    ],
+)
+def test_interval_of_little(ratios: list[float], expected: tuple[float, float]) -> None:
+    assert interval(ratios, 0.95) == pytest.approx(expected)
+
+
+@given(st.lists(st.sampled_from([-2.0, -0.1, 0.0, 0.1, 5.0]), min_size=6, max_size=12))
+def test_interval_is_finite_and_ordered(ratios: list[float]) -> None:
+    low, high = interval(ratios, 1 - 2 / 64)
+    assert min(ratios) - 1e-6 <= low <= high + 1e-6 <= max(ratios) + 2e-6
+
+
+@pytest.mark.parametrize(
+    ("pairs", "looks"),
+    [(5, (5,)), (6, (6,)), (7, (6, 7)), (12, (6, 12)), (20, (6, 10, 20)), (24, (6, 12, 24))],
+)
+def test_looks(pairs: int, looks: tuple[int, ...]) -> None:
+    assert design_for(pairs, 0.05).looks == looks
+
+
+@given(st.integers(5, 5000), st.sampled_from([0.05, 0.04, 0.1]))
+def test_design(pairs: int, alpha: float) -> None:
+    design = design_for(pairs, 0.05, alpha)
+    assert design.looks[-1] == pairs
+    assert list(design.looks) == sorted(set(design.looks))
+    assert len(design.looks) <= 3
+    assert sum(design.alphas) == pytest.approx(alpha)
+    # each look can accept
+    assert all(a >= 0.5**n for n, a in zip(design.looks, design.alphas, strict=True))
+
+
+def test_too_few_pairs_to_prove_anything() -> None:
+    with pytest.raises(ValueError, match="4 pairs of blocks cannot prove a gain, 5 are"):
+        design_for(4, 0.05)
+    with pytest.raises(ValueError, match="6 pairs of blocks cannot prove a gain, 7 are"):
+        design_for(6, 0.05, 0.01)
+
+
+def test_six_pairs_of_one_sign_are_enough() -> None:
+    found = run([-0.5, -0.3, -0.9, -0.01, -0.4, -0.6])
+    assert (found.kind, found.pairs, found.p) == (BETTER, 6, 1 / 64)
+    assert found.low < found.change < found.high < 0
+    assert found.change == pytest.approx(math.expm1(-2.71 / 6))
+
+
+def test_worse_ends_early_too() -> None:
+    found = run([0.5, 0.3, 0.9, 0.01, 0.4, 0.6])
+    assert (found.kind, found.pairs) == (WORSE, 6)
+    assert 0 < found.low < found.change < found.high
+
+
+def test_equivalent() -> None:
+    found = run([0.01, -0.01, 0.02, -0.015, 0.005, -0.01])
+    assert (found.kind, found.pairs) == (EQUIVALENT, 6)
+    assert -0.05 <= found.low < found.high <= 0.05
+
+
+def test_a_gain_below_the_margin_is_none() -> None:
+    assert run([-0.011, -0.012, -0.01, -0.014, -0.013, -0.012]).kind == EQUIVALENT
+
+
+def test_nothing_is_known_after_all_pairs() -> None:
+    found = run([-1.0, 0.9] * 12)
+    assert (found.kind, found.pairs) == (INCONCLUSIVE, 24)
+    assert found.low < 0 < found.high
+
+
+def test_no_gain_at_half_time_ends_it() -> None:
+    found = run([1.0, -0.9] * 12)
+    assert (found.kind, found.pairs) == (INCONCLUSIVE, 12)
+
+
+def test_a_gain_that_is_ruled_out_ends_it() -> None:
+    found = run([0.1, -0.01, 0.12, 0.0, 0.11, -0.01])
+    assert (found.kind, found.pairs) == (INCONCLUSIVE, 6)
+    assert found.low > -0.05
+
+
+def test_when_there_is_no_time_for_more() -> None:
+    comparison = Sequential(DESIGN)
+    for ratio in [-0.5, -0.3, -0.9, -0.1, -0.4]:
+        assert comparison.add(ratio) is None
+    assert comparison.so_far().kind == INCONCLUSIVE
+    found = comparison.verdict()  # nothing is spent yet: 1/32 <= 5 %
+    assert (found.kind, found.p) == (BETTER, 1 / 32)
+    assert comparison.verdict() is comparison.so_far() is found
+    with pytest.raises(ValueError, match="has ended"):
+        comparison.add(-0.5)
+
+
+def test_a_late_stop_spends_only_what_is_left() -> None:
+    comparison = Sequential(DESIGN)
+    ratios = [-0.5, 0.45, -0.5, -0.2, -0.3, -0.3, -0.05]
+    assert [comparison.add(ratio) for ratio in ratios] == [None] * 7
+    found = comparison.verdict()
+    assert found.p > 0.05 - 1 / 64
+    assert found.kind == INCONCLUSIVE
+
+
+def test_before_the_first_pair() -> None:
+    found = Sequential(DESIGN).so_far()
+    assert found == Verdict(INCONCLUSIVE, 0.0, -1.0, math.inf, 1.0, 0)
+
+
+@given(st.lists(st.floats(-3, 3), min_size=24, max_size=24), st.integers(5, 24))
+def test_verdict_and_interval_agree(ratios: list[float], pairs: int) -> None:
+    found = run(ratios, design_for(pairs, 0.1))
+    assert found.low <= found.change + 1e-9 and found.change <= found.high + 1e-9
+    assert 5 <= found.pairs <= pairs
+    if found.kind == BETTER:
+        assert found.high < 0 and found.low < -0.1
+    if found.kind == WORSE:
+        assert found.low > 0 and found.high > 0.1
+    if found.kind == EQUIVALENT:
+        assert found.low >= -0.1 and found.high <= 0.1
+
+
+def test_noise_is_the_gain_that_is_found_in_four_of_five() -> None:
+    rng = np.random.default_rng(5)
+    smallest = noise(list(rng.normal(0, 0.3, 2000)), 24)
+    assert 0.1 < smallest < 0.25
+    shift = math.log(1 - smallest)
+    found = sum(sign_flip_p(rng.normal(shift, 0.3, 24)) <= DESIGN.alphas[-1] for _ in range(1000))
+    assert 0.75 < found / 1000 < 0.85
+
+
+def test_noise_of_nothing() -> None:
+    assert noise([], 24) == 1
+    assert noise([0.1], 1) == 1
+    assert noise([0.0, 0.0], 24) == 0
+    assert noise([0.3, -0.2], 96) < noise([0.3, -0.2], 24) < 1
+
+
+def test_pairs_within_a_budget() -> None:
+    assert pairs_within(1800, block=20, settle=10) == 30
+    assert pairs_within(59, block=20, settle=10) == 0

@@ -1,0 +1,138 @@
+"""The load runs as long as the session, and all of it ends with it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from zfstune import workload
+from zfstune.errors import UsageError
+from zfstune.workload import Workload, WorkloadFailed, account
+
+
+def until(check: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it said last is known all the same."""
+    monkeypatch.setattr(workload, "_MOST_OUTPUT", 1 << 16)
+    load = Workload("head -c 200000 /dev/zero; sleep 0.3; echo the end; exit 3", None, shell=True)
+    try:
+        sizes = []
+
+        def ended() -> bool:
+            sizes.append(os.fstat(load._output.fileno()).st_blocks * 512)
+            try:
+                load.check()
+            except WorkloadFailed as error:
+                assert str(error) == "the workload ended with status 3: the end"
+                return True
+            return False
+
+        until(ended)
+        assert max(sizes) >= 200000
+        assert os.fstat(load._output.fileno()).st_blocks * 512 < 1 << 16
+    finally:
+        load.close()
+
+
+def test_all_that_it_started_ends_with_it(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    load = Workload(f"sleep 100 & echo $! > {pid_file}; wait", None, shell=True)
+    until(lambda: pid_file.exists() and pid_file.read_text().strip())
+    pid = int(pid_file.read_text())
+    assert alive(pid)
+    load.check()
+    load.close()
+    until(lambda: not alive(pid))
+
+
+def test_one_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zfstune.workload._TERM_S", 0.2)
+    load = Workload("trap '' TERM; while :; do sleep 0.05; done", None, shell=True)
+    time.sleep(0.2)
+    load.close()
+
+
+def test_it_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zfstune.workload._QUICK_S", 0.0)
+    load = Workload("true", None)
+
+    def restarted() -> bool:
+        load.check()
+        return load.runs >= 3
+
+    until(restarted)
+    load.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "shell", "said"),
+    [
+        ("true", False, "ended at once"),
+        ("false", False, "status 1"),
+        ("echo no space left >&2; exit 7", True, "status 7: no space left"),
+        ("kill -9 $$", True, "signal 9"),
+    ],
+)
+def test_its_failure_is_told(command: str, shell: bool, said: str) -> None:
+    load = Workload(command, None, shell=shell)
+
+    def failed() -> str:
+        try:
+            load.check()
+        except WorkloadFailed as error:
+            return str(error)
+        return ""
+
+    until(failed)
+    assert said in failed()
+    load.close()
+
+
+def test_without_a_shell_nothing_is_expanded(tmp_path: Path) -> None:
+    load = Workload(f"touch '{tmp_path}/a b' '{tmp_path}/$HOME'", None)
+    until(lambda: (tmp_path / "$HOME").exists())
+    load.close()
+    assert (tmp_path / "a b").exists()
+
+
+@pytest.mark.parametrize("command", ["", "   ", "/no/such/program", "/etc/passwd"])
+def test_what_cannot_run(command: str) -> None:
+    with pytest.raises(UsageError, match="--workload"):
+        Workload(command, None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_it_runs_as_the_user(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    for directory in (tmp_path.parent, tmp_path.parent.parent):
+        directory.chmod(0o755)
+    load = Workload(
+        "id -u > out && id -g >> out && echo $HOME >> out; sleep 9", "nobody", shell=True
+    )
+    load.close()
+    probe = Workload(f"sh -c 'id -un > {tmp_path}/who; sleep 9'", "nobody")
+    until(lambda: (tmp_path / "who").exists() and (tmp_path / "who").read_text())
+    assert (tmp_path / "who").read_text() == "nobody\n"
+    probe.close()
+
+
+def test_a_user_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="no user 'nosuchuser'"):
+        account("nosuchuser")
