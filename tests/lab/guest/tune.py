@@ -3,7 +3,8 @@ fast one where the defaults are right; one that is stopped, and one that is resu
 
 tune.py BUDGET BLOCK, e.g. 15m 10s; with a third argument only on the slow disk: the dirty limit is
 small, txgs end every second, two writers call fsync, and only the depth of the queue is tuned, so
-that a short session has time for something.
+that a short session has time for something. Where it had none, since the machine is slow or busy,
+it gets twice the time, and twice that.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def tune(results: Json, key: str, directory: str, jobs: str, *options: str) -> N
     progress(f"tune {key}: {' '.join(options)}")
     before = values()
     out = Path(f"/tmp/tune-{key}")
+    shutil.rmtree(out, ignore_errors=True)
     workload = f"{FIO} --directory={directory} {jobs}"
     command = ["zfstune", "tune", directory.split("/")[1], "--yes", "--seed", "1", "--json"]
     done = run(
@@ -59,7 +61,11 @@ def tune(results: Json, key: str, directory: str, jobs: str, *options: str) -> N
         "fio_left": sh("pgrep -c fio || true").strip(),
         "programs_left": programs(),
     }
-    shutil.copytree(out, OUT / out.name)
+    shutil.copytree(out, OUT / out.name, dirs_exist_ok=True)
+
+
+def tried_something(one: Json) -> bool:
+    return any(block["phase"] != "aa" for block in (one["session"] or {}).get("blocks", []))
 
 
 def stopped(results: Json, directory: str, out: Path) -> None:
@@ -80,7 +86,7 @@ def stopped(results: Json, directory: str, out: Path) -> None:
     ]
     with log.open("w") as err:
         process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=err)
-        end = time.monotonic() + 300
+        end = time.monotonic() + 540
         # the first trial has ended, and what comes next has set its values
         while "trial 1: " not in log.read_text() or not changed(before):
             if process.poll() is not None or time.monotonic() > end:
@@ -119,7 +125,8 @@ def too_few(results: Json) -> None:
 
 
 def main() -> None:
-    budget, block = sys.argv[1:3]
+    minutes, block = int(sys.argv[1].removesuffix("m")), sys.argv[2]
+    budgets = [f"{minutes * times}m" for times in (1, 2, 4)]
     slow = f"{BULK} {WAL}"
     only: tuple[str, ...] = ()
     if len(sys.argv) > 3:
@@ -131,11 +138,14 @@ def main() -> None:
     make_pool("slow", "/dev/vdb")
     make_pool("tank", "/dev/vdc")
     sh("zfs create slow/db; zfs create tank/db")
-    time_and_block = ("--budget", budget, "--block", block)
     too_few(results)
     stopped(results, "/tank/db", Path("/tmp/tune-resumed"))
-    tune(results, "slow", "/slow/db", slow, *time_and_block, *only)
+    for budget in budgets if only else budgets[:1]:
+        tune(results, "slow", "/slow/db", slow, "--budget", budget, "--block", block, *only)
+        if tried_something(results["slow"]):
+            break
     if not only:
+        time_and_block = ("--budget", budgets[0], "--block", block)
         tune(results, "fast", "/tank/db", WAL, *time_and_block, "--objective", "fsync.p50")
     finish(results)
 
