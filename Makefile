@@ -141,10 +141,10 @@ bench-reports: all
 bench-search:
 	$(PYTHON) scripts/bench_search
 
-## bench-search-lab: the same on a real pool, hours; writes docs/performance-search-lab.md
+## bench-search-lab: the same on a real pool, hours (less: SEARCH="--seeds 3 --trials 4")
 bench-search-lab: all
 	scripts/lab build trixie
-	$(PYTHON) scripts/bench_search --lab
+	$(PYTHON) scripts/bench_search --lab $(SEARCH)
 
 ## statistics: error rates of verdicts on recorded noise; draws docs/pictures/statistics-*.svg
 statistics:

@@ -78,7 +78,7 @@ def trials(host: LinuxHost, way: tuple[str, str, bool], seed: int, most: int, st
             [Limit.parse(text) for text in LIMITS],
             0.05,
             seed,
-            stop.now() + 86400 * SECOND,
+            stop.now() + 600 * SECOND,  # as many blocks of noise as a session of ten minutes has
             0.0,
             True,
         )

@@ -54,7 +54,7 @@ def test_written_bytes(views: Json) -> None:
 
 @pytest.mark.parametrize("tracer", ["txg", "kstat"])
 def test_txgs_are_the_kstats(views: Json, tracer: str) -> None:
-    """In number, order and, within 10 % or a millisecond, in sync time."""
+    """In number, order and, within 10 % or 10 ms, in sync time."""
     rows = of(views, "dd", tracer)
     numbers = [row["txg"] for row in rows]
     theirs = {row["txg"]: row for row in views["dd"]["kstat_rows"]}
@@ -65,7 +65,7 @@ def test_txgs_are_the_kstats(views: Json, tracer: str) -> None:
         known = theirs[row["txg"]]
         assert row["dirty_bytes"] == known["ndirty"]
         assert row["written_bytes"] == known["nwritten"]
-        near += row["sync_ns"] == pytest.approx(known["stime"], rel=0.10, abs=1e6)
+        near += row["sync_ns"] == pytest.approx(known["stime"], rel=0.10, abs=1e7)
     # a thread may be off its CPU between ZFS's look at the clock and ours
     assert near >= 0.8 * len(rows)
     total = sum(theirs[n]["stime"] for n in numbers)
