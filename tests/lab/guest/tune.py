@@ -49,6 +49,8 @@ def tune(results: Json, key: str, directory: str, jobs: str, *options: str) -> N
         [*command, "--workload", workload, "--out", str(out), *options],
         timeout=2400,
     )
+    if not out.is_dir():
+        raise RuntimeError(f"no session: {done['stderr']}")
     results[key] = {
         "status": done["status"],
         "stderr": done["stderr"],
