@@ -75,7 +75,7 @@ home = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/lib/zfst
 os.environ.setdefault("ZFSTUNE_LIB", home + "/libzfstrace.so")
 sys.path.insert(0, home + "/python")
 
-from zfstune.cli import main
+from zfstune.__main__ import main
 
 sys.exit(main())
 """

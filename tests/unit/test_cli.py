@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from unit.fake_host import FakeHost, FakeSession, arc
 
 from zfstrace.errors import NoPrivilege
 from zfstrace.types import Check
-from zfstune import cli
+from zfstune import __version__, cli
 from zfstune import host as host_module
 from zfstune.errors import NotPossible, UsageError
 
@@ -22,9 +23,13 @@ SOURCES = [ROOT / path for path in ("tracers", "tuner", "platform/linux", "platf
 
 
 def zfstune(*words: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return python(*flags, "-m", "zfstune", *words)
+
+
+def python(*words: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, SOURCES)), "PYTHONUTF8": "1"}
     return subprocess.run(
-        [sys.executable, *flags, "-m", "zfstune", *words],
+        [sys.executable, *words],
         capture_output=True,
         text=True,
         env=env,
@@ -125,6 +130,43 @@ def test_errors_have_no_passwords(words: list[str], capsys: pytest.CaptureFixtur
     err = capsys.readouterr().err
     assert "secret" not in err
     assert "postgresql://me:***@db/x" in err
+
+
+@pytest.mark.parametrize(
+    ("ignored", "status", "stdout"),
+    [(False, -signal.SIGINT, ""), (True, 0, f"zfstune {__version__}\n")],
+)
+def test_interrupted_while_it_loads(ignored: bool, status: int, stdout: str) -> None:
+    """Ctrl-C comes when the command line is about to be imported."""
+    program = f"""\
+import signal, sys
+
+class CtrlC:
+    def find_spec(name, *_):
+        if name == "zfstune.cli":
+            signal.raise_signal(signal.SIGINT)
+
+if {ignored}:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.meta_path.insert(0, CtrlC)
+from zfstune.__main__ import main
+sys.exit(main())
+"""
+    done = python("-c", program, "--version")
+    assert (done.returncode, done.stdout, done.stderr) == (status, stdout, "")
+
+
+def test_interrupted_when_it_is_loaded() -> None:
+    """From then on Ctrl-C is Python's again, and the commands' to handle."""
+    program = """\
+import signal, sys
+from zfstune.__main__ import main
+from zfstune.advise import command
+command.run = lambda args: signal.raise_signal(signal.SIGINT)
+sys.exit(main())
+"""
+    done = python("-c", program, "advise", "tank")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_usage_error_of_the_process() -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from labkit import Json, finish, make_pool, programs, progress, run, sh
+from labkit import Json, finish, make_pool, programs, progress, run, sh, until_loading
 
 STATE = Path("/proc/spl/kstat/zfs/frail/state")
 
@@ -72,7 +72,7 @@ def interrupted(results: Json, rounds: int) -> None:
     results["interrupted"] = []
     for i in range(rounds):
         signum = (signal.SIGINT, signal.SIGTERM)[i % 2]
-        after = random.uniform(0.2, 7) + 7 * (i // 2 % 2)
+        after = random.uniform(0, 7) + 7 * (i // 2 % 2)
         progress(f"{signum.name} after {after:.2f} s")
         process = subprocess.Popen(
             [
@@ -91,6 +91,7 @@ def interrupted(results: Json, rounds: int) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
+        until_loading(process)
         time.sleep(after)
         process.send_signal(signum)
         out, err = process.communicate(timeout=60)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from labkit import KSTAT, Json, finish, make_pool, programs, progress, run, sh
+from labkit import KSTAT, Json, finish, make_pool, programs, progress, run, sh, until_loading
 
 MATRIX = ("zfstune", "bench", "--matrix", "reports-2014", "--duration", "500ms")
 SLOW, LOG, DISK, OTHER, SMALL = (
@@ -216,7 +216,7 @@ def signals(rounds: int) -> list[Json]:
     for number in range(rounds):
         signum = (signal.SIGINT, signal.SIGTERM)[number % 2]
         # a single one comes while it measures
-        after = chosen.uniform(0.5, 25) if rounds > 1 else 12
+        after = chosen.uniform(0, 25) if rounds > 1 else 12
         rows = "slog,ext4,zvol,recordsize-8k" if EXT4 else "slog,flash,recordsize-8k"
         process = subprocess.Popen(
             [*MATRIX, "--disk", SLOW, "--slog", LOG, "--yes", "--rows", rows, "--json"],
@@ -224,6 +224,7 @@ def signals(rounds: int) -> list[Json]:
             stderr=subprocess.PIPE,
             text=True,
         )
+        until_loading(process)
         time.sleep(after)
         process.send_signal(signum)
         stdout, stderr = process.communicate(timeout=180)

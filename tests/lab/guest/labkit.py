@@ -71,6 +71,23 @@ def sync_writes(path: str, n: int) -> None:
     os.close(fd)
 
 
+def until_loading(process: subprocess.Popen[str]) -> None:
+    """Waits until Python runs the program's own code, which has no handler of SIGINT while it
+    loads. An earlier SIGINT ends Python itself, with a traceback that no program can prevent.
+
+    Python ignores SIGPIPE from its first moments on.
+    """
+    ours, until = False, time.monotonic() + 10
+    while process.poll() is None and not ours and time.monotonic() < until:
+        time.sleep(0.002)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        masks = dict(line.split(":") for line in status.splitlines() if line.startswith("Sig"))
+        ignored, caught = int(masks["SigIgn"], 16), int(masks["SigCgt"], 16)
+        ours = bool(ignored >> signal.SIGPIPE - 1 & 1 and not caught >> signal.SIGINT - 1 & 1)
+    if not ours:
+        raise RuntimeError(f"zfstune was not seen to load, status {process.returncode}")
+
+
 class Tracer:
     """`zfstune trace ...`, started and attached when the constructor returns."""
 
