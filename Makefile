@@ -54,12 +54,12 @@ $(LIB): $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 		-o $@.tmp $(LIB_SRC) -lbpf
 	mv $@.tmp $@
 
-## demo: trace and tune a real pool in a virtual machine; leaves demo/report.html (DEMO=--quick)
+## demo: trace and tune a real pool in a virtual machine; leaves demo/report.html
 demo:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
 	scripts/lab build trixie
-	scripts/demo $(DEMO)
+	scripts/demo
 
 ## test: build, lint, unit tests, flame graphs, lab tests on Debian 13 and 12
 test:

@@ -72,20 +72,20 @@ def sync_writes(path: str, n: int) -> None:
 
 
 def until_loading(process: subprocess.Popen[str]) -> None:
-    """Waits until Python runs the program's own code, which has no handler of SIGINT while it
-    loads. An earlier SIGINT ends Python itself, with a traceback that no program can prevent.
-
-    Python ignores SIGPIPE from its first moments on.
+    """Waits until zfstune loads: Python's handler of SIGINT is gone then. Should that moment be
+    missed, until zfstune has handlers of its own. An earlier SIGINT ends Python itself, with a
+    traceback that no program can prevent.
     """
-    ours, until = False, time.monotonic() + 10
-    while process.poll() is None and not ours and time.monotonic() < until:
-        time.sleep(0.002)
+    python, until = False, time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < until:
         status = Path(f"/proc/{process.pid}/status").read_text()
-        masks = dict(line.split(":") for line in status.splitlines() if line.startswith("Sig"))
-        ignored, caught = int(masks["SigIgn"], 16), int(masks["SigCgt"], 16)
-        ours = bool(ignored >> signal.SIGPIPE - 1 & 1 and not caught >> signal.SIGINT - 1 & 1)
-    if not ours:
-        raise RuntimeError(f"zfstune was not seen to load, status {process.returncode}")
+        caught = int(next(x for x in status.splitlines() if x.startswith("SigCgt")).split()[1], 16)
+        interrupt, terminate = (caught >> n - 1 & 1 for n in (signal.SIGINT, signal.SIGTERM))
+        if terminate or (python and not interrupt):
+            return
+        python = python or bool(interrupt)
+        time.sleep(0.002)
+    raise RuntimeError(f"zfstune was not seen to load, status {process.returncode}")
 
 
 class Tracer:
