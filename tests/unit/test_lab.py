@@ -15,7 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from zfslab import cli, console, cpio, disk, image, initrd, machine, process, qemu, recipe, units
+from zfslab import (
+    cli,
+    console,
+    cpio,
+    disk,
+    image,
+    initrd,
+    machine,
+    process,
+    qemu,
+    recipe,
+    script,
+    units,
+)
 from zfslab.errors import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -478,3 +491,20 @@ def _wait_until_dead(pid: int) -> None:
             return
         time.sleep(0.05)
     pytest.fail(f"process {pid} is still alive")
+
+
+def test_ctrl_c_of_a_script_is_left_to_the_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes to both; the lab takes its time to clean up."""
+    lab = tmp_path / "lab"
+    lab.write_text(
+        "#!/bin/sh\n"
+        f"trap 'sleep 0.6; echo $* >{tmp_path}/cleaned; exit 130' INT\n"
+        "kill -INT $PPID $$\n"
+    )
+    lab.chmod(0o755)
+    monkeypatch.setattr(script, "_LAB", lab)
+    assert script.run_lab("--flavour", "trixie") == 130
+    assert (tmp_path / "cleaned").read_text() == "run --flavour trixie\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
