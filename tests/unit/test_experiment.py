@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -107,6 +108,58 @@ def test_it_waits_until_two_syncs_are_alike_but_not_for_ever() -> None:
     waited = [one.records[0].settle_s for one in (alike, fourth, never)]
     # a txg takes 4 s; three, four and five of them are done
     assert [round((s - waited[0]) / 4) for s in waited] == [0, 1, 2]
+
+
+class Bursts(FakeHost):
+    """Programs write 120 MB at the begin of each txg, in half a second, then wait for room. A
+    dataset more makes a count of what is written take cost_ns more of the clock."""
+
+    def __init__(self, stop: FakeStop, txg_s: float, cost_ns: int = 0) -> None:
+        super().__init__(FakeSession([()]))
+        self._stop, self._txg_s, self._cost_ns = stop, txg_s, cost_ns
+        self.counts: list[int] = []
+
+    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+        period = round(self._txg_s * SECOND)
+        last = self._stop.clock // period
+        rows = [(n, "C" if n < last - 1 else "O") for n in range(max(0, last - 20), last + 1)]
+        return [
+            {"txg": n, "state": state, "birth": n * period, "otime": period, "stime": period // 2}
+            for n, state in rows
+        ]
+
+    def written(self, pool: str) -> tuple[int, dict[int, int]]:
+        self._stop.clock += self._cost_ns
+        self.counts.append(self._stop.clock)
+        txg, into_s = divmod(self._stop.clock / SECOND, self._txg_s)
+        return self._stop.clock, {1: round(120e6 * (txg + min(1.0, into_s / 0.5)))}
+
+
+def bursts(cost_ns: int = 0) -> tuple[list[float], Bursts]:
+    """The throughput of blocks, and the host."""
+    stop = FakeStop()
+    host = Bursts(stop, txg_s=3.7, cost_ns=cost_ns)
+    meter, plan = BlockMeter(host, "tank", host.session), BlockPlan(seconds=8, min_fsyncs=0)
+    progress = Progress(io.StringIO(), 0)
+    one = Experiment(
+        host, "tank", meter, plan, lambda _: True, lambda *_: None, stop, progress, stop.clock
+    )
+    done = one.blocks("aa", None, "ABBA" * 4, {}, {})
+    return [r.block.metrics["write.throughput"] for r in done], host
+
+
+def test_throughput_of_writers_that_write_in_bursts() -> None:
+    found, _ = bursts()
+    assert found == [pytest.approx(120e6 / 3.7, rel=0.03)] * 16
+
+
+def test_counting_what_is_written_takes_a_fiftieth_of_the_time_at_most() -> None:
+    _, quick = bursts()
+    assert max(b - a for a, b in itertools.pairwise(quick.counts)) == SECOND // 10
+    _, slow = bursts(cost_ns=SECOND // 100)
+    passed = slow.counts[-1] - slow.counts[0]
+    # as are those at the ends of blocks
+    assert len(slow.counts) - 2 * 16 <= 0.025 * passed / (SECOND // 100)
 
 
 def test_a_pool_that_does_not_sync_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,13 @@ class Block:
 
 @dataclass
 class BlockMeter:
-    """Cuts the time of a running fsync trace into blocks. To be asked to look() every second,
-    also between blocks: what was written in a txg is told by looks around its birth, and the
-    kstat of txgs keeps a hundred rows or fewer."""
+    """Cuts the time of a running fsync trace into blocks. To be asked to note_txgs() every
+    second, also between blocks: the kstat keeps a hundred rows or fewer.
+
+    And to count_written() more often: what was written in a txg is told by the counts around its
+    birth, and writers that wait for room in memory write most of it within a second after that
+    (docs/statistics.md).
+    """
 
     host: Host
     pool: str
@@ -51,18 +55,27 @@ class BlockMeter:
 
     def look(self) -> None:
         """Notes txgs, and what programs have written so far."""
+        self.count_written()
+        self.note_txgs()
+
+    def note_txgs(self) -> None:
+        """Notes txgs, and forgets what is old."""
         self._rows |= {number(row, "txg"): row for row in self.host.txg_rows(self.pool)}
-        now, found = self.host.written(self.pool)
-        # a dataset that was mounted anew begins with 0
-        more = sum(max(0, n - self._last[one]) for one, n in found.items() if one in self._last)
-        self._last |= found
-        self._written.append((now, (self._written[-1][1] if self._written else 0) + more))
+        now = self._written[-1][0]
         if now - self._written[0][0] > _KEPT_NS:
             old = bisect_left(self._written, (now - _KEPT_NS // 2,))
             self._written = self._written[old:]
             self._rows = {
                 txg: row for txg, row in self._rows.items() if number(row, "birth") > now - _KEPT_NS
             }
+
+    def count_written(self) -> None:
+        """Notes what programs have written so far."""
+        now, found = self.host.written(self.pool)
+        # a dataset that was mounted anew begins with 0
+        more = sum(max(0, n - self._last[one]) for one, n in found.items() if one in self._last)
+        self._last |= found
+        self._written.append((now, (self._written[-1][1] if self._written else 0) + more))
 
     def start(self, now_ns: int) -> None:
         """A block begins."""
