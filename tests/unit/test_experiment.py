@@ -96,27 +96,35 @@ def test_three_txgs_born_after_the_change_are_done_first() -> None:
     assert born_before == 0
 
 
-def test_it_waits_until_two_syncs_are_alike_but_not_for_ever() -> None:
+@pytest.mark.parametrize(
+    ("sync_s", "txgs"),
+    [
+        ([1, 1, 1, 1, 1], 3),
+        # writers that wait for room in memory make large and small ones in turns
+        ([2, 6, 2, 6, 2], 3),
+        ([1, 1, 6, 1, 1], 4),
+        ([1, 3, 9, 10, 10], 4),
+        ([1, 3, 9, 27, 81], 5),
+    ],
+)
+def test_it_waits_until_syncs_are_alike_but_not_for_ever(sync_s: list[int], txgs: int) -> None:
+    one, _, host = make()
+    # the first is born after the change
+    host.sync_ns = lambda n: sync_s[min(max(n, 1), 5) - 1] * SECOND
+    one.block("aa", None, "A", {"x": 1})
     alike, _, _ = make()
     alike.block("aa", None, "A", {"x": 1})
-    fourth, _, host = make()
-    host.sync_ns = lambda n: 9 * SECOND if n == 2 else SECOND
-    fourth.block("aa", None, "A", {"x": 1})
-    never, _, host = make()
-    host.sync_ns = lambda n: SECOND if n % 2 else 9 * SECOND
-    never.block("aa", None, "A", {"x": 1})
-    waited = [one.records[0].settle_s for one in (alike, fourth, never)]
-    # a txg takes 4 s; three, four and five of them are done
-    assert [round((s - waited[0]) / 4) for s in waited] == [0, 1, 2]
+    # a txg takes 4 s
+    waited = one.records[0].settle_s - alike.records[0].settle_s
+    assert round(waited / 4) == txgs - 3
 
 
 class Bursts(FakeHost):
-    """Programs write 120 MB at the begin of each txg, in half a second, then wait for room. A
-    dataset more makes a count of what is written take cost_ns more of the clock."""
+    """Programs write 120 MB at the begin of each txg, in half a second, then wait for room."""
 
-    def __init__(self, stop: FakeStop, txg_s: float, cost_ns: int = 0) -> None:
+    def __init__(self, stop: FakeStop, txg_s: float = 3.7) -> None:
         super().__init__(FakeSession([()]))
-        self._stop, self._txg_s, self._cost_ns = stop, txg_s, cost_ns
+        self._stop, self._txg_s = stop, txg_s
         self.counts: list[int] = []
 
     def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
@@ -129,37 +137,40 @@ class Bursts(FakeHost):
         ]
 
     def written(self, pool: str) -> tuple[int, dict[int, int]]:
-        self._stop.clock += self._cost_ns
         self.counts.append(self._stop.clock)
         txg, into_s = divmod(self._stop.clock / SECOND, self._txg_s)
         return self._stop.clock, {1: round(120e6 * (txg + min(1.0, into_s / 0.5)))}
 
 
-def bursts(cost_ns: int = 0) -> tuple[list[float], Bursts]:
-    """The throughput of blocks, and the host."""
+def bursts(monkeypatch: pytest.MonkeyPatch, cost_ns: int) -> tuple[list[float], list[int]]:
+    """Throughput of blocks when a count takes a processor so long, and how long after one count
+    the next one came."""
     stop = FakeStop()
-    host = Bursts(stop, txg_s=3.7, cost_ns=cost_ns)
+    host = Bursts(stop)
+    monkeypatch.setattr("time.thread_time_ns", lambda: len(host.counts) * cost_ns)
     meter, plan = BlockMeter(host, "tank", host.session), BlockPlan(seconds=8, min_fsyncs=0)
     progress = Progress(io.StringIO(), 0)
     one = Experiment(
         host, "tank", meter, plan, lambda _: True, lambda *_: None, stop, progress, stop.clock
     )
     done = one.blocks("aa", None, "ABBA" * 4, {}, {})
-    return [r.block.metrics["write.throughput"] for r in done], host
+    gaps = [b - a for a, b in itertools.pairwise(host.counts) if b > a]
+    return [r.block.metrics["write.throughput"] for r in done], gaps
 
 
-def test_throughput_of_writers_that_write_in_bursts() -> None:
-    found, _ = bursts()
+def test_throughput_of_writers_that_write_in_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, gaps = bursts(monkeypatch, cost_ns=SECOND // 1000)
     assert found == [pytest.approx(120e6 / 3.7, rel=0.03)] * 16
+    assert set(gaps) == {SECOND // 10}
 
 
-def test_counting_what_is_written_takes_a_fiftieth_of_the_time_at_most() -> None:
-    _, quick = bursts()
-    assert max(b - a for a, b in itertools.pairwise(quick.counts)) == SECOND // 10
-    _, slow = bursts(cost_ns=SECOND // 100)
-    passed = slow.counts[-1] - slow.counts[0]
-    # as are those at the ends of blocks
-    assert len(slow.counts) - 2 * 16 <= 0.025 * passed / (SECOND // 100)
+@pytest.mark.parametrize(("cost_ms", "gap_ms"), [(25, 500), (40, 800), (300, 1000)])
+def test_what_is_written_is_counted_as_often_as_a_twentieth_of_the_time_allows(
+    monkeypatch: pytest.MonkeyPatch, cost_ms: int, gap_ms: int
+) -> None:
+    """Or once a second."""
+    _, gaps = bursts(monkeypatch, cost_ns=cost_ms * SECOND // 1000)
+    assert max(gaps) == gap_ms * SECOND // 1000
 
 
 def test_a_pool_that_does_not_sync_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

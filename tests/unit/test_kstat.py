@@ -69,6 +69,13 @@ def test_a_torn_file_loses_lines_only(cut: int) -> None:
         assert name in whole
 
 
+def test_one_count() -> None:
+    assert kstat.count(OBJSET, "nwritten") == 1048576
+    assert kstat.count(OBJSET, "written") is None
+    # a string that looks like a line of its own would have to begin one
+    assert kstat.count("dataset_name   7    nwritten  4    12\n", "nwritten") is None
+
+
 def test_history() -> None:
     rows = parse_history(TXGS)
     assert [row["state"] for row in rows] == ["C", "S", "O"]
@@ -145,6 +152,8 @@ def test_recorded_objset(path: Path) -> None:
     values = kstat.parse_named(kstat.read(path))
     assert isinstance(values["dataset_name"], str)
     assert isinstance(values["nwritten"], int)
+    for name, value in values.items():
+        assert kstat.count(kstat.read(path), name) == (value if isinstance(value, int) else None)
 
 
 @pytest.mark.parametrize("path", recorded("zil") + recorded("arcstats"), ids=str)

@@ -264,8 +264,8 @@ class LinuxHost:
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         found = {}
         for number, path in kstat.objsets(self._kstat, pool).items():
-            count = kstat.parse_named(kstat.read(path)).get("nwritten")
-            if isinstance(count, int):
+            count = kstat.count(kstat.read(path), "nwritten")
+            if count is not None:
                 found[number] = count
         return now, found
 

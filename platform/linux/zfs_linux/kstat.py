@@ -35,6 +35,13 @@ def parse_named(text: str) -> dict[str, Value]:
     return values
 
 
+def count(text: str, name: str) -> int | None:
+    """One value of a named kstat, a count; None without it. It is asked for often, and this takes
+    less than half of the time that parse_named() and a look into its dict would."""
+    match = re.search(rf"^{name}\s+[1-6]\s+(\d{{1,20}})$", text, re.MULTILINE)
+    return int(match[1]) if match else None
+
+
 def read(path: Path) -> str:
     """The text of a file in /proc or /sys; "" when it is not there or not for us."""
     try:
