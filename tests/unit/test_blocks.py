@@ -55,6 +55,34 @@ def test_looks_are_kept_beyond_the_kstats_rows() -> None:
     assert block.metrics["write.throughput"] == pytest.approx(12)
 
 
+class Hurried(FakeHost):
+    """Each look takes a second, and a txg is born whenever somebody looks at them."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeSession([()]))
+        self.clock = 0
+
+    def txg_rows(self, pool: str) -> list[blocks.TxgRow]:
+        self.clock += 1
+        first, last = max(0, self.clock - 9), self.clock
+        return [row(n, "C" if n < last else "O", n, otime=0) for n in range(first, last + 1)]
+
+    def written(self, pool: str) -> tuple[int, dict[int, int]]:
+        self.clock += 1
+        return self.clock * SECOND, {54: 7 * self.clock}
+
+
+def test_a_txg_that_is_born_while_it_looks() -> None:
+    host = Hurried()
+    meter = BlockMeter(host, "tank", host.session)
+    for _ in range(3):
+        meter.look()
+    meter.start(0)
+    meter.count_written()
+    meter.note_txgs()
+    assert meter.end(SECOND).metrics["write.throughput"] == pytest.approx(7)
+
+
 def test_datasets_come_and_go() -> None:
     """One is mounted anew and counts from 0, one is new, one goes: only growth counts."""
     host = FakeHost(FakeSession([()]))

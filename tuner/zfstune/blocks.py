@@ -54,28 +54,28 @@ class BlockMeter:
     _written: list[tuple[int, int]] = field(default_factory=list)
 
     def look(self) -> None:
-        """Notes txgs, and what programs have written so far."""
-        self.count_written()
+        """Notes txgs, and then what programs have written so far: a txg that is born meanwhile
+        needs a count after its birth."""
         self.note_txgs()
+        self.count_written()
 
     def note_txgs(self) -> None:
-        """Notes txgs, and forgets what is old."""
+        """Notes the txgs that the kstat has."""
         self._rows |= {number(row, "txg"): row for row in self.host.txg_rows(self.pool)}
-        now = self._written[-1][0]
+
+    def count_written(self) -> None:
+        """Notes what programs have written so far; forgets what is old."""
+        now, found = self.host.written(self.pool)
+        # a dataset that was mounted anew begins with 0
+        more = sum(max(0, n - self._last[one]) for one, n in found.items() if one in self._last)
+        self._last |= found
+        self._written.append((now, (self._written[-1][1] if self._written else 0) + more))
         if now - self._written[0][0] > _KEPT_NS:
             old = bisect_left(self._written, (now - _KEPT_NS // 2,))
             self._written = self._written[old:]
             self._rows = {
                 txg: row for txg, row in self._rows.items() if number(row, "birth") > now - _KEPT_NS
             }
-
-    def count_written(self) -> None:
-        """Notes what programs have written so far."""
-        now, found = self.host.written(self.pool)
-        # a dataset that was mounted anew begins with 0
-        more = sum(max(0, n - self._last[one]) for one, n in found.items() if one in self._last)
-        self._last |= found
-        self._written.append((now, (self._written[-1][1] if self._written else 0) + more))
 
     def start(self, now_ns: int) -> None:
         """A block begins."""
