@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../bpf/dirty_total.h"
 #include "../bpf/stacks.h"
 #include "internal.h"
 
@@ -216,6 +217,65 @@ static void test_modes(void)
 	}
 }
 
+/* The end of a dsl_pool_t's dp_spaceavail_cv on which nobody waits, its dp_dirty_pertxg[]
+ * and dp_dirty_total, and what follows that while nothing is freed. */
+#define POOL_WORDS 20
+#define POOL_TOTAL 12
+
+static void pool_words(unsigned long long *words, const unsigned long long *per_txg)
+{
+	memset(words, 0, POOL_WORDS * sizeof(*words));
+	words[4] = words[5] = 0xffff888012345678; /* a list's head */
+	words[6] = 1;				  /* cv_refs, cv_waiters */
+	for (int i = 0; i < 4; i++) {
+		words[8 + i] = per_txg[i];
+		words[POOL_TOTAL] += per_txg[i];
+	}
+}
+
+/* The first word that is taken for dp_dirty_total, 0 = none. */
+static int dirty_total_at(const unsigned long long *words)
+{
+	for (int i = DIRTY_TOTAL; i + DIRTY_WORDS - DIRTY_TOTAL <= POOL_WORDS; i++)
+		if (is_dirty_total(words + i - DIRTY_TOTAL))
+			return i;
+	return 0;
+}
+
+static void test_dirty_total(void)
+{
+	unsigned long long words[POOL_WORDS], mib = 1 << 20;
+	uint64_t state = 20261122;
+
+	/* two txgs with as much in each; one alone; three */
+	for (int open = 0; open < 4; open++)
+		for (int full = 1; full < 4; full++) {
+			unsigned long long per_txg[4] = {};
+
+			for (int i = 0; i < full; i++)
+				per_txg[(open + 4 - i) % 4] = 16 * mib;
+			pool_words(words, per_txg);
+			CHECK(dirty_total_at(words) == POOL_TOTAL);
+		}
+	/* whatever is in them, and while a block is added or written */
+	for (int n = 0; n < 1000000; n++) {
+		unsigned long long per_txg[4] = {}, block = 128 << 10;
+		int found;
+
+		for (int i = 0; i < 4; i++)
+			if (next_random(&state) % 2)
+				per_txg[i] = next_random(&state) % (32 * mib);
+		pool_words(words, per_txg);
+		words[POOL_TOTAL] += next_random(&state) % (2 * block);
+		words[POOL_TOTAL] -= words[POOL_TOTAL] > block ? block : 0;
+		found = dirty_total_at(words);
+		CHECK(!found || found == POOL_TOTAL);
+	}
+	/* little is not told */
+	pool_words(words, (unsigned long long[4]){ 1000, 0, 0, 0 });
+	CHECK(dirty_total_at(words) == 0);
+}
+
 int main(void)
 {
 	test_hist_index();
@@ -228,6 +288,7 @@ int main(void)
 	test_kretprobe_lines();
 	test_preemptible();
 	test_modes();
+	test_dirty_total();
 	if (failures) {
 		printf("C unit tests: %u checks failed\n", failures);
 		return 1;
