@@ -272,7 +272,7 @@ static void test_dirty_total(void)
 		CHECK(!found || found == POOL_TOTAL);
 	}
 	/* little is not told */
-	pool_words(words, (unsigned long long[4]){ 1000, 0, 0, 0 });
+	pool_words(words, (unsigned long long[4]) { 1000, 0, 0, 0 });
 	CHECK(dirty_total_at(words) == 0);
 }
 
