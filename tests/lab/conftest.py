@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from lab.guests import fault_of
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
@@ -63,12 +64,6 @@ ONCE = {
     "bench": 0,
     "bench_matrix": 1,
     "endurance": 0,
-}
-
-# What no test is the cause of: its marks in the lab's output (docs/lab.md).
-GUEST_FAULTS = {
-    "the guest's kernel fell": ("RIP: 0010:0x0", "Unable to access opcode bytes", "Kernel panic"),
-    "the guest did not boot": ("lab: the guest was not ready",),
 }
 
 # Of the scenario "diagnose" in a run that is not about it.
@@ -183,10 +178,9 @@ def scenario(
 
 def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
     found = _run_once(name, flavour, out, arguments)
-    for fault, marks in GUEST_FAULTS.items():
-        if isinstance(found, str) and all(mark in found for mark in marks):
-            print(f"{flavour}: {fault}, see docs/lab.md; again:\n{found}", file=sys.stderr)
-            return _run_once(name, flavour, out, arguments)
+    if isinstance(found, str) and (fault := fault_of(found)):
+        print(f"{flavour}: {fault}, see docs/lab.md; again:\n{found}", file=sys.stderr)
+        found = _run_once(name, flavour, out, arguments)
     return found
 
 

@@ -19,11 +19,12 @@ def causes(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 
 @pytest.mark.parametrize("cause", ["flush", "log_write"])
 def test_slow_device(causes: Json, cause: str) -> None:
-    """40 ms of delay, put into one of the two: a bound from below is no race."""
+    """40 ms of delay, put into one of the two: dm-delay counts ticks of 4 ms, and may begin in
+    the middle of one."""
     row = dataset_row(causes[cause]["rows"], "tank/db")
     assert row["count"] == 61
     assert share(row, cause) > 0.5
-    assert stage(row, cause)["p50"] >= 38_000_000
+    assert stage(row, cause)["p50"] >= 35_000_000
 
 
 def test_crowd_waits_for_each_other(causes: Json) -> None:

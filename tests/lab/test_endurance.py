@@ -13,7 +13,7 @@ def test_endurance(scenario: Callable[[str, str], Json], flavour: str) -> None:
     assert found["status"] == 0
     assert found["lost"] == 0
     assert found["lines"] > found["seconds"]
-    # without the first quarter: until then tables fill and Python warms up
+    # since the first line; without a quarter, in which tables fill and Python warms up
     rss = found["rss_kib"][len(found["rss_kib"]) // 4 :]
     assert max(rss) - rss[0] < 5 * 1024, rss
     share = found["cpu_seconds"] / found["seconds"]

@@ -51,9 +51,8 @@ def test_off_cpu_time_is_fios(flame: Json) -> None:
 def test_slow_flushes_are_slept_in(flame: Json) -> None:
     recorded = flame["off_cpu"]
     assert total(recorded, stage="flush") > 0.5 * total(recorded)
-    assert total(recorded, "zil_commit_impl [zfs]", "cv_wait", "[spl];schedule;__schedule") > (
-        0.8 * total(recorded)
-    )
+    assert total(recorded, "zil_commit_impl [zfs]", "[spl];schedule") > 0.9 * total(recorded)
+    assert total(recorded, "zil_commit_impl [zfs]", "cv_wait", "[spl];schedule;__schedule")
     assert labels(recorded, 0) == {"tank"}
     assert labels(recorded, 2) == {"fio"}
     assert "outside" not in labels(recorded, 1)
@@ -74,8 +73,8 @@ def test_a_process_is_seen_in_and_outside_of_fsyncs(flame: Json) -> None:
     recorded = flame["pid"]
     assert labels(recorded, 2) == {"python3"}
     assert total(recorded, stage="flush") > 20 * 20_000_000
-    # 20 times 50 ms, and the wait for input is not over
-    assert total(recorded, "nanosleep", stage="outside") > 1_000_000_000
+    # 20 times 50 ms less what passes before the processor is left; the wait for input is not over
+    assert total(recorded, "nanosleep", stage="outside") > 900_000_000
 
 
 def test_who_runs_in_an_fsync(flame: Json) -> None:
@@ -98,7 +97,9 @@ def test_txg_sync_threads(flame: Json) -> None:
     assert labels(recorded, 1) == {"txg_sync"}
     assert labels(recorded, 2) == {"txg_sync"}
     assert "fast" in labels(recorded, 0)
-    assert total(recorded, "spa_sync [zfs]", "zio_wait [zfs]") > 0.5 * total(recorded)
+    waits = [total(recorded, "spa_sync [zfs]", f) for f in ("zio_wait [zfs]", "taskq_wait [spl]")]
+    assert waits[0]
+    assert sum(waits) > 0.5 * total(recorded)
     # waiting for the next txg is not syncing
     assert not total(recorded, "txg_thread_wait")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from lab.guests import fault_of
 from lab.rows import Json, dataset_row, pool_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +60,7 @@ def test_doctor(robust: Json) -> None:
 
 def test_idle_pool_says_so(robust: Json) -> None:
     assert robust["idle"]["status"] == 0
-    assert "no fsync seen in 2.0 s on tank" in robust["idle"]["stdout"]
+    assert re.search(r"no fsync seen in 2\.\d s on tank", robust["idle"]["stdout"])
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
@@ -123,9 +124,13 @@ def test_rounds_under_load(robust: Json) -> None:
 def test_without_zfs(flavour: str) -> None:
     command = [str(ROOT / "scripts/lab"), "run", "--flavour", flavour, "--no-zfs", "--"]
     script = "zfstune trace fsync --duration 1s; echo status $?; zfstune doctor; echo status $?"
-    done = subprocess.run(
-        [*command, "sh", "-c", script], capture_output=True, text=True, check=True
-    )
+    for _ in range(2):
+        done = subprocess.run(
+            [*command, "sh", "-c", script], capture_output=True, text=True, check=False
+        )
+        if not fault_of(done.stderr):
+            break
+    assert done.returncode == 0, done.stderr
     assert _one_line(done.stderr)
     assert "ZFS not loaded" in done.stderr
     assert "modprobe zfs" in done.stderr

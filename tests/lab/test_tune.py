@@ -29,14 +29,16 @@ def kind(session: Json) -> str | None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_session_comes_to_its_end(one: Json) -> None:
+def test_a_session_comes_to_its_end(one: Json, request: pytest.FixtureRequest) -> None:
     session = one["session"]
     assert session["state"] == "finished", one["stderr"]
     assert one["status"] == (0 if session["in_force"] else 1)
     assert session["in_force"] == (
         kind(session) == "better" and all(limit["ok"] for limit in session["limits"])
     )
-    assert session["seconds"] <= session["budget_s"] * 1.1
+    # a proof is begun when it seems to end a tenth late at most; some of its waits take longer
+    late = 1.2 if request.config.getoption("--tune") == "short" else 1.1
+    assert session["seconds"] <= session["budget_s"] * late
     assert {"session.json", "report.html", "study.db", "before.folded"} <= set(one["files"])
     assert ("after.folded" in one["files"]) == session["in_force"]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +226,13 @@ def test_a_signal_keeps_what_was_measured(
 
 def test_a_signal_at_the_start(zfstune: Any, tmp_path: Path) -> None:
     bench_programs.fio(tmp_path / "bin", seconds=60)
-    threading.Timer(0.5, lambda: os.kill(os.getpid(), 2)).start()
+
+    def interrupt() -> None:
+        while not (tmp_path / "bin/fio.log").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     status, out, _ = zfstune("--test", "fsync,plain")
     assert status == 1
     assert "not measured: fsync, plain" in out

@@ -203,8 +203,13 @@ def numbers(name: str) -> str:
 
 
 def test_traced_watch_names_the_writer(
-    params: FreeBSDParameters, table: Table, writers: Writers, tmp_path: Path
+    params: FreeBSDParameters,
+    table: Table,
+    writers: Writers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("zfs_freebsd.watch._LATE_S", 5.0)  # tail(1), here, is slow to begin
     watch = params.watch(["zfs_txg_timeout", "zfs_arc_max", "zfs_nothing"], {4711})
     script, reader = (tmp_path / "arguments").read_text().split()
     assert (Path(script).name, reader) == ("sysctlwrite-json.d", str(os.getpid()))

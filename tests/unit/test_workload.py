@@ -28,25 +28,31 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What it said last is known all the same."""
     monkeypatch.setattr(workload, "_MOST_OUTPUT", 1 << 16)
-    load = Workload("head -c 200000 /dev/zero; sleep 0.3; echo the end; exit 3", None, shell=True)
+    on = tmp_path / "on"
+    talk = f"head -c 200000 /dev/zero; while [ ! -e {on} ]; do sleep 0.01; done"
+    load = Workload(f"{talk}; echo the end; exit 3", None, shell=True)
+
+    def size() -> int:
+        return os.fstat(load._output.fileno()).st_blocks * 512
+
+    def ended() -> bool:
+        try:
+            load.check()
+        except WorkloadFailed as error:
+            assert str(error) == "the workload ended with status 3: the end"
+            return True
+        return False
+
     try:
-        sizes = []
-
-        def ended() -> bool:
-            sizes.append(os.fstat(load._output.fileno()).st_blocks * 512)
-            try:
-                load.check()
-            except WorkloadFailed as error:
-                assert str(error) == "the workload ended with status 3: the end"
-                return True
-            return False
-
+        until(lambda: size() >= 200000)
+        load.check()
+        assert size() < 1 << 16
+        on.touch()
         until(ended)
-        assert max(sizes) >= 200000
-        assert os.fstat(load._output.fileno()).st_blocks * 512 < 1 << 16
+        assert size() < 1 << 16
     finally:
         load.close()
 

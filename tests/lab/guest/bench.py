@@ -46,7 +46,7 @@ def counted(results: Json) -> None:
 def without(results: Json) -> None:
     """What there is not: a trace, ZFS, a log, a program, a place."""
     progress("without")
-    quick = ["--duration", "100ms", "--size", "64K", "--json"]
+    quick = ["--duration", "500ms", "--size", "64K", "--json"]
     fsync = [*quick, "--test", "fsync"]
     sh("zfs create -o sync=disabled tank/quick; zfs create -o readonly=on tank/fixed")
     sh("zfs create -s -V 64M tank/volume; mkdir -p /tmp/bench")

@@ -10,7 +10,18 @@ import subprocess
 import time
 from pathlib import Path
 
-from labkit import Json, commits, finish, fio, make_pool, programs, progress, sh, traced
+from labkit import (
+    Json,
+    commits,
+    end_bpftrace,
+    finish,
+    fio,
+    make_pool,
+    programs,
+    progress,
+    sh,
+    traced,
+)
 
 ONE_LINER = """
 kprobe:%(f)s { @start[tid] = nsecs; }
@@ -62,7 +73,10 @@ def o_dsync(results: Json) -> None:
     symbol = "zil_commit_flags" if "zil_commit_flags" in sh("cat /proc/kallsyms") else "zil_commit"
     with Path("/tmp/bpftrace.out").open("w") as out:
         peer = subprocess.Popen(["bpftrace", "-e", ONE_LINER % {"f": symbol}], stdout=out)
+    until = time.monotonic() + 120
     while "ready" not in Path("/tmp/bpftrace.out").read_text():
+        if peer.poll() is not None or time.monotonic() > until:
+            raise RuntimeError("bpftrace did not attach")
         time.sleep(0.2)
     time.sleep(2)  # BEGIN may run before the probes are attached
     with traced(results, "o_dsync", "fsync", "tank"):
@@ -70,8 +84,7 @@ def o_dsync(results: Json) -> None:
         for i in range(499):
             os.pwrite(fd, b"x" * 8192, i * 8192)
         os.close(fd)
-    peer.terminate()
-    peer.wait()
+    end_bpftrace(peer)
     text = Path("/tmp/bpftrace.out").read_text()
     results["bpftrace"] = {
         name: int(re.search(rf"@{name}: (\d+)", text)[1])  # type: ignore[index]

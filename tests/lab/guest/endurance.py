@@ -32,7 +32,7 @@ def endurance(results: Json, seconds: int) -> None:
     cpu = 0.0
     while tracer.poll() is None:
         text = status.read_text() if status.exists() else ""
-        if "VmRSS" in text:
+        if "VmRSS" in text and OUTPUT.stat().st_size:
             rss.append(int(text.split("VmRSS:")[1].split()[0]))
             ticks = Path(f"/proc/{tracer.pid}/stat").read_text().rsplit(")", 1)[1].split()
             cpu = (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")

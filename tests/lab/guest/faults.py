@@ -181,7 +181,7 @@ def administrator(r: Round) -> None:
     seen = next((o for o in r.child.found("override") if o["override"] == name), None)
     r.facts |= {"name": name, "told": told, "override": seen}
     if seen:
-        said = [one for one in r.child.found("said") if one["said"].startswith(f"{name} was set")]
+        said = [one for one in r.child.found("said") if one["said"].startswith(f"{name} was ")]
         r.child.listen(0.2)
         told_s = said[0]["time"] - start
         r.facts |= {"told_s": told_s, "pid_right": seen["pid"] == pid}

@@ -88,6 +88,17 @@ def until_loading(process: subprocess.Popen[str]) -> None:
     raise RuntimeError(f"zfstune was not seen to load, status {process.returncode}")
 
 
+def end_bpftrace(process: subprocess.Popen[Any]) -> None:
+    """Ctrl-C, and again: bpftrace before 0.19 forgets a signal that comes while it handles an
+    event (its poll_perf_events() looks at none but an interrupted wait)."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
 class Tracer:
     """`zfstune trace ...`, started and attached when the constructor returns."""
 

@@ -134,7 +134,7 @@ def comings_and_goings(results: Json) -> None:
         sync_writes("/tank/db/moving", 17)
         sh("zpool import side")
         sync_writes("/side/late/file", 19)
-        time.sleep(1.5)  # names are read once a second
+        time.sleep(4)  # names are read once a second
         sh("zpool export side")
     sh("zpool import side; zpool destroy side")
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import time
 from pathlib import Path
 from threading import Event, Thread
 
-from labkit import Json, commits, finish, fio, make_pool, progress, run, sh, sync_writes
+from labkit import (
+    Json,
+    commits,
+    end_bpftrace,
+    finish,
+    fio,
+    make_pool,
+    progress,
+    run,
+    sh,
+    sync_writes,
+)
 
 TRACERS = Path("/zfstune/tracers")
 DIRTY_MAX = Path("/sys/module/zfs/parameters/zfs_dirty_data_max")
@@ -36,7 +46,7 @@ class Tool:
             self.process = subprocess.Popen([str(path), *args], stdout=out, stderr=err)
         # It says "Tracing" before bpftrace has attached all; no program comes after that.
         count, since = program_count(), start
-        while "Tracing" not in self.out.read_text() or time.monotonic() < since + 3:
+        while "Tracing" not in self.out.read_text() or time.monotonic() < since + 5:
             if self.process.poll() is not None or time.monotonic() > start + 200:
                 raise RuntimeError(f"{name} did not attach: {self.err.read_text()}")
             time.sleep(0.2)
@@ -48,15 +58,7 @@ class Tool:
     def stop(self) -> Json:
         kstat_commits = commits() - self.before
         time.sleep(0.5)
-        self.process.send_signal(signal.SIGINT)
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            # bpftrace before 0.19 forgets a signal that comes while it handles an event
-            # (its poll_perf_events() looks at none but an interrupted wait): a person
-            # presses Ctrl-C again
-            self.process.send_signal(signal.SIGINT)
-            self.process.wait(60)
+        end_bpftrace(self.process)
         return {
             "status": self.process.returncode,
             "stdout": self.out.read_text(),

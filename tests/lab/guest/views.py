@@ -3,6 +3,8 @@ kept beside, tell what it must show."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -43,13 +45,13 @@ def parameters(**values: int) -> Iterator[None]:
 
 
 @contextmanager
-def views(results: Json, key: str, **commands: str) -> Iterator[None]:
+def views(results: Json, key: str, **commands: str) -> Iterator[dict[str, Tracer]]:
     """Traces the body by several commands at once, and notes the change of the dmu_tx kstat
     between the first that is attached and the first that ends."""
     tracers = {name: Tracer(*command.split()) for name, command in commands.items()}
     before = kstat("dmu_tx")
     try:
-        yield
+        yield tracers
     finally:
         after = kstat("dmu_tx")
         results[key] = {
@@ -111,24 +113,20 @@ def throttled(results: Json) -> None:
             # small writes: what they would need in the log counts, fsync or not
             sh("dd if=/dev/zero of=/tank/log bs=8k count=4000 2>/dev/null; sync")
         time.sleep(1)
-    with views(results, "slow", slow="slow --over 1us tank"):
+    with views(results, "slow", slow="slow --over 1us tank") as tracers:
         with parameters(zfs_dirty_data_max=64 * MIB):
             bulk = subprocess.Popen(
-                ["dd", "if=/dev/zero", "of=/tank/bulk", "bs=1M", "count=3000"],
-                stderr=subprocess.DEVNULL,
+                "while dd if=/dev/zero of=/tank/bulk bs=1M count=3000 2>/dev/null; do :; done",
+                shell=True,
+                start_new_session=True,
             )
-            until = time.monotonic() + 60
-            before = kstat("dmu_tx")["dmu_tx_dirty_delay"]
-            while kstat("dmu_tx")["dmu_tx_dirty_delay"] < before + 50:
-                if time.monotonic() > until:
-                    raise RuntimeError("the bulk writer is not throttled")
-                time.sleep(0.1)
-            # until some of its delays have come while an fsync ran
-            before = kstat("dmu_tx")["dmu_tx_dirty_delay"]
+            until = time.monotonic() + 120
             sync_writes("/tank/slowfile", 101)
-            while kstat("dmu_tx")["dmu_tx_dirty_delay"] < before + 50 and time.monotonic() < until:
+            while '"delayed": true' not in tracers["slow"].stdout.read_text():
+                if time.monotonic() > until:
+                    raise RuntimeError("no fsync was seen while a writer was held up")
                 sync_writes("/tank/slowfile", 10)
-            bulk.kill()
+            os.killpg(bulk.pid, signal.SIGKILL)
             bulk.wait()
         time.sleep(1)
 
