@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from lab.guests import fault_of
+from lab.guests import ATTEMPTS, fault_of
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
@@ -177,10 +177,12 @@ def scenario(
 
 
 def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
-    found = _run_once(name, flavour, out, arguments)
-    if isinstance(found, str) and (fault := fault_of(found)):
-        print(f"{flavour}: {fault}, see docs/lab.md; again:\n{found}", file=sys.stderr)
+    for attempt in range(ATTEMPTS):
         found = _run_once(name, flavour, out, arguments)
+        if not isinstance(found, str) or not (fault := fault_of(found)):
+            return found
+        if attempt < ATTEMPTS - 1:
+            print(f"{flavour}: {fault}, see docs/lab.md; again:\n{found}", file=sys.stderr)
     return found
 
 

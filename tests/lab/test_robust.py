@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab.guests import fault_of
+from lab.guests import ATTEMPTS, fault_of
 from lab.rows import Json, dataset_row, pool_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,7 +124,7 @@ def test_rounds_under_load(robust: Json) -> None:
 def test_without_zfs(flavour: str) -> None:
     command = [str(ROOT / "scripts/lab"), "run", "--flavour", flavour, "--no-zfs", "--"]
     script = "zfstune trace fsync --duration 1s; echo status $?; zfstune doctor; echo status $?"
-    for _ in range(2):
+    for _ in range(ATTEMPTS):
         done = subprocess.run(
             [*command, "sh", "-c", script], capture_output=True, text=True, check=False
         )
