@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zfstune import catalogue, expressions
+from zfstune import catalogue, expressions, guard, planner
 from zfstune.catalogue import Parameter
 
 FACTS = {"memory", "arc_c_min", "arc_c_max", "arc_sys_free", "largest_block"}
@@ -208,3 +208,42 @@ def test_names_and_access_are_those_of_the_sources(parameter: Parameter) -> None
     until = tuple(map(int, parameter.until.split("."))) if parameter.until else ()
     expected = [since <= one and one[: len(until)] <= until for one in VERSIONS]
     assert there == expected
+
+
+# --- what the sources of OpenZFS say
+
+GIB = 1 << 30
+HOST = guard.Facts(64 * GIB, 2 * GIB, 62 * GIB, arc_sys_free=2 * GIB)
+
+
+def _defaults() -> dict[str, int]:
+    return guard.at_load({}, "2.3.9", HOST)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        # a record of a long symbolic link or of an extended attribute does not fit the block
+        ("zil_maxblocksize", 4 << 10),
+        ("zil_maxblocksize", 32 << 10),
+        # lowers arc_no_grow_shift, which nothing raises again
+        ("zfs_arc_shrink_shift", 5),
+        ("zfs_arc_shrink_shift", 3),
+        # frees of regular blocks would be put off in the pass that syncs such frees
+        ("zfs_sync_pass_deferred_free", 1),
+    ],
+)
+def test_what_overruns_or_cannot_be_taken_back_is_refused(name: str, value: int) -> None:
+    with pytest.raises(guard.Refused) as refused:
+        planner.plan(_defaults(), {name: value}, HOST)
+    assert refused.value.nearest[name] > value
+
+
+def test_a_key_that_the_catalogue_does_not_know_is_refused() -> None:
+    with pytest.raises(TypeError):
+        catalogue._parameter("zfs_txg_timeout", {"unit": "s", "what": "x.", "lowest": "1"})
+
+
+def test_what_remains_is_told_of_each_parameter_that_leaves_something() -> None:
+    (told,) = catalogue.remains(["zil_maxblocksize", "zfs_txg_timeout", "no_such_name"])
+    assert told.startswith("zil_maxblocksize: datasets and volumes opened meanwhile keep")

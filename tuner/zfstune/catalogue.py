@@ -15,16 +15,25 @@ from zfstune import expressions
 
 UNITS = ("bytes", "ns", "ms", "s", "percent", "count", "flag")
 
+# When a new value is used: at once, at the next open of a dataset, at the next import of a pool,
+# at the next load of the module.
+MOMENTS = ("now", "open", "import", "load")
+
 
 @dataclass(frozen=True)
 class Parameter:
     """A module parameter of ZFS under its Linux name; values are as the kernel has them.
 
     access: ``rw``; ``load``, only when the module is loaded; ``never``, zfstune does not
-    write it. default, low, high and zero are expressions over the facts of a host
-    (guard.Facts) and other parameters. zero is what 0 stands for where the kernel takes it
-    as "not set" and a write of 0 changes nothing. since and until (the last version that
-    has it) are for people: whether a parameter is there is looked up.
+    write it. default, low, high, step and zero are expressions over the facts of a host
+    (guard.Facts) and other parameters. Legal values are multiples of step. zero is what 0
+    stands for where the kernel takes it as "not set"; a write of 0 then changes nothing, or
+    with recomputes brings that value back. in_force is the key of arcstats that has the limit
+    really in force where the value does not tell it. source is the place in OpenZFS that the
+    bounds and effects are from, and why they are so. changes is what a write changes besides.
+    takes_effect is one of MOMENTS; remains is what stays after the old value was written back,
+    and how to get rid of it. since and until (the last version that has it) are for people:
+    whether a parameter is there is looked up.
     """
 
     name: str
@@ -36,7 +45,14 @@ class Parameter:
     defaults: tuple[tuple[str, str], ...] = ()
     low: str | None = None
     high: str | None = None
+    step: str | None = None
     zero: str | None = None
+    recomputes: bool = False
+    in_force: str | None = None
+    source: str = ""
+    changes: str = ""
+    takes_effect: str = ""
+    remains: str = ""
     since: str | None = None
     until: str | None = None
     latency: str = ""
@@ -105,6 +121,12 @@ def load() -> Mapping[str, Parameter]:
 def rules() -> tuple[Rule, ...]:
     """All couplings between them."""
     return _read()[1]
+
+
+def remains(names: Iterable[str]) -> list[str]:
+    """What stays after the old values of these were written back, a sentence for each."""
+    found = ((name, load()[name].remains) for name in sorted(set(names)) if name in load())
+    return [f"{name}: {text}" for name, text in found if text]
 
 
 def default_value(name: str, version: str, known: Mapping[str, int]) -> int | None:
