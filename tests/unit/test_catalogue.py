@@ -32,7 +32,8 @@ def test_every_entry_is_complete(parameter: Parameter) -> None:
 @pytest.mark.parametrize("parameter", ALL, ids=lambda p: p.name)
 def test_expressions_refer_to_facts_and_parameters(parameter: Parameter) -> None:
     texts = [text for _, text in parameter.defaults]
-    texts += [text for text in (parameter.low, parameter.high, parameter.zero) if text]
+    given = (parameter.low, parameter.high, parameter.step, parameter.zero)
+    texts += [text for text in given if text]
     for text in texts:
         names = set(expressions.names(text))
         assert names <= FACTS | set(catalogue.load())
@@ -204,10 +205,13 @@ def test_names_and_access_are_those_of_the_sources(parameter: Parameter) -> None
         # where it could be set at load time only for a while, the host says so (writable())
         assert ("w" in linux + freebsd) == (parameter.access == "rw")
     there = [letter != "-" for letter in (linux if parameter.linux else freebsd)]
+    assert there == _versions(parameter)
+
+
+def _versions(parameter: Parameter) -> list[bool]:
     since = catalogue.version_key(parameter.since or "0.0")
     until = tuple(map(int, parameter.until.split("."))) if parameter.until else ()
-    expected = [since <= one and one[: len(until)] <= until for one in VERSIONS]
-    assert there == expected
+    return [since <= one and one[: len(until)] <= until for one in VERSIONS]
 
 
 # --- what the sources of OpenZFS say
@@ -231,12 +235,108 @@ def _defaults() -> dict[str, int]:
         ("zfs_arc_shrink_shift", 3),
         # frees of regular blocks would be put off in the pass that syncs such frees
         ("zfs_sync_pass_deferred_free", 1),
+        # a sync that begins anew in each pass, and one that ends after many
+        ("zfs_sync_pass_deferred_free", 100),
+        ("zfs_sync_pass_dont_compress", 100),
+        ("zfs_sync_pass_rewrite", 100),
+        # a block with three copies never gets its slots: the sync hangs
+        ("zfs_vdev_def_queue_depth", 2),
+        # the share of metadata falls below zero, and is at random from then on
+        ("zfs_arc_meta_balance", 31),
+        # less than the kernel's reserve
+        ("zfs_arc_sys_free", 64 << 20),
+        # allocations wait for the eviction of dnodes
+        ("zfs_arc_dnode_limit", 1 << 20),
+        ("zfs_arc_dnode_limit_percent", 1),
+        # usual I/Os are errors of the disk
+        ("zio_slow_io_ms", 1),
     ],
 )
-def test_what_overruns_or_cannot_be_taken_back_is_refused(name: str, value: int) -> None:
+def test_what_overruns_hangs_or_cannot_be_taken_back_is_refused(name: str, value: int) -> None:
     with pytest.raises(guard.Refused) as refused:
         planner.plan(_defaults(), {name: value}, HOST)
-    assert refused.value.nearest[name] > value
+    assert refused.value.nearest[name] != value
+
+
+@pytest.mark.parametrize("total", [1 << 20, 1 << 33, (1 << 40) - 1])
+@pytest.mark.parametrize("share", [0.001, 0.05, 0.199, 0.201, 0.25, 0.5, 1.0])
+def test_the_share_of_metadata_stays_a_share(total: int, share: float) -> None:
+    """arc_evict_adj() of arc.c (2.2.9, 2.3.9, 2.4.4) subtracts what it has computed without a
+    look: with the least legal zfs_arc_meta_balance no hits of evicted data are too many."""
+    balance = expressions.evaluate(catalogue.load()["zfs_arc_meta_balance"].low or "0", {})
+    part = int(share * (1 << 32))
+    for hits in (1, total // 64, total // 16 - 1, total // 16, total * 3 // 32 - 1, total):
+        assert _subtracted(part, total, hits, balance) <= part
+    assert _subtracted(1 << 30, total, total // 16 - 1, 10) > 1 << 30
+
+
+def _subtracted(part: int, total: int, hits: int, balance: int) -> int:
+    if hits >= total // 16:
+        hits //= hits // (total // 32)
+    shift, rest = min(64 - total.bit_length(), 32), (1 << 32) - part
+    if rest >= 4 * part:
+        hits //= rest // (2 * part + 1)
+    return (hits << shift) // (total >> (32 - shift)) * 100 // balance
+
+
+FUNCTIONS = {
+    (file, function): there
+    for file, function, there in (
+        line.split()
+        for line in (Path(__file__).parents[1] / "data/zfs_functions.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )
+}
+
+
+def _functions(source: str) -> list[tuple[str, str]]:
+    """``a.c f(), g(), b.c h(): why`` as [("a.c", "f"), ("a.c", "g"), ("b.c", "h")]."""
+    found, file = [], ""
+    for word in source.partition(": ")[0].replace(",", "").split():
+        if word.endswith("()"):
+            found.append((file, word.removesuffix("()")))
+        else:
+            file = word
+    return found
+
+
+@pytest.mark.parametrize("parameter", [p for p in ALL if p.access == "rw"], ids=lambda p: p.name)
+def test_each_bound_says_which_function_it_is_from(parameter: Parameter) -> None:
+    """In each of the four versions that has the parameter at least one of them is there."""
+    named = _functions(parameter.source)
+    assert named and parameter.source.partition(": ")[2]
+    assert set(named) <= set(FUNCTIONS)
+    for at, there in enumerate(_versions(parameter)):
+        assert not there or any(FUNCTIONS[one][at] == "y" for one in named)
+
+
+@pytest.mark.parametrize("parameter", ALL, ids=lambda p: p.name)
+def test_when_a_value_is_taken_and_what_stays(parameter: Parameter) -> None:
+    if parameter.access == "rw":
+        assert parameter.takes_effect in ("now", "open", "import")
+        # what has been opened with a value keeps it
+        assert parameter.remains or parameter.takes_effect == "now"
+    else:
+        assert not (parameter.takes_effect or parameter.remains or parameter.source)
+    assert not parameter.changes or parameter.changes.endswith(".")
+    assert not parameter.remains or parameter.remains.endswith(".")
+    assert not parameter.recomputes or parameter.zero
+    assert parameter.in_force in (None, "c_max", "c_min", "arc_sys_free")
+
+
+def test_all_steps_are_kept_by_bounds_and_defaults() -> None:
+    for parameter in (p for p in ALL if p.step):
+        step = expressions.evaluate(parameter.step or "", {})
+        texts = [parameter.low, parameter.high, *(text for _, text in parameter.defaults)]
+        assert all(expressions.evaluate(text or "", {}) % step == 0 for text in texts)
+
+
+@pytest.mark.parametrize("name", ["zfs_arc_grow_retry", "zfs_arc_shrink_shift"])
+def test_where_0_is_ignored_the_value_that_it_stands_for_is_put_back(name: str) -> None:
+    meant = expressions.evaluate(catalogue.load()[name].zero or "", {})
+    now = _defaults() | {name: meant + 2}
+    writes = planner.plan(now, {name: 0}, HOST, back=True)
+    assert [write.value for write in writes] == [meant, 0]
 
 
 def test_a_key_that_the_catalogue_does_not_know_is_refused() -> None:
