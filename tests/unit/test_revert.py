@@ -165,6 +165,23 @@ def test_status_while_changed(host: ModuleHost, capsys: pytest.CaptureFixture[st
     }
 
 
+def test_what_remains_of_a_value_is_told_before_and_after(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dataset that was opened with another zil_maxblocksize keeps it."""
+    host.params.put("zil_maxblocksize", 128 << 10)
+    change(host, {"zil_maxblocksize": 64 << 10})
+    keep = "zil_maxblocksize: datasets and volumes opened meanwhile keep"
+    assert any(f"also after `zfstune revert`, {keep}" in line for line in shown(capsys)[1])
+    code, lines = reverted(capsys)
+    assert code == 0 and lines[0] == "zil_maxblocksize: 64K -> 128K"
+    assert lines[1].startswith(keep) and "until they are unmounted and mounted again" in lines[1]
+    assert any(line.startswith(keep) for line in shown(capsys)[1])
+    # with the module it is gone
+    (host.params.root / ".identity").write_text("boot:2")
+    assert not any(keep in line for line in shown(capsys)[1])
+
+
 def test_status_during_a_session(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
     with TuningSession(host, "zfstune tune tank", NAMES, print, host.where, still_s=0) as session:
         session.apply(CHANGED)

@@ -151,10 +151,13 @@ def _restore(host: Host, journal: Journal, say: Callable[[str], None]) -> Restor
 
 def describe(report: RestoreReport, host: Host) -> list[str]:
     """What a restore did, one line for each parameter."""
+    from zfstune.catalogue import remains
+
     lines = [
         f"{r.name}: {_exact(r.name, r.before)} -> {_exact(r.name, r.value)}"
         for r in report.restored
     ]
+    lines += remains(r.name for r in report.restored)
     for override in report.kept:
         before = ""
         if override.original is not None:

@@ -9,7 +9,7 @@ import sys
 from zfstrace.host import Host
 from zfstrace.types import Json
 from zfstune import sizes
-from zfstune.catalogue import load
+from zfstune.catalogue import load, remains
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
 from zfstune.journal import DAMAGED, Journal, read_last
@@ -67,6 +67,7 @@ def look(host: Host, where: Places) -> Json:
             for layer in history.in_force
         ],
         "parameters": _parameters(host, history),
+        "remains": _remains(host, history, read_last(where)),
         "overrides": _overrides(history),
         "boot": host.parameters().boot().values(),
         "last": _last(where),
@@ -103,6 +104,13 @@ def _parameters(host: Host, history: History) -> list[Json]:
     return rows
 
 
+def _remains(host: Host, history: History, last: History | None) -> list[str]:
+    """What the values leave behind when they are put back, or left when they were."""
+    layers = history.in_force or (last.layers if last else [])
+    here = host.parameters().identity()
+    return remains(name for layer in layers if layer.identity == here for name in layer.originals)
+
+
 def _overrides(history: History) -> list[Json]:
     return [
         {"name": o.name, "value": o.value, "pid": o.pid, "comm": o.comm, "time": o.time}
@@ -137,6 +145,8 @@ def words(found: Json) -> list[str]:
             f"{override['name']} was set to {override['value']} by {who}{comm} at "
             f"{override['time']}, it is left as it is"
         )
+    back = "" if found["state"] == "unchanged" else "also after `zfstune revert`, "
+    lines += [f"{back}{text}" for text in found["remains"]]
     for name, value in found["boot"].items():
         lines.append(f"at the next load of the module: {name}={value} (`zfstune keep`)")
     if found["state"] == "changed":
