@@ -71,7 +71,7 @@ _zfstune_params() {
 	fi
 	case ${COMP_WORDS[2]} in
 	get) _zfstune_parameters; echo "--value --json --help" ;;
-	explain) _zfstune_parameters; echo "--help" ;;
+	explain) _zfstune_parameters; echo "--json --help" ;;
 	set) _zfstune_parameters; echo "--dry-run --force --json --help" ;;
 	*) echo "--all --changed --json --help" ;;
 	esac

@@ -8,15 +8,13 @@ of both systems counts where either has the function.
 
 from __future__ import annotations
 
-import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-from record_parameters import VERSIONS, files
-
+VERSIONS = ("2.1.11", "2.2.9", "2.3.9", "2.4.4")
 CATALOGUE = Path(__file__).parents[2] / "tuner/zfstune/parameters.toml"
-_FUNCTION = re.compile(r"^(\w+)\([^;]*?\)\s*\{", re.MULTILINE)
 
 
 def functions(source: str) -> list[tuple[str, str]]:
@@ -33,17 +31,17 @@ def functions(source: str) -> list[tuple[str, str]]:
 def main(clone: str) -> None:
     parameters = tomllib.loads(CATALOGUE.read_text())["parameter"].values()
     named = sorted({one for entry in parameters for one in functions(entry.get("source", ""))})
-    there: list[set[tuple[str, str]]] = []
-    for version in VERSIONS:
-        defined = set()
-        for path, text in files(clone, version, "module"):
-            name = path.rpartition("/")[2]
-            if any(name == file for file, _ in named):
-                defined |= {(name, function) for function in _FUNCTION.findall(text)}
-        there.append(defined)
     print("# Written by record_functions.py from OpenZFS", *VERSIONS)
-    for one in named:
-        print(*one, "".join("y" if one in defined else "-" for defined in there))
+    for file, function in named:
+        there = (defines(clone, f"zfs-{version}", file, function) for version in VERSIONS)
+        print(file, function, "".join("y" if one else "-" for one in there))
+
+
+def defines(clone: str, tag: str, file: str, function: str) -> bool:
+    """Whether such a file has it; a definition begins a line with its name."""
+    pattern, place = rf"^{function}\(", f"module/*/{file}"
+    command = ["git", "-C", clone, "grep", "-q", "-E", pattern, tag, "--", place]
+    return subprocess.run(command, check=False).returncode == 0
 
 
 if __name__ == "__main__":

@@ -183,8 +183,7 @@ def test_a_name_without_value_is_unknown() -> None:
         expressions.evaluate("x + y", {"x": 3})
 
 
-# Of the versions that tests/data/zfs_parameters.txt is about (record_parameters.py).
-VERSIONS = ((2, 1, 11), (2, 2, 9), (2, 3, 9), (2, 4, 4))
+# Of the versions in catalogue.READ (record_parameters.py).
 RECORDED = [
     line.split()
     for line in (Path(__file__).parents[1] / "data/zfs_parameters.txt").read_text().splitlines()
@@ -205,13 +204,7 @@ def test_names_and_access_are_those_of_the_sources(parameter: Parameter) -> None
         # where it could be set at load time only for a while, the host says so (writable())
         assert ("w" in linux + freebsd) == (parameter.access == "rw")
     there = [letter != "-" for letter in (linux if parameter.linux else freebsd)]
-    assert there == _versions(parameter)
-
-
-def _versions(parameter: Parameter) -> list[bool]:
-    since = catalogue.version_key(parameter.since or "0.0")
-    until = tuple(map(int, parameter.until.split("."))) if parameter.until else ()
-    return [since <= one and one[: len(until)] <= until for one in VERSIONS]
+    assert [version in parameter.read_in for version in catalogue.READ] == there
 
 
 # --- what the sources of OpenZFS say
@@ -306,8 +299,9 @@ def test_each_bound_says_which_function_it_is_from(parameter: Parameter) -> None
     named = _functions(parameter.source)
     assert named and parameter.source.partition(": ")[2]
     assert set(named) <= set(FUNCTIONS)
-    for at, there in enumerate(_versions(parameter)):
-        assert not there or any(FUNCTIONS[one][at] == "y" for one in named)
+    for at, version in enumerate(catalogue.READ):
+        if version in parameter.read_in:
+            assert any(FUNCTIONS[one][at] == "y" for one in named)
 
 
 @pytest.mark.parametrize("parameter", ALL, ids=lambda p: p.name)

@@ -98,7 +98,6 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         ("params explain zfs_txg_timeout=5", "did you mean zfs_txg_timeout"),
         ("params get --value --json zfs_txg_timeout", "--json: not allowed with"),
         ("params --json get --value zfs_txg_timeout", "--value: not allowed with --json"),
-        ("params --json explain zfs_txg_timeout", "explain has no --json"),
         ("params --changed explain zfs_txg_timeout", "--changed is an option of"),
         ("params --all set zfs_txg_timeout=5", "--all is an option of"),
         ("params --all list --changed", "--changed: not allowed with --all"),

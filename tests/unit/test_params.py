@@ -79,7 +79,7 @@ def run(host: Host, *words: str) -> str:
     if args.what == "set":
         params.set_values(host, args, out)
     elif args.what == "explain":
-        params.explain(host, args.names, out)
+        params.explain(host, args, out)
     elif args.what == "get":
         params.get(look(host), args, out)
     else:
@@ -264,11 +264,64 @@ def test_explain_says_what_it_does_and_what_it_is_here() -> None:
     assert "vfs.zfs.dirty_data_max on FreeBSD" in text
 
 
+def test_explain_says_what_a_write_does_and_what_remains_of_it() -> None:
+    text = " ".join(run(Host(), "explain", "zil_maxblocksize").split())
+    assert "bounds 36K to 128K in steps of 4K" in text
+    assert "source zil.c zil_alloc(), zil_lwb_commit(), zfs_log.c zfs_log_symlink()" in text
+    assert "takes effect when a dataset or volume is opened (mounted), not before" in text
+    assert "which is only asserted (read in 2.1.11, 2.2.9, 2.3.9, 2.4.4)" in text
+    assert "goes back the value of before is written" in text
+    assert "remains datasets and volumes opened meanwhile keep the size" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "zero", "back"),
+    [
+        (
+            "zfs_arc_shrink_shift",
+            "0 stands for 7; writing it changes nothing",
+            "where it was 0, 7 is written, then 0",
+        ),
+        (
+            "zfs_arc_sys_free",
+            "0 stands for what was computed at load; writing it changes nothing",
+            "arc_sys_free of arcstats tells that it is in force",
+        ),
+        (
+            "zfs_arc_dnode_limit",
+            "0 stands for arc_c_max * zfs_arc_dnode_limit_percent // 100; "
+            "writing it brings that back",
+            "the value of before is written",
+        ),
+    ],
+)
+def test_explain_says_what_0_means_and_how_it_goes_back(name: str, zero: str, back: str) -> None:
+    host = Host()
+    host.module[name] = 0
+    text = " ".join(run(host, "explain", name).split())
+    assert zero in text and back in text
+    assert "changes ZFS judges all limits of the ARC anew" in text
+
+
+def test_explain_as_json_has_all_of_the_catalogue() -> None:
+    entry, other = json.loads(
+        run(Host(), "explain", "vfs.zfs.zil.maxblocksize", "zfs_arc_sys_free", "--json")
+    )["parameters"]
+    assert entry["name"] == "zil_maxblocksize" and entry["step"] == "4K"
+    assert entry["takes_effect"] == "open" and entry["remains"].startswith("datasets")
+    assert entry["source"].startswith("zil.c zil_alloc()")
+    assert other["in_force"] == "arc_sys_free" and other["most"] == "memory // 4"
+    assert json.loads(run(Host(), "--json", "explain", "zfs_txg_timeout"))["parameters"]
+
+
 def test_explain_works_without_zfs() -> None:
     host = Host()
     host.module = {}
     text = run(host, "explain", "zfs_txg_timeout")
     assert "ZFS is not loaded" in text and "5 s" in text
+    text = run(host, "explain", "zil_maxblocksize", "zfs_arc_sys_free")
+    assert "36K to 128K in steps of 4K" in text
+    assert "max(16M, memory // 64) to memory // 4" in text
 
 
 def test_every_parameter_can_be_explained() -> None:

@@ -20,6 +20,10 @@ UNITS = ("bytes", "ns", "ms", "s", "percent", "count", "flag")
 MOMENTS = ("now", "open", "import", "load")
 
 
+# The versions of OpenZFS whose sources were read.
+READ = ("2.1.11", "2.2.9", "2.3.9", "2.4.4")
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A module parameter of ZFS under its Linux name; values are as the kernel has them.
@@ -74,6 +78,14 @@ class Parameter:
         here = version_key(version)
         fits = [text for since, text in self.defaults if not here or version_key(since) <= here]
         return (fits or [text for _, text in self.defaults[:1]] or [""])[-1]
+
+    @property
+    def read_in(self) -> tuple[str, ...]:
+        """Of the versions whose sources were read those that have it."""
+        since = version_key(self.since or "0.0")
+        until = tuple(map(int, self.until.split("."))) if self.until else ()
+        keys = ((version, version_key(version)) for version in READ)
+        return tuple(v for v, key in keys if since <= key and key[: len(until)] <= until)
 
     @property
     def effect(self) -> str:

@@ -13,7 +13,7 @@ from zfstrace.types import SCHEMA, Json
 from zfstune import catalogue, guard, planner, sizes
 from zfstune.errors import DONE, UsageError
 from zfstune.host import open_host
-from zfstune.params_explain import paragraphs
+from zfstune.params_explain import as_json, paragraphs
 from zfstune.params_survey import (
     Row,
     Survey,
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "set":
         return set_values(host, args, sys.stdout)
     if args.what == "explain":
-        return explain(host, args.names, sys.stdout)
+        return explain(host, args, sys.stdout)
     survey = look(host)
     require_module(survey)
     if args.what == "get":
@@ -49,8 +49,6 @@ def _check(args: argparse.Namespace) -> None:
                 raise UsageError(f"--{name} is an option of `zfstune params list`, leave it out")
     if args.all and args.changed:
         raise UsageError("--changed: not allowed with --all, leave one out")
-    if args.what == "explain" and args.json:
-        raise UsageError("explain has no --json, use `zfstune params get --json NAME`")
     if args.what == "get":
         if args.json and args.value:
             raise UsageError("--value: not allowed with --json, leave one out")
@@ -241,11 +239,15 @@ def _since(name: str) -> str:
 # --- explain
 
 
-def explain(host: Host, names: Sequence[str], out: TextIO) -> int:
+def explain(host: Host, args: argparse.Namespace, out: TextIO) -> int:
     """The whole entry of each, and what it is here."""
     survey = look(host)
+    names = require_known(args.names, list(survey.rows))
+    if args.json:
+        print(json.dumps(as_json(names, survey)), file=out)
+        return DONE
     style = style_of(out)
-    for i, name in enumerate(require_known(names, list(survey.rows))):
+    for i, name in enumerate(names):
         if i:
             print(file=out)
         print("\n".join(paragraphs(name, survey, style)), file=out)

@@ -57,6 +57,7 @@ Works without ZFS as well, then without what is said of this host.
 examples:
   zfstune params explain zfs_dirty_data_max
   zfstune params explain zil_slog_bulk zfs_commit_timeout_pct
+  zfstune params explain zil_maxblocksize --json | jq -r '.parameters[].remains'
 
 exit status:
   0  done; 2  usage, also a name that nobody knows
@@ -106,10 +107,11 @@ def add_params(commands: argparse._SubParsersAction[Any]) -> None:
     explain = below.add_parser(
         "explain",
         help="what a parameter does, its bounds, what it is coupled to",
-        description="Explains parameters: effect, bounds, coupling, hazard, and what it is here.",
+        description="Explains parameters: bounds and their source, effect, what remains, hazard.",
         epilog=_EXPLAIN,
     )
     explain.add_argument("names", metavar="NAME", nargs="+", help="a parameter")
+    _add_json(explain)
     setting = below.add_parser(
         "set",
         help="set parameters, through guard and journal",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
+from zfstrace.types import SCHEMA, Json
 from zfstune import catalogue, guard, sizes
 from zfstune.catalogue import Parameter, Rule
 from zfstune.params_survey import Row, Survey
@@ -21,9 +25,46 @@ def paragraphs(name: str, survey: Survey, style: Style) -> list[str]:
     lines = [style.paint(name, "bold"), *wrap(parameter.what, _INDENT), ""]
     lines += _here(parameter, row, survey)
     lines += _effects(parameter)
+    lines += _writes(parameter)
     lines += _coupled(parameter, survey, style)
     lines += _labelled("hazard", parameter.hazard)
     return lines + _labelled("set by", _set_by(parameter)) + _labelled("names", _names(parameter))
+
+
+def as_json(names: Sequence[str], survey: Survey) -> Json:
+    """The same for programs: null where nothing is known or this host does not have it."""
+    return {
+        "schema": SCHEMA,
+        "type": "params_explain",
+        "version": survey.version,
+        "parameters": [_entry(name, survey.rows.get(name)) for name in names],
+    }
+
+
+def _entry(name: str, row: Row | None) -> Json:
+    entry: Json = {
+        "name": name,
+        "value": row.value if row else None,
+        "low": row.low if row else None,
+        "high": row.high if row else None,
+    }
+    parameter = catalogue.load().get(name)
+    if parameter is None:
+        return entry
+    plain = {
+        one.name: getattr(parameter, one.name)
+        for one in dataclasses.fields(parameter)
+        if one.name not in ("name", "low", "high", "defaults")
+    }
+    return entry | {
+        **plain,
+        "default": row.default if row else None,
+        "least": parameter.low,
+        "most": parameter.high,
+        "defaults": dict(parameter.defaults),
+        "read_in": list(parameter.read_in),
+        "goes_back": goes_back(parameter),
+    }
 
 
 def _labelled(label: str, text: str) -> list[str]:
@@ -52,8 +93,8 @@ def exact(value: int, unit: str) -> str:
 def _here(parameter: Parameter, row: Row | None, survey: Survey) -> list[str]:
     if row is None:
         why = "ZFS is not loaded" if not survey.rows else f"ZFS {survey.version} does not have it"
-        lines = _labelled("here", why)
-        return lines + _labelled("default", _formula(parameter))
+        lines = _labelled("here", why) + _labelled("default", _formula(parameter))
+        return lines + _range(parameter, None)
     if row.value is None:
         return _labelled("here", "its value is no number")
     state = "changed" if row.changed else "the default" if row.default is not None else ""
@@ -65,8 +106,7 @@ def _here(parameter: Parameter, row: Row | None, survey: Survey) -> list[str]:
     if row.default is not None and catalogue.computed(parameter.default):
         default = f"{sizes.show(row.default, row.unit)}, as {default}"
     lines = _labelled("here", here) + _labelled("default", default)
-    if parameter.access == "rw":
-        lines += _labelled("bounds", _bounds(parameter, row))
+    lines += _range(parameter, row)
     for violation in survey.violations:
         if parameter.name in violation.names:
             text = guard.broken(violation, survey.state, survey.facts)
@@ -89,6 +129,15 @@ def _with_unit(text: str, unit: str) -> str:
     return sizes.show(int(text), unit) if text.isdigit() else text
 
 
+def _range(parameter: Parameter, row: Row | None) -> list[str]:
+    """Bounds, and what is special about 0."""
+    if parameter.access != "rw":
+        return []
+    step = f" in steps of {parameter.step}" if parameter.step else ""
+    bounds = _bounds(parameter, row) if row else f"{parameter.low} to {parameter.high}"
+    return _labelled("bounds", bounds + step) + _labelled("zero", _zero(parameter))
+
+
 def _bounds(parameter: Parameter, row: Row) -> str:
     low = "" if row.low is None else sizes.show(row.low, row.unit)
     high = "" if row.high is None else sizes.show(row.high, row.unit)
@@ -101,16 +150,64 @@ def _bounds(parameter: Parameter, row: Row) -> str:
     return f"{low or 'no least'} to {high or 'no most'}" + (f" ({how})" if how else "")
 
 
+def _zero(parameter: Parameter) -> str:
+    """What 0 means where it is no number like others."""
+    if parameter.zero is None:
+        return ""
+    meant = _with_unit(parameter.zero, parameter.unit)
+    if parameter.in_force:
+        meant = "what was computed at load"
+    then = "writing it brings that back" if parameter.recomputes else "writing it changes nothing"
+    return f"0 stands for {meant}; {then}"
+
+
 # --- what is always so
 
 
 def _effects(parameter: Parameter) -> list[str]:
     lines = _labelled("latency", parameter.latency) + _labelled("throughput", parameter.throughput)
-    lines += _labelled("memory", parameter.memory)
-    settles = parameter.settles
+    return lines + _labelled("memory", parameter.memory)
+
+
+def _writes(parameter: Parameter) -> list[str]:
+    """What a write does, when, and what is left of it after the old value was written back."""
+    lines = _labelled("takes effect", takes_effect(parameter))
+    lines += _labelled("changes", parameter.changes)
+    lines += _labelled("goes back", goes_back(parameter))
+    lines += _labelled("remains", parameter.remains)
+    if parameter.source:
+        read = f"{parameter.source} (read in {', '.join(parameter.read_in)})"
+        lines += _labelled("source", read)
+    return lines
+
+
+_MOMENTS = {
+    "open": "when a dataset or volume is opened (mounted), not before",
+    "import": "when a pool is imported or created, not before",
+}
+
+
+def takes_effect(parameter: Parameter) -> str:
+    """When a new value is used, and when that shows; empty when it cannot be set."""
+    if parameter.takes_effect != "now":
+        return _MOMENTS.get(parameter.takes_effect, "")
     if parameter.settle_txgs:
-        settles = f"in full after {parameter.settle_txgs} txgs"
-    return lines + _labelled("settles", settles)
+        return f"at once, in full after {parameter.settle_txgs} txgs"
+    return parameter.settles
+
+
+def goes_back(parameter: Parameter) -> str:
+    """How `zfstune revert` takes a write back; empty when there is none."""
+    if parameter.access != "rw":
+        return ""
+    if not parameter.zero or parameter.recomputes:
+        return "the value of before is written"
+    if parameter.in_force:
+        return (
+            "where it was 0, the limit of before is written as a number, then 0; "
+            f"{parameter.in_force} of arcstats tells that it is in force"
+        )
+    return f"where it was 0, {parameter.zero} is written, then 0"
 
 
 def _coupled(parameter: Parameter, survey: Survey, style: Style) -> list[str]:
