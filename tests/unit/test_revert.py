@@ -177,6 +177,8 @@ def test_what_remains_of_a_value_is_told_before_and_after(
     assert code == 0 and lines[0] == "zil_maxblocksize: 64K -> 128K"
     assert lines[1].startswith(keep) and "until they are unmounted and mounted again" in lines[1]
     assert any(line.startswith(keep) for line in shown(capsys)[1])
+    change(host, {"zil_maxblocksize": 64 << 10})
+    assert json.loads(reverted(capsys, json=True)[1][0])["remains"][0].startswith(keep)
     # with the module it is gone
     (host.params.root / ".identity").write_text("boot:2")
     assert not any(keep in line for line in shown(capsys)[1])

@@ -10,7 +10,7 @@ import sys
 from zfstrace.host import Host
 from zfstune import recover
 from zfstune.apply import Applier, RestoreReport
-from zfstune.catalogue import load
+from zfstune.catalogue import load, remains
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
 from zfstune.journal import Journal, exists
@@ -95,4 +95,5 @@ def to_json(report: RestoreReport) -> dict[str, object]:
         ],
         "gone": list(report.gone),
         "failed": [{"name": name, "reason": reason} for name, reason in report.failed],
+        "remains": remains(r.name for r in report.restored),
     }
