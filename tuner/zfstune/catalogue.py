@@ -107,7 +107,11 @@ class Rule:
     below: tuple[str, ...] = field(default=())
     above: tuple[str, ...] = field(default=())
 
-    @property
+    @functools.cached_property
+    def _sides(self) -> tuple[expressions.Compiled, expressions.Compiled]:
+        return expressions.compiled(self.left), expressions.compiled(self.right)
+
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Of everything that it depends on, facts included."""
         return tuple(dict.fromkeys(self.below + self.above))
@@ -119,8 +123,8 @@ class Rule:
     def holds(self, values: Mapping[str, int]) -> bool:
         """True as well where a name has no value: then there is nothing to couple."""
         try:
-            left = expressions.evaluate(self.left, values)
-            return left + self.gap <= expressions.evaluate(self.right, values)
+            left, right = self._sides
+            return left(values) + self.gap <= right(values)
         except expressions.Unknown:
             return True
 
@@ -191,6 +195,7 @@ def near(name: str, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))[:3]
 
 
+@functools.cache
 def version_key(version: str) -> tuple[int, ...]:
     """``2.3.9-0+deb13u1`` as (2, 3, 9); () when it is none."""
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)

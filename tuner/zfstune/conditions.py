@@ -72,7 +72,7 @@ def _side(node: ast.expr, facts: Mapping[str, Fact]) -> Fact | tuple[Fact, ...]:
     # only its own: there are hundreds of facts, of thousands of datasets
     names = (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
     numbers = {name: fact for name in names if isinstance(fact := facts.get(name), int)}
-    return expressions.value(node, numbers)
+    return expressions.function(node)(numbers)
 
 
 def _compare(op: ast.cmpop, left: object, right: object) -> bool:

@@ -16,6 +16,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
+Compiled = Callable[[Mapping[str, int]], int]
 _FUNCTIONS: dict[str, Callable[..., int]] = {"min": min, "max": max}
 
 
@@ -26,9 +27,10 @@ class Unknown(Exception):
 def evaluate(text: str, values: Mapping[str, int]) -> int:
     """The value of a sum of integers and names: + - * // min() max(), sizes like 64M.
     Raises Unknown, and ValueError for anything else than that."""
-    return value(parse(text), values)
+    return compiled(text)(values)
 
 
+@functools.cache
 def names(text: str) -> tuple[str, ...]:
     """The names in an expression, in order, each once."""
     found = [
@@ -58,18 +60,32 @@ def parse(text: str) -> ast.expr:
         raise ValueError(f"{text!r} is not an expression") from None
 
 
-def value(node: ast.expr, values: Mapping[str, int]) -> int:
-    """As evaluate()."""
+@functools.cache
+def compiled(text: str) -> Compiled:
+    """As evaluate(), for many evaluations: a guard judges each bound again and again."""
+    return function(parse(text))
+
+
+def function(node: ast.expr) -> Compiled:
+    """What evaluates it. Raises ValueError, and what it returns raises Unknown."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
+        number = node.value
+        return lambda values: number
     if isinstance(node, ast.Name):
-        if node.id not in values:
-            raise Unknown(node.id)
-        return values[node.id]
+        return functools.partial(_named, node.id)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](value(node.left, values), value(node.right, values))
+        sum_of, left, right = _OPERATORS[type(node.op)], function(node.left), function(node.right)
+        return lambda values: sum_of(left(values), right(values))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        function = _FUNCTIONS.get(node.func.id)
-        if function and node.args:
-            return function(*(value(argument, values) for argument in node.args))
+        least_or_most = _FUNCTIONS.get(node.func.id)
+        if least_or_most and node.args:
+            given = [function(argument) for argument in node.args]
+            return lambda values: least_or_most(*[one(values) for one in given])
     raise ValueError(f"{ast.unparse(node)!r} is more than a sum")
+
+
+def _named(name: str, values: Mapping[str, int]) -> int:
+    try:
+        return values[name]
+    except KeyError:
+        raise Unknown(name) from None
