@@ -1,5 +1,5 @@
 """A zfs module whose parameters are files, so that several processes share them, and that
-takes ARC limits as the kernel does."""
+takes ARC limits as the kernel does (unit/kernel.py)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from unit.fake_host import FakeHost
+from unit.kernel import TUNED, Arc
 
 from zfstrace.errors import ParameterError
 from zfstrace.params import LOADED_ANEW, BootConfig, Change
@@ -18,8 +19,14 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 DEFAULTS = {
+    "zfs_arc_dnode_limit": 0,
+    "zfs_arc_dnode_limit_percent": 10,
+    "zfs_arc_grow_retry": 0,
     "zfs_arc_max": 0,
     "zfs_arc_min": 0,
+    "zfs_arc_min_prefetch_ms": 0,
+    "zfs_arc_shrink_shift": 0,
+    "zfs_arc_sys_free": 0,
     "zfs_commit_timeout_pct": 10,
     "zfs_delay_min_dirty_percent": 60,
     "zfs_delay_scale": 500000,
@@ -34,7 +41,16 @@ DEFAULTS = {
     "zfs_wrlog_data_max": 8 * GIB,
     "zil_slog_bulk": 64 * MIB,
 }
-ARC = {"c_min": 2 * GIB, "c_max": 62 * GIB}
+# 2.3, whose limits differ a little from those that such a host would have
+LOADED = {
+    "version": (2, 3),
+    "memory": 64 * GIB,
+    "c_min": 2 * GIB,
+    "c_max": 62 * GIB,
+    "dnode_limit": 62 * GIB // 10,
+    "sys_free": 2608 * MIB + 1,
+}
+ARC = Arc(**LOADED).stats()  # type: ignore[arg-type]
 NAMES = [name for name in DEFAULTS if name != "zfs_dirty_data_max_max"]
 
 
@@ -89,25 +105,27 @@ class FileParameters:
     def put(self, name: str, value: int) -> None:
         """A write by nobody in particular."""
         self._replace(self.root / name, str(value))
-        if name.startswith("zfs_arc_"):
-            self._replace(self.root / ".arc", json.dumps(self._arc_tuning_update()))
+        if name in TUNED:
+            self._replace(self.root / ".arc", json.dumps(vars(self._arc_tuning_update())))
 
     def _replace(self, path: Path, text: str) -> None:
         new = self.root / f".{path.name}.{os.getpid()}"
         new.write_text(text)
         new.replace(path)
 
-    def arc(self) -> dict[str, int]:
-        found: dict[str, int] = json.loads((self.root / ".arc").read_text())
-        return found
+    def variables(self) -> Arc:
+        """What the parameters have made of the ARC."""
+        found = json.loads((self.root / ".arc").read_text())
+        return Arc(**{**found, "version": tuple(found["version"])})
 
-    def _arc_tuning_update(self) -> dict[str, int]:
-        arc = self.arc()
-        least, most = self.read("zfs_arc_min") or 0, self.read("zfs_arc_max") or 0
-        if least and 32 * MIB <= least <= arc["c_max"]:
-            arc["c_min"] = least
-        if most and most >= 64 * MIB and arc["c_min"] < most < 64 * GIB:
-            arc["c_max"] = most
+    def arc(self) -> dict[str, int]:
+        """What arcstats has of it."""
+        return self.variables().stats()
+
+    def _arc_tuning_update(self) -> Arc:
+        arc = self.variables()
+        names = (name for name in TUNED if (self.root / name).exists())
+        arc.arc_tuning_update({name: self.read(name) or 0 for name in names})
         return arc
 
     def identity(self) -> str:
@@ -141,7 +159,7 @@ class ModuleHost(FakeHost):
         if create:
             directory.mkdir()
             (directory / ".identity").write_text("boot:1")
-            (directory / ".arc").write_text(json.dumps(ARC))
+            (directory / ".arc").write_text(json.dumps(LOADED))
             for name, value in DEFAULTS.items():
                 (directory / name).write_text(str(value))
         self.params = FileParameters(directory)
@@ -151,7 +169,7 @@ class ModuleHost(FakeHost):
 
     def kstat(self, name: str) -> dict[str, int]:
         if name == "arcstats":
-            return {**self.params.arc(), "memory_all_bytes": 64 * GIB, "size": GIB}
+            return {**self.params.arc(), "size": GIB}
         return self.kstats.get(name, {})
 
     def now(self) -> dict[str, int]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from unit.fake_module import ARC, DEFAULTS, GIB, MIB, ModuleHost
+from unit.fake_module import ARC, DEFAULTS, GIB, LOADED, MIB, ModuleHost
+from unit.kernel import Arc
 
 from zfstrace.errors import ParameterError
 from zfstrace.params import Change
@@ -35,7 +36,7 @@ class Fixture:
         return applier
 
     def untouched(self) -> bool:
-        return self.host.now() == DEFAULTS and self.host.params.arc() == ARC
+        return self.host.now() == DEFAULTS and self.host.params.variables() == Arc(**LOADED)  # type: ignore[arg-type]
 
     def again(self) -> None:
         """As after the death of the process: only the files are left."""
@@ -108,7 +109,7 @@ def test_failed_write_puts_the_others_back(fix: Fixture, name: str) -> None:
 
 
 def test_limit_that_zfs_ignores(fix: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fix.host.params, "_arc_tuning_update", fix.host.params.arc)
+    monkeypatch.setattr(fix.host.params, "_arc_tuning_update", fix.host.params.variables)
     with pytest.raises(ApplyError, match="ZFS ignores it and stays at 66571993088"):
         fix.applier().apply({"zfs_arc_max": 16 * GIB})
     assert fix.untouched()
@@ -121,6 +122,37 @@ def test_arc_limit_back_to_not_set_is_really_in_force(fix: Fixture) -> None:
     applier.restore(fix.journal.layer)
     assert fix.untouched()
     assert ("zfs_arc_max", 62 * GIB) in fix.host.params.log
+
+
+def test_every_computed_parameter_is_back_in_force(fix: Fixture) -> None:
+    """Of each that 0 does not bring back the number comes first, then the 0 that was there."""
+    applier = fix.applier()
+    wanted = {
+        "zfs_arc_sys_free": 8 * GIB,
+        "zfs_arc_dnode_limit": GIB,
+        "zfs_arc_shrink_shift": 9,
+        "zfs_arc_grow_retry": 60,
+        "zfs_arc_min_prefetch_ms": 10,
+        "zfs_arc_max": 20 * GIB,
+    }
+    applier.apply(wanted)
+    arc = fix.host.params.variables()
+    assert (arc.sys_free, arc.dnode_limit, arc.shrink_shift) == (8 * GIB, GIB, 9)
+    applier.restore(fix.journal.layer)
+    assert fix.untouched()
+    free = [value for name, value in fix.host.params.log if name == "zfs_arc_sys_free"]
+    assert free == [8 * GIB, ARC["arc_sys_free"], 0]
+
+
+def test_limit_that_is_not_back_in_force_is_told(
+    fix: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applier = fix.applier()
+    applier.apply({"zfs_arc_sys_free": 8 * GIB})
+    monkeypatch.setattr(fix.host.params, "_arc_tuning_update", fix.host.params.variables)
+    report = applier.restore(fix.journal.layer)
+    assert [name for name, _ in report.failed] == ["zfs_arc_sys_free"]
+    assert f"stays at {8 * GIB}" in report.failed[0][1]
 
 
 @pytest.mark.parametrize("after", range(12))

@@ -356,6 +356,32 @@ def test_a_change_by_the_ratio_of_the_percents_goes_in_two_steps() -> None:
     assert words(writes) == ["delay=100", "dirty=1200!", "dirty=800!", "delay=60!"]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        # the old least is the new largest, and the other way round
+        ({LOW: 10, HIGH: 30, SYNC: 5}, [f"{LOW}=10", f"{HIGH}=30!"]),
+        ({LOW: 60, HIGH: 90, DELAY: 90}, [f"{HIGH}=90", f"{LOW}=60!"]),
+        ({LEAST: 12, MOST: 20}, [f"{MOST}=20", f"{LEAST}=12!"]),
+        # nobody could meet these together
+        ({LOW: 21, HIGH: 40}, [f"{LOW}=21", f"{HIGH}=40"]),
+        ({LEAST: 4, MOST: 20}, [f"{MOST}=20", f"{LEAST}=4"]),
+    ],
+)
+def test_no_thread_meets_the_old_end_of_a_span_and_the_new_other_one(
+    wanted: dict[str, int], expected: list[str]
+) -> None:
+    found = words(plan(STATE, wanted, FACTS))
+    assert [word for word in found if word.startswith(("zfs_vdev",))] == expected
+
+
+def test_a_share_of_the_old_limit_and_one_of_the_new_do_not_meet() -> None:
+    """30 % of 800M are 15 % of 1600M: the limit waits for who has read the 30."""
+    now = {**STATE, DIRTY: 800 * M, SYNC: 5}
+    writes = plan(now, {DIRTY: 1600 * M, LOW: 10, HIGH: 15}, FACTS)
+    assert words(writes) == [f"{LOW}=10", f"{HIGH}=15", "dirty=1600!"]
+
+
 def test_the_delay_goes_to_its_new_value_in_the_same_move() -> None:
     writes = plan(STATE, {DIRTY: 100 * M, DELAY: 80}, FACTS)
     assert words(writes) == ["delay=100", "dirty=100!", "delay=80!"]
@@ -399,7 +425,7 @@ def test_an_ignored_limit_is_healed_before_others_change() -> None:
 
 
 def test_zero_does_not_bring_the_default_back() -> None:
-    with pytest.raises(Refused, match="write zfs_arc_max=8G"):
+    with pytest.raises(Refused, match="changes nothing, `zfstune revert` takes it back"):
         plan({**STATE, ARC_MAX: 8 * G}, {ARC_MAX: 0}, FACTS)
 
 
@@ -418,7 +444,45 @@ def test_the_cache_is_not_limited_below_what_cannot_be_evicted() -> None:
     assert plan(STATE, {ARC_MAX: 0}, held) == []
 
 
+def test_limits_in_force_are_those_of_the_catalogue() -> None:
+    stats = {"c_max": 1, "c_min": 2, "arc_sys_free": 3, "size": 4}
+    expected = {ARC_MAX: 1, ARC_MIN: 2, "zfs_arc_sys_free": 3}
+    assert guard.lasting(stats) == expected
+    assert expected.items() <= guard.limits(stats).items()
+
+
+def test_a_limit_that_could_not_be_put_back_stays() -> None:
+    now = {**STATE, "zfs_arc_sys_free": 0}
+    with pytest.raises(Refused, match="limit in force is not known"):
+        plan(now, {"zfs_arc_sys_free": 1 * G}, FACTS)
+    assert plan(now, {"zfs_arc_sys_free": 1 * G}, replace(FACTS, arc_sys_free=200 * M))
+    # ZFS takes no upper limit below 64 MiB, but begins with less on a very small host
+    small = Facts(124 * M, 32 * M, 62 * M)
+    with pytest.raises(Refused, match="62M is in force, which ZFS would not take again"):
+        plan(STATE, {ARC_MAX: 100 * M}, small, force=True)
+
+
+@pytest.mark.parametrize("name", ["zfs_arc_dnode_limit", "zfs_arc_dnode_limit_percent", ARC_MAX])
+def test_the_limit_for_dnodes_of_2_1_does_not_move_when_it_could_not_return(name: str) -> None:
+    now = {**STATE, "zfs_arc_dnode_limit": 0, "zfs_arc_dnode_limit_percent": 10}
+    wanted = {name: {ARC_MAX: 4 * G, "zfs_arc_dnode_limit_percent": 50}.get(name, 64 * M)}
+    small = Facts(4 * G + 1, 32 * M, 128 * M, arc_dnode_limit=96 * M // 10, arc_meta_min=16 * M)
+    with pytest.raises(Refused, match="the ARC's limit for dnodes would move"):
+        plan(now, wanted, replace(small, arc_meta_limit=96 * M), force=True)
+    # from 2.2 on it follows
+    plan(now, wanted, replace(small, arc_meta_min=0), force=True)
+
+
 # --- refusals
+
+
+@pytest.mark.parametrize(("value", "near"), [(50 << 10, 52), (37 << 10, 36), (131071, 128)])
+def test_what_is_no_multiple_of_its_step_is_refused(value: int, near: int) -> None:
+    now = {**STATE, "zil_maxblocksize": 128 << 10}
+    with pytest.raises(Refused, match=f"must be a multiple of 4K: .*={near}K$") as error:
+        plan(now, {"zil_maxblocksize": value}, FACTS, force=True)
+    assert error.value.nearest == {"zil_maxblocksize": near << 10}
+    assert plan(now, {"zil_maxblocksize": near << 10}, FACTS) or near == 128
 
 
 def test_a_refusal_says_why_and_what_is_legal() -> None:

@@ -200,6 +200,14 @@ def test_partner_that_somebody_else_has_set(host: ModuleHost, tmp_path: Path) ->
     assert ModprobeConfig(tmp_path).values() == {LEAST: 60, MOST: 90}
 
 
+@pytest.mark.parametrize("value", [32 << 10, 50 << 10])
+def test_what_overruns_the_log_is_not_kept(host: ModuleHost, value: int) -> None:
+    """As an older version of this program may have set it."""
+    with pytest.raises(Refused, match=r"^cannot keep zil_maxblocksize, at the next boot .*50K|32K"):
+        keep._NextLoad(host).judge({"zil_maxblocksize": value}, ())
+    keep._NextLoad(host).judge({"zil_maxblocksize": 36 << 10}, ())
+
+
 def test_half_of_a_pair_is_not_taken_out(host: ModuleHost, tmp_path: Path) -> None:
     change(host, **{LEAST: 60, MOST: 90, DELAY: 95})
     run()

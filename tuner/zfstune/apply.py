@@ -1,9 +1,9 @@
 """Writing parameters: the only code that does.
 
 Each write is announced in the journal, done, read back and compared; for the ARC's limits
-it is arcstats that tells whether they are in force, since the kernel accepts and then
-ignores an illegal one (module/zfs/arc.c, arc_tuning_update()). What somebody else
-has written is left alone.
+(in_force in the catalogue) it is arcstats that tells whether they are in force, since the kernel
+accepts and then ignores an illegal one (module/zfs/arc.c, arc_tuning_update()). What somebody
+else has written is left alone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from zfstune.errors import NotPossible, RestoredError
 from zfstune.journal import Journal, now_utc
 from zfstune.journal_records import GONE, RESTORED, Layer, Original, Override
 from zfstune.planner import Write
-
-# the limit that is in force, by the parameter that asks for it
-EFFECTIVE = {"zfs_arc_max": "c_max", "zfs_arc_min": "c_min"}
 
 # A write that must not meet a writer in the throttle waits until the throttle has stood
 # still for so long, but not forever: the order of writes is what makes it safe.
@@ -85,6 +82,7 @@ class Applier:
         self._host, self._journal, self._say = host, journal, say
         self.params = host.parameters()
         self._names = sorted(name for name, p in catalogue.items() if p.access != "never")
+        self._limiting = {name for name, p in catalogue.items() if p.in_force}
         self._still_s = still_s
         self.watch: Watch | None = None
         # called before each write of apply(): raises ApplyError when it must not go on
@@ -103,7 +101,7 @@ class Applier:
         """The present values of these, as the journal wants them; without those that are
         not there."""
         found = {}
-        limits = self._limits()
+        limits = guard.lasting(self._host.kstat("arcstats"))
         for name in names:
             value = self.params.read(name)
             if value is not None:
@@ -112,8 +110,7 @@ class Applier:
 
     def _limits(self) -> dict[str, int]:
         """The limits of the ARC in force."""
-        stats = self._host.kstat("arcstats")
-        return {name: stats[key] for name, key in EFFECTIVE.items() if key in stats}
+        return guard.limits(self._host.kstat("arcstats"))
 
     # --- others
 
@@ -244,7 +241,7 @@ class Applier:
         return found
 
     def _check_limit(self, name: str, value: int) -> None:
-        if name in EFFECTIVE and value:
+        if value and name in self._limiting:
             limit = self._limits().get(name, value)
             if limit != value:
                 raise _Failed(
@@ -344,21 +341,7 @@ class Applier:
         return self._limits().get(name) == original.effective
 
     def _order(self, state: Mapping[str, int], targets: Mapping[str, Original]) -> list[Write]:
-        if not targets:
-            return []
-        # 0 in an ARC limit means "not set", and writing it changes nothing: the limit that
-        # was in force comes first
-        numbers = {
-            name: original.value if original.effective is None else original.effective
-            for name, original in targets.items()
-        }
-        writes = planner.plan(state, numbers, guard.facts(self._host), back=True)
-        writes += [
-            Write(name, original.value, False)
-            for name, original in targets.items()
-            if original.value != numbers[name]
-        ]
-        return writes
+        return planner.way_back(state, targets, guard.facts(self._host))
 
     def _back(self, originals: Mapping[str, Original]) -> RestoreReport:
         originals = dict(originals)  # a layer's own may grow meanwhile

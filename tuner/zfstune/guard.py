@@ -6,6 +6,7 @@ come from the catalogue, the order of the writes from planner.py.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from zfstune.errors import UsageError
 DIRTY, WRLOG = "zfs_dirty_data_max", "zfs_wrlog_data_max"
 DELAY = "zfs_delay_min_dirty_percent"
 ARC_MIN, ARC_MAX = "zfs_arc_min", "zfs_arc_max"
+DNODES, DNODES_PERCENT = "zfs_arc_dnode_limit", "zfs_arc_dnode_limit_percent"
 _ANY = (1 << 64) - 1
 
 
@@ -32,8 +34,9 @@ class Refused(UsageError):
 
 @dataclass(frozen=True)
 class Facts:
-    """Of a host; sizes in bytes, 0 where not known. arc_c_min and arc_c_max are the limits
-    in force, arc_held what cannot be evicted from the ARC.
+    """Of a host; sizes in bytes, 0 where not known. arc_c_min, arc_c_max, arc_sys_free and
+    arc_dnode_limit are limits in force, arc_held what cannot be evicted from the ARC.
+    arc_meta_min and arc_meta_limit are there in 2.1 only.
 
     largest_block is not measured. zfs_max_recordsize would be an upper bound, but is 16 MiB from
     2.2 on whatever the datasets have: the default of zfs_dirty_data_max would be too small by
@@ -48,6 +51,9 @@ class Facts:
     largest_block: int = 1 << 20
     arc_held: int = 0
     arc_sys_free: int = 0
+    arc_dnode_limit: int = 0
+    arc_meta_min: int = 0
+    arc_meta_limit: int = 0
 
     def values(self) -> dict[str, int]:
         """By the names that the catalogue has for them, without those that are not known."""
@@ -56,15 +62,22 @@ class Facts:
             "arc_c_min": self.arc_c_min,
             "arc_c_max": self.arc_c_max,
             "arc_sys_free": self.arc_sys_free,
+            "arc_dnode_limit": self.arc_dnode_limit,
         }
         known = {name: value for name, value in named.items() if value}
         return known | {"largest_block": self.largest_block}
 
+    def limits(self) -> dict[str, int]:
+        """The limits of the ARC in force, by parameter, without those that are not known."""
+        known = self.values()
+        named = ((p.name, _fact(p.in_force)) for p in _limiting() if p.in_force)
+        return {name: known[fact] for name, fact in named if fact in known}
+
 
 @dataclass(frozen=True)
 class Violation:
-    """Of a bound (rule is "low" or "high") or of a rule. nearest has for each name the legal
-    value that is nearest when nothing else changes."""
+    """Of a bound (rule is "low", "high" or "step") or of a rule. nearest has for each name the
+    legal value that is nearest when nothing else changes."""
 
     rule: str
     names: tuple[str, ...]
@@ -88,7 +101,31 @@ def facts(host: Host) -> Facts:
         arc_c_max=arc.get("c_max", 0),
         arc_held=max(0, arc.get("size", 0) - sum(evictable)) if evictable else 0,
         arc_sys_free=arc.get("arc_sys_free", 0),
+        arc_dnode_limit=arc.get("arc_dnode_limit", 0),
+        arc_meta_min=arc.get("arc_meta_min", 0),
+        arc_meta_limit=arc.get("arc_meta_limit", 0),
     )
+
+
+@functools.cache
+def _limiting() -> tuple[Parameter, ...]:
+    return tuple(one for one in catalogue.load().values() if one.in_force)
+
+
+def _fact(key: str) -> str:
+    """The name that a limit of arcstats has among the facts."""
+    return key if key.startswith("arc_") else f"arc_{key}"
+
+
+def limits(stats: Mapping[str, int]) -> dict[str, int]:
+    """The limits in force, by parameter, as arcstats has them."""
+    named = ((p.name, p.in_force) for p in _limiting() if p.in_force)
+    return {name: stats[key] for name, key in named if key in stats}
+
+
+def lasting(stats: Mapping[str, int]) -> dict[str, int]:
+    """Of these what stays when 0 is written: only the number brings it back."""
+    return {n: v for n, v in limits(stats).items() if not catalogue.load()[n].recomputes}
 
 
 def state(host: Host) -> dict[str, int]:
@@ -101,23 +138,26 @@ def state(host: Host) -> dict[str, int]:
 def in_force(now: Mapping[str, int], facts: Facts) -> dict[str, int]:
     """The present values, with the limits of the ARC that are really in force: the kernel keeps
     a value that it ignores (module/zfs/arc.c, arc_tuning_update(), on Linux)."""
-    limits = {ARC_MIN: facts.arc_c_min, ARC_MAX: facts.arc_c_max}
-    return {**now, **{name: limit for name, limit in limits.items() if limit and name in now}}
+    return {**now, **{name: limit for name, limit in facts.limits().items() if name in now}}
 
 
 def values(state: Mapping[str, int], facts: Facts) -> dict[str, int]:
     """What expressions of the catalogue refer to: facts, and values with what 0 stands for."""
     known = facts.values()
     out = {**known, **state}
-    for name, value in state.items():
-        parameter = catalogue.load().get(name)
-        if parameter and parameter.zero and value == 0:
-            meant = _evaluate(parameter.zero, known)
+    for name, zero in _zeros():
+        if state.get(name) == 0:
+            meant = _evaluate(zero, known)
             if meant is None:
                 del out[name]
             else:
                 out[name] = meant
     return out
+
+
+@functools.cache
+def _zeros() -> tuple[tuple[str, str], ...]:
+    return tuple((one.name, one.zero) for one in catalogue.load().values() if one.zero)
 
 
 def bounds(name: str, state: Mapping[str, int], facts: Facts) -> tuple[int | None, int | None]:
@@ -164,29 +204,33 @@ def check(state: Mapping[str, int], facts: Facts) -> list[Violation]:
     """All bounds and rules that these values break."""
     env = values(state, facts)
     found = [violation for name in state if (violation := _outside(name, state, env))]
-    for rule in catalogue.rules():
-        if not rule.holds(env):
-            near = {n: _nearest(n, env) for n in rule.names if n in state}
-            legal = {n: value for n, value in near.items() if value is not None}
-            names = tuple(n for n in rule.names if n in catalogue.load())
-            found.append(Violation(rule.name, names, rule.reason, legal, rule.hard))
-    return found
+    return found + [_broken(rule, state, env) for rule in catalogue.rules() if not rule.holds(env)]
 
 
 def _outside(name: str, state: Mapping[str, int], env: Mapping[str, int]) -> Violation | None:
     parameter = catalogue.load().get(name)
     if parameter is None or parameter.access != "rw" or (parameter.zero and not state[name]):
         return None
-    low, high = _bounds(parameter, env)
-    near = _nearest(name, env)
-    legal = {} if near is None else {name: near}
-    if low is not None and state[name] < low:
-        reason = f"less than {sizes.show(low, parameter.unit)} is not safe"
-        return Violation("low", (name,), parameter.hazard or reason, legal)
-    if high is not None and state[name] > high:
+    value, (low, high) = state[name], _bounds(parameter, env)
+    if low is not None and value < low:
+        rule, reason = "low", f"less than {sizes.show(low, parameter.unit)} is not safe"
+        reason = parameter.hazard or reason
+    elif high is not None and value > high:
+        rule = "high"
         reason = f"more than {sizes.show(high, parameter.unit)} makes no sense here"
-        return Violation("high", (name,), reason, legal)
-    return None
+    elif value % _step(parameter, env):
+        rule, reason = "step", parameter.hazard or "ZFS rounds it, or takes it as it is"
+    else:
+        return None
+    near = _nearest(name, env)
+    return Violation(rule, (name,), reason, {} if near is None else {name: near})
+
+
+def _broken(rule: Rule, state: Mapping[str, int], env: Mapping[str, int]) -> Violation:
+    near = {n: _nearest(n, env) for n in rule.names if n in state}
+    legal = {n: value for n, value in near.items() if value is not None}
+    names = tuple(n for n in rule.names if n in catalogue.load())
+    return Violation(rule.name, names, rule.reason, legal, rule.hard)
 
 
 def _evaluate(text: str | None, env: Mapping[str, int]) -> int | None:
@@ -198,6 +242,10 @@ def _evaluate(text: str | None, env: Mapping[str, int]) -> int | None:
 
 def _bounds(parameter: Parameter, env: Mapping[str, int]) -> tuple[int | None, int | None]:
     return _evaluate(parameter.low, env), _evaluate(parameter.high, env)
+
+
+def _step(parameter: Parameter, env: Mapping[str, int]) -> int:
+    return _evaluate(parameter.step, env) or 1
 
 
 def _nearest(name: str, env: Mapping[str, int]) -> int | None:
@@ -218,7 +266,9 @@ def _nearest(name: str, env: Mapping[str, int]) -> int | None:
             if not rule.holds({**env, name: high}):
                 return None
             low = _first(rule, name, env, low, high)
-    return min(max(env[name], low), high) if low <= high else None
+    step = _step(parameter, env)
+    low, high = -(-low // step) * step, high // step * step
+    return min(max((env[name] + step // 2) // step * step, low), high) if low <= high else None
 
 
 def _last(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) -> int:
@@ -249,15 +299,26 @@ def refuse(now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts, forc
         _refuse_name(name, value, now, facts)
     before = in_force(now, facts)
     after = {**before, **wanted}
-    had = {violation.rule for violation in check(before, facts) if not violation.hard}
-    for violation in check(after, facts):
-        changed = [n for n in violation.names if n in wanted and wanted[n] != before.get(n)]
-        if not violation.hard and (force or violation.rule in had):
-            continue
-        if changed:
-            raise Refused(_words(violation, changed[0], after, facts), [violation])
+    env = values(after, facts)
+    changed = [name for name, value in wanted.items() if value != before.get(name)]
+    for name in changed:
+        if violation := _outside(name, after, env):
+            raise Refused(_words(violation, name, after, facts), [violation])
+    for rule in dict.fromkeys(rule for name in changed for rule in _touching(name)):
+        # a soft rule that is broken already does not stop others
+        if not rule.holds(env) and (rule.hard or (not force and rule.holds(values(before, facts)))):
+            violation = _broken(rule, after, env)
+            name = next(name for name in violation.names if name in changed)
+            raise Refused(_words(violation, name, after, facts), [violation])
     _refuse_held(wanted, facts)
     _refuse_stale(now, wanted, facts)
+    _refuse_lasting(before, wanted, facts)
+    _refuse_dnodes(now, wanted, facts)
+
+
+@functools.cache
+def _touching(name: str) -> tuple[Rule, ...]:
+    return tuple(rule for rule in catalogue.rules() if name in rule.names)
 
 
 def _refuse_name(name: str, value: int, now: Mapping[str, int], facts: Facts) -> None:
@@ -276,15 +337,15 @@ def _refuse_name(name: str, value: int, now: Mapping[str, int], facts: Facts) ->
         )
     if name not in now:
         raise Refused(f"cannot set {name}, this ZFS does not have it, leave it out")
-    if parameter.zero and value == 0 and now[name]:
+    if parameter.zero and value == 0 and now[name] and not parameter.recomputes:
         known = _evaluate(parameter.zero, facts.values())
         legal = {} if known is None else {name: known}
-        instead = f"{name}={sizes.short(known, parameter.unit)}" if known else "a number"
-        violation = Violation("zero", (name,), "0 changes nothing", legal)
+        # what is in force now of a limit is what was set, and not what 0 stood for
+        given = "" if known is None else f"{name}={sizes.short(known, parameter.unit)}"
+        instead = "`zfstune revert` takes it back" if parameter.in_force else f"write {given}"
         raise Refused(
-            f"cannot set {name} to 0, ZFS takes that for not set and changes nothing, "
-            f"write {instead}",
-            [violation],
+            f"cannot set {name} to 0, ZFS takes that for not set and changes nothing, {instead}",
+            [Violation("zero", (name,), "0 changes nothing", legal)],
         )
 
 
@@ -316,8 +377,49 @@ def _refuse_stale(now: Mapping[str, int], wanted: Mapping[str, int], facts: Fact
 
 def stale(now: Mapping[str, int], facts: Facts) -> dict[str, int]:
     """Limits of the ARC with a value that is not in force, and the one that is."""
-    limits = {ARC_MIN: facts.arc_c_min, ARC_MAX: facts.arc_c_max}
-    return {n: limit for n, limit in limits.items() if limit and now.get(n) not in (None, 0, limit)}
+    in_force = facts.limits().items()
+    return {n: limit for n, limit in in_force if now.get(n) not in (None, 0, limit)}
+
+
+def _refuse_lasting(before: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
+    """A limit that could not be put back stays as it is."""
+    known, env = facts.limits(), values(before, facts)
+    for name in (n for n, v in wanted.items() if v != before.get(n)):
+        parameter = catalogue.load()[name]
+        if parameter.in_force and not parameter.recomputes:
+            limit, (low, _) = known.get(name), _bounds(parameter, env)
+            if limit is None:
+                raise Refused(
+                    f"cannot set {name}, the limit in force is not known and could not be put "
+                    "back, leave it as it is"
+                )
+            if low is not None and limit < low:
+                raise Refused(
+                    f"cannot set {name}, {sizes.show(limit, parameter.unit)} is in force, which "
+                    "ZFS would not take again, leave it as it is"
+                )
+
+
+def _refuse_dnodes(now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
+    """2.1 takes no limit for dnodes below arc_meta_min, also none that it computes from a percent:
+    one that is so low, or left from another ARC, does not come back once it has moved."""
+    if not facts.arc_meta_limit or now.get(DNODES):
+        return
+    limit, cache = facts.arc_dnode_limit, wanted.get(ARC_MAX, facts.arc_c_max)
+    share = min(now.get(DNODES_PERCENT, 0), 100)
+    left = limit != share * facts.arc_meta_limit // 100
+    moves = {
+        DNODES: wanted.get(DNODES, 0) != 0,
+        DNODES_PERCENT: wanted.get(DNODES_PERCENT, share) != share,
+        ARC_MAX: cache > facts.arc_c_max or (left and cache < facts.arc_c_max),
+    }
+    for name in (name for name, moved in moves.items() if moved):
+        if left or limit < facts.arc_meta_min:
+            raise Refused(
+                f"cannot set {name}, the ARC's limit for dnodes would move with it, now "
+                f"{sizes.show(limit, 'bytes')}, and ZFS 2.1 would not take that again, "
+                "leave it as it is"
+            )
 
 
 def _words(violation: Violation, name: str, after: Mapping[str, int], facts: Facts) -> str:
@@ -328,8 +430,12 @@ def _words(violation: Violation, name: str, after: Mapping[str, int], facts: Fac
 
 
 def _why(violation: Violation, state: Mapping[str, int], facts: Facts) -> str:
+    name = violation.names[0]
+    if violation.rule == "step":
+        parameter = catalogue.load()[name]
+        shown = sizes.show(_step(parameter, values(state, facts)), parameter.unit)
+        return f"it must be a multiple of {shown}: {_first_sentence(violation.reason)}"
     if violation.rule in ("low", "high"):
-        name = violation.names[0]
         limit = bounds(name, state, facts)[violation.rule == "high"] or 0
         side = "least" if violation.rule == "low" else "most"
         shown = sizes.show(limit, catalogue.load()[name].unit)

@@ -26,9 +26,13 @@ from zfstune.guard import (
     values,
 )
 from zfstune.guard import facts as of_host
+from zfstune.journal_records import Original
 
 _LOW = "zfs_vdev_async_write_active_min_dirty_percent"
 _HIGH = "zfs_vdev_async_write_active_max_dirty_percent"
+_LEAST, _MOST = "zfs_vdev_async_write_min_active", "zfs_vdev_async_write_max_active"
+_INTERPOLATED = (DIRTY, _LOW, _HIGH, _LEAST, _MOST)
+_ANY = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,26 @@ def plan(
     if not back:
         refuse(now, wanted, facts, force)
     return list(Planner(now, wanted, facts).writes())
+
+
+def way_back(
+    now: Mapping[str, int], originals: Mapping[str, Original], facts: Facts
+) -> list[Write]:
+    """The writes that put these back; [] when there are none."""
+    if not originals:
+        return []
+    # 0 in a limit of the ARC means "not set", and writing it changes nothing: the limit that was
+    # in force comes first
+    numbers = {
+        name: original.value if original.effective is None else original.effective
+        for name, original in originals.items()
+    }
+    writes = plan(now, numbers, facts, back=True)
+    return writes + [
+        Write(name, original.value)
+        for name, original in originals.items()
+        if original.value != numbers[name]
+    ]
 
 
 def boot_order(host: Host, values: Mapping[str, int]) -> list[str]:
@@ -95,7 +119,9 @@ class Planner:
 
     dsl_pool_need_dirty_delay() and dsl_pool_need_wrlog_delay() (dsl_pool.c) only compare.
     vdev_queue_max_async_writes() (vdev_queue.c) divides by the distance of two parts of max,
-    which it reads twice: see _sizes().
+    which it reads twice, and subtracts the least number of writes from the largest. See _sizes()
+    for a single write of max; what a thread could meet that has read some before a write and the
+    rest after a later one is what _torn() is about: that later write waits, too.
     """
 
     def __init__(self, now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
@@ -106,6 +132,8 @@ class Planner:
         after = values({**before, **self._wanted}, facts)
         self._target = {n: after.get(n, v) for n, v in self._wanted.items()}
         self._stale = stale(now, facts)
+        # what a thread may have read that is not through yet
+        self._read = {n: {self._now[n]} for n in _INTERPOLATED if n in self._now}
         ranks = _ranks()
         self._fall = sorted(
             (n for n, v in self._target.items() if v < self._now[n]),
@@ -120,7 +148,7 @@ class Planner:
         yield from self._heal()
         limits = [n for n in self._fall if n in (DIRTY, WRLOG)]
         window = {*limits, DELAY} if limits else set()
-        after = _above(limits) - window
+        after = _above(tuple(limits)) - window
         yield from self._move(n for n in self._fall if n not in window | after)
         if limits:
             yield from self._lower(limits)
@@ -171,8 +199,25 @@ class Planner:
                 yield self._write(name, self._wanted[name], why="as it was, with the same meaning")
 
     def _write(self, name: str, value: int, *, quiet: bool = False, why: str = "") -> Write:
+        if name in self._read:
+            if not quiet and self._torn(name, value):
+                quiet = True
+            if quiet:
+                self._read = {n: {self._now[n]} for n in self._read}
+            self._read[name].add(value)
         self._now[name] = self._file[name] = value
         return Write(name, value, quiet, why)
+
+    def _torn(self, name: str, value: int) -> bool:
+        """Whether after this write a thread may have an old value of one parameter and the new
+        one of another that must not meet."""
+        read = {**self._read, name: self._read[name] | {value}}
+        if name in (_LEAST, _MOST):
+            return max(read.get(_LEAST, {0})) > min(read.get(_MOST, {_ANY}))
+        if not all(n in read for n in (DIRTY, _LOW, _HIGH)):
+            return False
+        least = {size * low // 100 for size in read[DIRTY] for low in read[_LOW]}
+        return any(size * high // 100 in least for size in read[DIRTY] for high in read[_HIGH])
 
     def _why(self, name: str) -> str:
         """Why it is written at this place."""
@@ -199,13 +244,13 @@ _STEPS = {
 def _sizes(old: int, new: int, low: int | None, high: int | None) -> list[int]:
     """Steps of zfs_dirty_data_max. vdev_queue_max_async_writes() divides by
     max * high / 100 - max * low / 100 and may read an old and a new max for the two."""
-    if low is None or high is None or not _meet(old, new, low, high):
+    if low is None or high is None or low == high or not _meet(old, new, low, high):
         return [new]
-    for part in (2, 3, 4):
-        middle = new + (old - new) // part
-        if not _meet(old, middle, low, high) and not _meet(middle, new, low, high):
-            return [middle, new]
-    return [new]
+    # of these at most four meet one of the ends
+    middles = (new + (old - new) * part // 8 for part in (4, 3, 5, 2, 6, 1, 7))
+    found = (m for m in middles if not _meet(old, m, low, high) and not _meet(m, new, low, high))
+    middle = next(found, None)
+    return [new] if middle is None else [middle, new]
 
 
 def _meet(old: int, new: int, low: int, high: int) -> bool:
@@ -234,11 +279,12 @@ def _ranks() -> dict[str, int]:
     return ranks
 
 
-def _above(names: Iterable[str]) -> set[str]:
+@functools.cache
+def _above(names: tuple[str, ...]) -> frozenset[str]:
     """What must stay above one of these, directly or not."""
     found = set(names)
     for _ in catalogue.rules():
         for rule in catalogue.rules():
             if found & set(rule.below):
                 found |= set(rule.above)
-    return found - set(names)
+    return frozenset(found) - set(names)
