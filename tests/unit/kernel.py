@@ -175,6 +175,8 @@ def asked(param: Mapping[str, int], arc: Arc) -> None:
     for name, limit in (("max", arc.c_max), ("min", arc.c_min), ("sys_free", arc.sys_free)):
         if param.get(f"zfs_arc_{name}", 0) not in (0, limit):
             raise Broken(f"arc_tuning_update ignores zfs_arc_{name}, {limit} is in force")
+    if arc.version > (2, 1) and param["zfs_arc_dnode_limit"] not in (0, arc.dnode_limit):
+        raise Broken(f"zfs_arc_dnode_limit is not in force, {arc.dnode_limit} is")
 
 
 # --- readers that may run while parameters are written: moments are states in order, of which a

@@ -315,7 +315,7 @@ def test_when_a_value_is_taken_and_what_stays(parameter: Parameter) -> None:
     assert not parameter.changes or parameter.changes.endswith(".")
     assert not parameter.remains or parameter.remains.endswith(".")
     assert not parameter.recomputes or parameter.zero
-    assert parameter.in_force in (None, "c_max", "c_min", "arc_sys_free")
+    assert parameter.in_force in (None, "c_max", "c_min", "arc_sys_free", "arc_dnode_limit")
 
 
 def test_all_steps_are_kept_by_bounds_and_defaults() -> None:

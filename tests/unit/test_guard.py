@@ -456,6 +456,7 @@ def test_a_limit_that_could_not_be_put_back_stays() -> None:
     with pytest.raises(Refused, match="limit in force is not known"):
         plan(now, {"zfs_arc_sys_free": 1 * G}, FACTS)
     assert plan(now, {"zfs_arc_sys_free": 1 * G}, replace(FACTS, arc_sys_free=200 * M))
+    assert plan(now, {"zfs_arc_sys_free": 1 * G}, replace(FACTS, arc_sys_free=15 * M))
     # ZFS takes no upper limit below 64 MiB, but begins with less on a very small host
     small = Facts(124 * M, 32 * M, 62 * M)
     with pytest.raises(Refused, match="62M is in force, which ZFS would not take again"):

@@ -255,3 +255,59 @@ def test_the_kernel_meets_nothing_illegal_on_any_way() -> None:
             pytest.fail(f"seed {seed}: {error}")
         seed += 1
     print(f"{count}, seeds {SEED} to {seed - 1}")
+
+
+@pytest.mark.parametrize(
+    ("version", "writes", "message"),
+    [
+        ((2, 1), {"zil_maxblocksize": 4096}, "a log record does not fit"),
+        ((2, 2), {"zil_maxblocksize": 32 << 10}, "a log record does not fit"),
+        ((2, 1), {"zil_maxblocksize": 50 << 10}, "beyond the log block"),
+        ((2, 4), {"zfs_sync_pass_deferred_free": 1}, "spa_sync_deferred_frees"),
+        ((2, 3), {LOW: 10, HIGH: 30}, "vdev_queue_max_async_writes divides by 0"),
+        ((2, 3), {DIRTY: 2 * G}, "vdev_queue_max_async_writes divides by 0"),
+        ((2, 3), {MOST: 20, LEAST: 12}, "interpolates below zero"),
+        ((2, 4), {DIRTY: 3 * G}, "dmu_tx_delay divides by 0 with .* dirty"),
+        ((2, 1), {WRLOG: 5 * G}, "dmu_tx_delay divides by 0 with a log"),
+        ((2, 3), {SCALE: 1 << 33}, "overflows"),
+        ((2, 3), {ARC_MAX: 63 * M}, "ignores zfs_arc_max"),
+        ((2, 3), {SYS_FREE: 1 << 50}, "ignores zfs_arc_sys_free"),
+        ((2, 3), {"zfs_txg_timeout": 0}, "txg_sync_thread"),
+        ((2, 3), {"zfs_vdev_scrub_max_active": 0}, "never issues"),
+        ((2, 3), {"zfs_arc_evict_batch_limit": 0}, "arc_evict_state"),
+        ((2, 3), {"zfs_per_txg_dirty_frees_percent": 0}, "dmu_free_long_range"),
+        ((2, 2), {"zfs_vdev_queue_depth_pct": 9}, "max_queue_depth"),
+    ],
+)
+def test_the_kernel_tells_what_it_must_not_meet(
+    version: kernel.Version, writes: Mapping[str, int], message: str
+) -> None:
+    """Written at once and in this order, without the planner."""
+    text = ".".join(map(str, version)) + ".9"
+    values = guard.at_load({}, text, guard.Facts(64 * G, 0, 0))
+    module = Kernel(version, 64 * G, {name: values.get(name, 0) for name in NAMES[version]})
+    with pytest.raises(kernel.Broken, match=message):
+        for name, value in writes.items():
+            module.write(name, value, quiet=False)
+            module.judge([name])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "variable"),
+    [
+        (SYS_FREE, 8 * G, "sys_free"),
+        (ARC_MAX, 8 * G, "c_max"),
+        (ARC_MIN, 3 * G, "c_min"),
+        ("zfs_arc_shrink_shift", 3, "no_grow_shift"),
+        ("zfs_arc_grow_retry", 60, "grow_retry"),
+    ],
+)
+@pytest.mark.parametrize("version", kernel.VERSIONS)
+def test_zero_brings_nothing_back(
+    version: kernel.Version, name: str, value: int, variable: str
+) -> None:
+    module = Kernel(version, 64 * G, dict.fromkeys(NAMES[version], 0))
+    before = module.everything()[1][variable]
+    module.write(name, value)
+    module.write(name, 0)
+    assert module.everything()[1][variable] != before

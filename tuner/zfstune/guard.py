@@ -57,6 +57,14 @@ class Facts:
 
     def values(self) -> dict[str, int]:
         """By the names that the catalogue has for them, without those that are not known."""
+        return dict(self._values)
+
+    def limits(self) -> dict[str, int]:
+        """The limits of the ARC in force, by parameter, without those that are not known."""
+        return dict(self._limits)
+
+    @functools.cached_property
+    def _values(self) -> dict[str, int]:
         named = {
             "memory": self.memory_bytes,
             "arc_c_min": self.arc_c_min,
@@ -67,11 +75,10 @@ class Facts:
         known = {name: value for name, value in named.items() if value}
         return known | {"largest_block": self.largest_block}
 
-    def limits(self) -> dict[str, int]:
-        """The limits of the ARC in force, by parameter, without those that are not known."""
-        known = self.values()
+    @functools.cached_property
+    def _limits(self) -> dict[str, int]:
         named = ((p.name, _fact(p.in_force)) for p in _limiting() if p.in_force)
-        return {name: known[fact] for name, fact in named if fact in known}
+        return {name: self._values[fact] for name, fact in named if fact in self._values}
 
 
 @dataclass(frozen=True)
@@ -383,21 +390,23 @@ def stale(now: Mapping[str, int], facts: Facts) -> dict[str, int]:
 
 def _refuse_lasting(before: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
     """A limit that could not be put back stays as it is."""
-    known, env = facts.limits(), values(before, facts)
     for name in (n for n, v in wanted.items() if v != before.get(n)):
         parameter = catalogue.load()[name]
-        if parameter.in_force and not parameter.recomputes:
-            limit, (low, _) = known.get(name), _bounds(parameter, env)
-            if limit is None:
-                raise Refused(
-                    f"cannot set {name}, the limit in force is not known and could not be put "
-                    "back, leave it as it is"
-                )
-            if low is not None and limit < low:
-                raise Refused(
-                    f"cannot set {name}, {sizes.show(limit, parameter.unit)} is in force, which "
-                    "ZFS would not take again, leave it as it is"
-                )
+        if not parameter.in_force or parameter.recomputes:
+            continue
+        limit = facts.limits().get(name)
+        if limit is None:
+            raise Refused(
+                f"cannot set {name}, the limit in force is not known and could not be put back, "
+                "leave it as it is"
+            )
+        low, _ = bounds(name, before, facts)
+        # their bounds are those of the kernel as well
+        if name in (ARC_MIN, ARC_MAX) and low is not None and limit < low:
+            raise Refused(
+                f"cannot set {name}, {sizes.show(limit, parameter.unit)} is in force, which "
+                "ZFS would not take again, leave it as it is"
+            )
 
 
 def _refuse_dnodes(now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:

@@ -30,6 +30,7 @@ PARAMETERS = Path("/sys/module/zfs/parameters")
 RANGES = {
     "zfs_arc_max": (500 * MIB, 700 * MIB),
     "zfs_arc_min": (70 * MIB, 120 * MIB),
+    "zfs_arc_sys_free": (64 * MIB, 120 * MIB),
     "zfs_commit_timeout_pct": (1, 40),
     "zfs_delay_min_dirty_percent": (61, 90),
     "zfs_delay_scale": (100_000, 900_000),
@@ -53,6 +54,9 @@ ADMIN = {
     "zfs_delay_min_dirty_percent": 91,
 }
 
+# what is in force of them, by the key of arcstats
+LIMITS = {"zfs_arc_max": "c_max", "zfs_arc_min": "c_min", "zfs_arc_sys_free": "arc_sys_free"}
+
 Values = dict[str, int]
 
 
@@ -60,12 +64,12 @@ def values(host: LinuxHost) -> Values:
     """What must be as before: the parameters, and the limits of the ARC that are in force."""
     found = {name: int((PARAMETERS / name).read_text()) for name in NAMES}
     arc = host.kstat("arcstats")
-    return found | {f"arc {key}": arc[key] for key in ("c_max", "c_min")}
+    return found | {f"arc {key}": arc[key] for key in LIMITS.values()}
 
 
 def reset(host: LinuxHost, original: Mapping[str, int]) -> None:
     """By hand, after a round that left something."""
-    limits = {"zfs_arc_max": original["arc c_max"], "zfs_arc_min": original["arc c_min"]}
+    limits = {name: original[f"arc {key}"] for name, key in LIMITS.items()}
     wanted = {name: limits.get(name, original[name]) for name in NAMES}
     for write in planner.plan(guard.state(host), wanted, guard.facts(host), back=True):
         (PARAMETERS / write.name).write_text(str(write.value))
