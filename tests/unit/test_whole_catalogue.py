@@ -143,7 +143,7 @@ def wanted(
     rng: random.Random, now: Mapping[str, int], names: list[str], facts: guard.Facts
 ) -> dict[str, int]:
     """Of a few names or of nearly all: at, beside and between the bounds."""
-    many = rng.random() < 0.1
+    many = rng.random() < 0.02
     chosen = rng.sample(names, rng.randint(1, len(names) if many else 6))
     if rng.random() < 0.5:
         chosen += rng.sample(COUPLED, rng.randint(1, 4))
@@ -198,7 +198,7 @@ def one(seed: int, count: Count) -> None:
     limits = guard.lasting(host.kstat("arcstats"))
     facts = guard.facts(host)
     originals: dict[str, Original] = {}
-    for _ in range(5):
+    for _ in range(8):
         asked = wanted(rng, module.param, NAMES[version], facts)
         # what is refused names a legal value, which is taken then
         for _ in range(4):
