@@ -155,7 +155,7 @@ def _zero(parameter: Parameter) -> str:
     if parameter.zero is None:
         return ""
     meant = _with_unit(parameter.zero, parameter.unit)
-    if parameter.in_force:
+    if parameter.in_force and not parameter.recomputes:
         meant = "what was computed at load"
     then = "writing it brings that back" if parameter.recomputes else "writing it changes nothing"
     return f"0 stands for {meant}; {then}"
