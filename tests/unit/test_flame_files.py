@@ -239,7 +239,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     assert path.read_text() == "new 1\n"
 
 
-def test_a_link_is_followed_and_the_umask_kept(tmp_path: Path) -> None:
+def test_a_link_is_replaced_and_the_umask_kept(tmp_path: Path) -> None:
     target, link = tmp_path / "b.folded", tmp_path / "a.folded"
     target.write_text("old 1\n")
     link.symlink_to(target)
@@ -248,9 +248,10 @@ def test_a_link_is_followed_and_the_umask_kept(tmp_path: Path) -> None:
         flame.write(Stacks("other", "samples", "", {"new": 1}), str(link))
     finally:
         os.umask(before)
-    assert link.is_symlink()
-    assert target.read_text() == "new 1\n"
-    assert target.stat().st_mode & 0o777 == 0o640
+    assert target.read_text() == "old 1\n"
+    assert not link.is_symlink()
+    assert link.read_text() == "new 1\n"
+    assert link.stat().st_mode & 0o777 == 0o640
 
 
 def read_text(text: str, tmp_path: Path, **options: str) -> flame.Source:

@@ -156,7 +156,7 @@ def test_json(host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found["lines"] == ["options zfs zfs_txg_timeout=9"]
 
 
-@pytest.mark.parametrize("name", ["replace", "fsync"])
+@pytest.mark.parametrize("name", ["rename", "fsync"])
 def test_file_of_before_survives_a_full_disk(
     host: ModuleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -164,10 +164,10 @@ def test_file_of_before_survives_a_full_disk(
 
     conf(tmp_path).write_text("options zfs zfs_txg_timeout=3\n")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_options: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(Path if name == "replace" else os, name, fail)
+    monkeypatch.setattr(os, name, fail)
     with pytest.raises(ParameterError, match="nothing was changed, make room"):
         ModprobeConfig(tmp_path).update({"zfs_txg_timeout": 9})
     monkeypatch.undo()

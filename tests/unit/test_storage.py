@@ -108,6 +108,13 @@ def test_only_the_owner_reads_a_file(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "study.db").stat().st_mode) == 0o600
 
 
+def test_a_file_where_others_may_put_links_is_refused(tmp_path: Path) -> None:
+    """SQLite would follow one that is named as its journal."""
+    tmp_path.chmod(0o1777)
+    assert "others may write into" in said(str(tmp_path / "study.db"), NotPossible)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_tables_that_another_host_makes_now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "_TRY_S", 0)
     errors = [exc.IntegrityError("CREATE", {}, Exception("there")) for _ in range(storage._TRIES)]

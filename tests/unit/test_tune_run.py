@@ -9,6 +9,7 @@ import io
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -166,11 +167,28 @@ def test_no_room_for_the_results_does_not_hide_what_is_in_force(
     def full(*_args: object, **_kwargs: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    (session.out / "session.json").write_text("of before")
+    monkeypatch.setattr(os, "fsync", full)
     assert tune.finish(session.args, session.setup.request, found) == 0
     out, err = capsys.readouterr()
     assert "zfstune revert" in out
     assert "no report, [Errno 28] No space left on device" in err
+    assert (session.out / "session.json").read_text() == "of before"
+
+
+def test_results_are_for_their_owner_and_in_place_of_links(session: Session) -> None:
+    """They have the command line; and a link that is there may be somebody else's."""
+    found = finished(session)
+    secret = session.root / "secret"
+    secret.write_text("root's")
+    for name in ("session.json", "report.html"):
+        (session.out / name).symlink_to(secret)
+    assert tune.finish(session.args, session.setup.request, found) == 0
+    assert secret.read_text() == "root's"
+    for name in ("session.json", "report.html"):
+        status = (session.out / name).lstat()
+        assert stat.S_ISREG(status.st_mode)
+        assert stat.S_IMODE(status.st_mode) == 0o600
 
 
 def test_nobody_reads_the_results(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,138 @@
-"""Files of the system's configuration."""
+"""Files for others to read, written whole or not at all, and never where somebody else points.
+
+A file gets another name first, in a directory that is held open, and then takes the place of what
+has its name: a symbolic link is replaced, not followed. So in a directory of somebody else, as
+after `cd /home/alice` under sudo, no other file is in danger. On the way to the directory links
+are followed that are root's or one's own; those of others could lead anywhere.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+# Opens what may not be read, and a link itself. Without it links on the way are refused.
+_PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LINKS = 40  # as in Linux and FreeBSD
+
+Look = Callable[[os.stat_result, str], None]
+"""Is shown each directory on the way, with its path; raises OSError if it is not to be used."""
+
+
+def write(path: Path, pieces: Iterable[bytes], mode: int = 0o666, *, synced: bool = False) -> None:
+    """Puts a file in place; mode is narrowed by the umask. synced: it is on stable storage then.
+
+    Raises OSError, and then the file of before is there.
+    """
+    directory = open_directory(path.parent)
+    try:
+        _write(directory, path.name, pieces, mode, synced=synced)
+    finally:
+        os.close(directory)
 
 
 def replace_text(path: Path, text: str, mode: int = 0o644) -> None:
-    """Puts a whole file in place at once, on stable storage. Raises OSError, and then the file
-    of before is there."""
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    """The same for a file of the system's configuration, on stable storage."""
+    write(path, [text.encode("utf-8", "surrogateescape")], mode, synced=True)
+
+
+def _write(directory: int, name: str, pieces: Iterable[bytes], mode: int, *, synced: bool) -> None:
+    new = f".{name[:200]}.{os.urandom(6).hex()}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(new, flags, mode, dir_fd=directory)
     try:
-        with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
+        with os.fdopen(fd, "wb") as file:
+            file.writelines(pieces)
             file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    except OSError:
-        new.unlink(missing_ok=True)
+            if synced:
+                os.fsync(fd)
+        os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(new, dir_fd=directory)
         raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    if synced:
+        readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            os.fsync(readable)
+        finally:
+            os.close(readable)
+
+
+def open_directory(path: Path, look: Look | None = None, *, create: bool = False) -> int:
+    """A descriptor of a directory, to be used as dir_fd. create makes what is missing, for the
+    owner only. Raises OSError, also for a link on the way that belongs to neither root nor oneself,
+    and what look raises."""
+    rest, place, links = list(path.parts[::-1]), "", 0
+    fd = os.open(".", _PATH | os.O_DIRECTORY)
     try:
-        os.fsync(directory)
+        while rest:
+            name = rest.pop()
+            target = _link(fd, name, path)
+            if target is None:
+                fd, place = _below(fd, name, create=create), os.path.join(place, name)  # noqa: PTH118
+                if look:
+                    look(os.fstat(fd), place)
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            rest += Path(target).parts[::-1]
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def require_private(path: Path, *, create: bool = False) -> None:
+    """Raises OSError, with words for people, unless nobody else may write into a directory, or
+    put another one in its place. Whoever calls this by sudo is nobody else: who may do that may
+    run anything as root, by --workload."""
+    caller = os.environ.get("SUDO_UID", "")
+    trusted = {0, os.geteuid(), int(caller) if caller.isdecimal() else 0}
+
+    def look(status: os.stat_result, place: str, *, last: bool = False) -> None:
+        if status.st_uid not in trusted:
+            raise PermissionError(errno.EPERM, f"{place} belongs to user {status.st_uid}")
+        if status.st_mode & 0o022 and (last or not status.st_mode & stat.S_ISVTX):
+            mode = f"{stat.S_IMODE(status.st_mode):04o}"
+            raise PermissionError(errno.EPERM, f"others may write into {place} (mode {mode})")
+
+    fd = open_directory(Path.cwd() / path, look, create=create)
+    try:
+        look(os.fstat(fd), str(path), last=True)
     finally:
-        os.close(directory)
+        os.close(fd)
+
+
+def _below(directory: int, name: str, *, create: bool) -> int:
+    """Goes down to a directory that is no link; the descriptor of the one before is closed."""
+    if create:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=directory)
+    fd = os.open(name, _PATH | os.O_DIRECTORY, dir_fd=directory)
+    os.close(directory)
+    return fd
+
+
+def _link(directory: int, name: str, path: Path) -> str | None:
+    """Where a link leads; None for what is none. Raises PermissionError for one of others."""
+    try:
+        fd = os.open(name, _PATH, dir_fd=directory)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISLNK(status.st_mode):
+            return None
+        if status.st_uid not in (0, os.geteuid()):
+            why = f"{name!r} is a link of another user, who can point it anywhere"
+            raise PermissionError(errno.EPERM, why, str(path))
+        # of this very link, whatever has its name now
+        return os.readlink("", dir_fd=fd)
+    finally:
+        os.close(fd)

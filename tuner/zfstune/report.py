@@ -62,7 +62,8 @@ def write(session: Json, directory: Path) -> Path:
 
 def save(session: Json, directory: Path, path: str) -> None:
     """The same to any path; ``-`` is standard output."""
-    output.save(path, [render(session, directory)])
+    # it has the command line
+    output.save(path, [render(session, directory)], 0o600)
 
 
 def render(session: Json, directory: Path) -> str:

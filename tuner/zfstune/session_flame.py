@@ -24,4 +24,4 @@ def record(host: Host, pool: str, path: Path, second: Callable[[], None]) -> Non
         stacks = session.finish().stacks
     finally:
         session.close()
-    flame.write(replace(stacks, title=path.stem), str(path))
+    flame.write(replace(stacks, title=path.stem), str(path), mode=0o600)

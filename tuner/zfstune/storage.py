@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from zfstrace import files
 from zfstune.errors import CommandError, NotPossible, RestoredError, UsageError
 
 TYPE_CHECKING = False
@@ -168,9 +169,11 @@ def _why(error: BaseException, storage: str) -> tuple[str, str]:
 
 
 def _file(path: str) -> str:
-    """A SQLite file that only its owner reads, whatever the umask says. Raises NotPossible."""
+    """A SQLite file that only its owner reads, whatever the umask says, and where nobody else can
+    put links for SQLite to follow. Raises NotPossible."""
     absolute = Path(path).absolute()
     try:
+        files.require_private(absolute.parent)
         os.close(os.open(absolute, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     except OSError as error:
         raise NotPossible(

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from zfstrace import files
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import FsyncOptions, Json, TraceOptions
@@ -373,7 +374,8 @@ def finish(args: argparse.Namespace, request: Request, session: Json) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     path = request.out / FILE
     try:
-        path.write_text(json.dumps(session, indent=1) + "\n")
+        text = json.dumps(session, indent=1) + "\n"
+        files.write(path, [text.encode()], 0o600, synced=True)
         say(f"report: {report.write(session, request.out)}, data: {path}")
     except (OSError, TraceError) as error:
         say(f"no report, {error}; `zfstune tune --json` prints what it is made of")

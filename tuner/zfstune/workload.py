@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from zfstrace import files
 from zfstune.errors import NotPossible, RestoredError, UsageError
 
 _QUICK_S = 1.0
@@ -130,9 +131,12 @@ def account(user: str) -> pwd.struct_passwd:
 
 
 def output_directory(path: Path) -> Path:
-    """Makes the directory for what a session leaves. Raises UsageError."""
+    """Makes the directory for what a session leaves: nobody else may write into it, or put
+    another in its place while the session runs. Raises UsageError."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        files.require_private(path, create=True)
     except OSError as error:
-        raise UsageError(f"--out {path}: {error.strerror}, name a directory to write") from None
+        raise UsageError(
+            f"--out {path}: {error.strerror}, name a directory that only you can write into"
+        ) from None
     return path

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
+from zfstrace import files
 from zfstrace.flame.errors import FlameError, WriteFailed
 from zfstrace.stacks import Stacks
 
@@ -35,17 +35,17 @@ def check_output(path: str, formats: Iterable[str] = _ALL) -> str:
     end = next((end for end in ends if name.endswith(end) and name != end), None)
     if end is None:
         raise FlameError(f"{path!r} does not say the format, end it in {_words(ends)}")
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
+    target = Path(path)
+    if target.exists() and not (target.is_file() or target.is_symlink()):
         raise FlameError(f"{path} is not a regular file, give another name")
     if not target.parent.is_dir():
-        raise FlameError(f"there is no directory {Path(path).parent}, make it first")
+        raise FlameError(f"there is no directory {target.parent}, make it first")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise FlameError(f"no permission to write into {target.parent}, give another place")
     return _FORMATS[end]
 
 
-def write(stacks: Stacks, path: str, *, inverted: bool = False) -> None:
+def write(stacks: Stacks, path: str, *, inverted: bool = False, mode: int = 0o666) -> None:
     """Write stacks in the format of path, which is replaced at once or stays as it was.
 
     inverted is for SVG: the root is at the top. Raises FlameError (see :func:`check_output`) and
@@ -55,42 +55,37 @@ def write(stacks: Stacks, path: str, *, inverted: bool = False) -> None:
     if kind == "svg":
         from zfstrace.flame import svg
 
-        save(path, svg.render(stacks, inverted=inverted))
+        save(path, svg.render(stacks, inverted=inverted), mode)
     elif kind == "speedscope":
         from zfstrace.flame import speedscope
 
-        save(path, speedscope.dump(stacks))
+        save(path, speedscope.dump(stacks), mode)
     elif kind == "pprof":
         from zfstrace.flame import pprof
 
-        save(path, [pprof.dump(stacks)])
+        save(path, [pprof.dump(stacks)], mode)
     else:
         from zfstrace.flame import folded
 
-        save(path, folded.dump(stacks))
+        save(path, folded.dump(stacks), mode)
 
 
-def save(path: str, pieces: Iterable[str] | Iterable[bytes]) -> None:
-    """Write the pieces of a file, or print them if path is ``-``. Raises WriteFailed."""
+def save(path: str, pieces: Iterable[str] | Iterable[bytes], mode: int = 0o666) -> None:
+    """Write the pieces of a file (see files.write()), or print them if path is ``-``. Raises
+    WriteFailed."""
     if path == STDOUT:
         for piece in pieces:
             sys.stdout.write(piece if isinstance(piece, str) else piece.decode())
         return
-    target = os.path.realpath(path)
-    # Beside the target, or the rename would not be one; made with the user's umask.
-    part = f"{target}.{os.getpid()}.part"
     try:
-        with open(part, "xb") as file:  # noqa: PTH123  (a string that is no Path)
-            for piece in pieces:
-                file.write(piece.encode(errors="replace") if isinstance(piece, str) else piece)
-        os.replace(part, target)  # noqa: PTH105
-    except BaseException as error:
-        with suppress(OSError):
-            os.unlink(part)  # noqa: PTH108
-        if isinstance(error, OSError):
-            why = error.strerror or str(error)
-            raise WriteFailed(f"cannot write {path}, {why}: make room or give another") from None
-        raise
+        files.write(Path(path), map(_bytes, pieces), mode)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise WriteFailed(f"cannot write {path}, {why}: make room or give another") from None
+
+
+def _bytes(piece: str | bytes) -> bytes:
+    return piece.encode(errors="replace") if isinstance(piece, str) else piece
 
 
 def _words(ends: list[str]) -> str:
