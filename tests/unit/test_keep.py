@@ -68,6 +68,29 @@ def test_keep_and_remove(
     assert run(remove=True) == 0
 
 
+@pytest.mark.parametrize(
+    "before",
+    ["options zfs zfs_scan_legacy=1 \\\n", "# mine \\\n", "options zfs zfs_scan_legacy=1 \\"],
+)
+def test_a_line_that_goes_on_does_not_swallow_the_first_value(
+    before: str, host: ModuleHost, tmp_path: Path
+) -> None:
+    """modprobe.d(5): a backslash before the newline joins the next line."""
+    conf(tmp_path).write_text(before)
+    change(host, zfs_txg_timeout=9, zfs_commit_timeout_pct=4)
+    for _ in range(2):
+        assert run() == 0
+        assert conf(tmp_path).read_text().replace("\\\n", "").splitlines()[-2:] == [
+            "options zfs zfs_commit_timeout_pct=4",
+            "options zfs zfs_txg_timeout=9",
+        ]
+    assert conf(tmp_path).read_text().count("\n\n") == 1
+    ModprobeConfig(tmp_path).update({}, ["zfs_commit_timeout_pct"])
+    assert "\\\n\noptions zfs zfs_txg_timeout=9\n" in conf(tmp_path).read_text()
+    assert run(remove=True) == 0
+    assert conf(tmp_path).read_text() == f"{HEAD}\n{before.rstrip()}\n"
+
+
 def test_what_is_there_already_stays(host: ModuleHost, tmp_path: Path) -> None:
     before = (
         "# mine\n"

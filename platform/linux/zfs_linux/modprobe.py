@@ -90,13 +90,15 @@ class ModprobeConfig:
 
     def _merged(self, values: Mapping[str, int], drop: Collection[str]) -> list[str]:
         """The lines of the file with these values in place of older ones; others stay."""
-        lines = []
-        for line in self._read():
-            kept = _without(line, {*values, *drop})
-            if kept is not None:
-                lines.append(kept)
+        before = self._read()
+        lines = [kept for line in before if (kept := _without(line, {*values, *drop})) is not None]
+        if len(lines) < len(before) and lines[-1:] == [""] and _goes_on(lines[:-1]):
+            lines.pop()
         if values and _HEAD not in lines:
             lines.insert(0, _HEAD)
+        if values and _goes_on(lines):
+            # it would take the first of ours for its end
+            lines.append("")
         return [*lines, *(f"options zfs {name}={value}" for name, value in sorted(values.items()))]
 
     def _back_up(self) -> str | None:
@@ -163,6 +165,11 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
             for word in words[2:]:
                 name, _, value = word.strip("\"'").partition("=")
                 yield name, value.strip("\"'")
+
+
+def _goes_on(lines: list[str]) -> bool:
+    """Whether the last line is joined with the next one."""
+    return bool(lines) and lines[-1].endswith("\\")
 
 
 def _number(text: str) -> int | None:
