@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zfstune.advise import database, postgresql_conf
+from zfstune.advise import config_text, database, postgresql_conf
 from zfstune.errors import CommandError, UsageError
 
 
@@ -235,3 +235,50 @@ def test_no_configuration_is_too_strange(kind: str, parts: list[str], tmp_path: 
         database.load(str(path), kind)
     except CommandError as error:
         assert error.status in (2, 3)
+
+
+@pytest.mark.parametrize("proc", [True, False])
+def test_what_is_no_file_is_not_opened(
+    proc: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The opening of /dev/watchdog alone arms it, and postgres may include what it likes."""
+    if not proc:
+        monkeypatch.setattr(config_text, "_OWN", str(tmp_path / "no"))
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("/dev/null")
+    opened, real = [], os.open
+
+    def watched(path: str, flags: int, *rest: int, **options: int) -> int:
+        if not flags & os.O_PATH:
+            opened.append((str(path), flags))
+        return real(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", watched)
+    for name in ("fifo", "link", "/dev/null"):
+        with pytest.raises(UsageError, match="is no regular file"):
+            config_text.read(tmp_path / name, "postgresql.conf line 1")
+    assert opened == []
+    (tmp_path / "real").write_text("a = 1\n")
+    (tmp_path / "to real").symlink_to("real")
+    assert config_text.read(tmp_path / "to real") == "a = 1\n"
+    assert len(opened) == 1
+    assert opened[0][1] & (os.O_NONBLOCK | os.O_NOCTTY) == os.O_NONBLOCK | os.O_NOCTTY
+
+
+def test_what_became_a_device_after_the_look_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without /proc the name is looked up again."""
+    monkeypatch.setattr(config_text, "_OWN", str(tmp_path / "no"))
+    (tmp_path / "a").write_text("a = 1\n")
+    (tmp_path / "b").write_text("b = 1\n")
+    real = os.open
+
+    def exchanging(path: str, flags: int, *rest: int, **options: int) -> int:
+        if not flags & os.O_PATH and str(path) == str(tmp_path / "a"):
+            (tmp_path / "b").replace(tmp_path / "a")
+        return real(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", exchanging)
+    with pytest.raises(UsageError, match="is another file now"):
+        config_text.read(tmp_path / "a")

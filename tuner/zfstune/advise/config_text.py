@@ -10,6 +10,8 @@ from zfstune.errors import NotPossible, UsageError
 
 # A configuration of a database has some kilobytes.
 _MOST_BYTES = 4 << 20
+_OWN = "/proc/self/fd"
+_PATH = getattr(os, "O_PATH", 0)
 
 
 def read(path: Path, included: str = "") -> str:
@@ -17,14 +19,12 @@ def read(path: Path, included: str = "") -> str:
     no text, NotPossible when it cannot be read."""
     by = f" (included in {included})" if included else ""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{path}{by} is no regular file, give a configuration file")
+        with open(path, "rb", opener=_regular) as file:
             data = file.read(_MOST_BYTES + 1)
+    except _NoFile as error:
+        raise UsageError(f"{path}{by} is {error}, give a configuration file") from None
     except FileNotFoundError:
         raise UsageError(f"cannot read {path}{by}, there is no such file") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path}{by} is a directory, give a configuration file") from None
     except PermissionError as error:
         why = error.strerror
         raise NotPossible(f"cannot read {path}{by}, {why}, run as its owner or root") from None
@@ -45,9 +45,29 @@ def read(path: Path, included: str = "") -> str:
         ) from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    """The opening of a FIFO waits for one who writes into it."""
-    return os.open(path, flags | os.O_NONBLOCK)
+class _NoFile(Exception):
+    """What was named is no regular file."""
+
+
+def _regular(path: str, flags: int) -> int:
+    """Looks first, since the mere opening of a device may do something (/dev/watchdog), and that of
+    a FIFO waits for one who writes. Raises _NoFile."""
+    found = os.open(path, _PATH) if _PATH else None
+    try:
+        status = Path(path).stat() if found is None else os.fstat(found)
+        if not stat.S_ISREG(status.st_mode):
+            raise _NoFile("a directory" if stat.S_ISDIR(status.st_mode) else "no regular file")
+        # what was looked at, whatever has its name now; without /proc only the name is left
+        own = f"{_OWN}/{found}"
+        name = own if found is not None and os.path.exists(own) else path  # noqa: PTH110
+        fd = os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    finally:
+        if found is not None:
+            os.close(found)
+    if not os.path.samestat(status, os.fstat(fd)):
+        os.close(fd)
+        raise _NoFile("another file now")
+    return fd
 
 
 def entries(directory: Path, place: str) -> list[Path]:
