@@ -55,3 +55,16 @@ def test_a_cluster(tmp_path: Path) -> None:
 
 def test_nothing_to_look_at(tmp_path: Path) -> None:
     assert production.signs("box", tmp_path) == []
+
+
+def test_a_name_in_any_bytes_stops_nothing(tmp_path: Path) -> None:
+    """Any user may call a process so: prctl(PR_SET_NAME)."""
+    root = host(tmp_path, 9, "postgres", 3)
+    for pid, name in enumerate((b"bad\xff", b") S (\n", b"\x1b]0;x\x07", b""), 1):
+        stat = root / f"proc/{pid}/stat"
+        stat.parent.mkdir()
+        stat.write_bytes(b"%d (%s) S" % (pid, name) + b" 0" * 25)
+    (root / "proc/99").mkdir()
+    (root / "proc/99/stat").write_text("99 (odd) " + "x " * 25)
+    (found,) = production.signs("box", root)
+    assert found == "postgres (process 4711) has been running for 3 days"

@@ -66,13 +66,14 @@ def _processes(root: Path) -> Iterator[tuple[str, str, float]]:
     up_s, seen = _uptime_s(root), False
     for pid in _numbers(root / "proc"):
         try:
-            text = (root / "proc" / pid / "stat").read_text()
+            # any user may give a process a name that is no UTF-8
+            text = (root / "proc" / pid / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
         seen = True
         comm, _, rest = text.partition("(")[2].rpartition(")")
         fields = rest.split()
-        if len(fields) >= 20:
+        if len(fields) >= 20 and fields[19].isdecimal():
             # starttime, in ticks of 1/100 s
             yield pid, comm, up_s - int(fields[19]) / 100
     if not seen and root == _ROOT:
