@@ -340,3 +340,46 @@ def test_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "plan9")
     with pytest.raises(NotPossible, match="plan9 is not supported"):
         host_module.open_host()
+
+
+CLOSED = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")
+
+
+def with_closed(how: str, tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """How it ends when the shell has closed some of the descriptors 0 to 2."""
+    places = {f"ZFSTUNE_{name}_DIR": str(tmp_path / name) for name in ("STATE", "RUN")}
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=os.environ | places | {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))},
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("how", CLOSED[1:])
+@pytest.mark.parametrize("command", ["recover", "revert", "status", "doctor", "trcae"])
+def test_closed_descriptors_change_no_status(command: str, how: str, tmp_path: Path) -> None:
+    """`recover >&-` had restored all, and ended as if it could not."""
+    words = ("-m", "zfstune", *command.split())
+    expected, done = with_closed("", tmp_path, *words), with_closed(how, tmp_path, *words)
+    assert done.returncode == expected.returncode
+    # what is for the one is not in the other
+    assert done.stdout == ("" if ">&-" in how.split() else expected.stdout)
+    assert done.stderr == ("" if "2>&-" in how else expected.stderr)
+
+
+@pytest.mark.parametrize("how", CLOSED)
+def test_no_file_gets_the_number_of_a_closed_descriptor(how: str, tmp_path: Path) -> None:
+    """Nor does a program that it starts find one closed."""
+    code = (
+        "import os, subprocess, sys; from zfstune import __main__ as m; m.open_standard(); "
+        "p = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); assert p > 2, p; "
+        "[os.fstat(fd) for fd in range(3)]; print('x', flush=True); sys.stdin.buffer.read(0); "
+        "print('y', file=sys.stderr, flush=True); "
+        "subprocess.run(['sh', '-c', 'true <&0 >&1 2>&2'], check=True)"
+    )
+    assert with_closed(how, tmp_path, "-c", code, str(tmp_path / "file")).returncode == 0
+    assert (tmp_path / "file").read_bytes() == b""
