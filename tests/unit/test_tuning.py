@@ -380,3 +380,12 @@ def test_what_the_model_gets() -> None:
     assert (got.fsync_p50_ns, got.fsync_p99_ns) == (5_000_000, 9_000_000)
     assert got.stages == {"flush": 0.75, "issue": 0.25}
     assert (got.slog, got.vdevs) == (True, 2)
+
+
+def test_what_the_baseline_would_not_put_back_is_not_tried() -> None:
+    experiment = MadeUp(dirty_counts, 0.15, 1)
+    found, listed = session(experiment, [{"zil_maxblocksize": 4096, **SMALL}, SMALL])
+    assert all(values.keys() == BASE.keys() for values in experiment.applied)
+    assert listed.failed == ["sets what the session does not"]
+    assert found.winner is not None
+    assert found.winner.values == SMALL

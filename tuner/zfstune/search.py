@@ -3,6 +3,10 @@
 Optuna keeps the study (ask and tell), so it can be stopped and resumed, and shared by hosts of
 which the same facts hold. Scores are log ratios of the objective to the adjacent baseline: less is
 better, 0 is the baseline.
+
+Whoever can write into a shared study can say anything there. So what is read is only a proposal: of
+its values only those are tried that the session is about, within its bounds, and what is best was
+measured here.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import math
 import random
 import socket
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from zfstune import catalogue, guard, sizes
@@ -22,6 +26,7 @@ from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.model import ASYNC_MAX, ASYNC_MIN, DIRTY, SYNC_PERCENT, WRLOG, Candidate, broken_by
 from zfstune.space import ACTIVE_MAX, ACTIVE_MIN, DELAY_MIN, Knob, Space
 from zfstune.storage import failing, losing, masked, opened
+from zfstune.table import printable
 from zfstune.units import format_size
 
 TYPE_CHECKING = False
@@ -38,6 +43,10 @@ _STARTUP = 6
 _HOLD = 6
 # Draws of what was tried already, before the space counts as exhausted.
 _PATIENCE = 100
+# Of what others have written and is dropped, so much is said one by one; and so long a text of
+# theirs is kept.
+_MOST_SAID = 3
+_MOST_TEXT = 500
 # Sizes of the baseline that differ by less are the same.
 _SAME_SIZE = 0.01
 # Levels of the first, the second ... parameter of a grid; it goes no further than these.
@@ -50,6 +59,7 @@ _COUPLED = (
 )
 
 Values = dict[str, int]
+Key = frozenset[tuple[str, int]]
 
 
 class Exhausted(Exception):
@@ -64,7 +74,8 @@ class Searcher:
     shared, see sharing_facts(). Raises UsageError for a sampler that does not exist or a
     study that exists while resume is false, NotPossible when a package or the storage is
     missing, CommandError when the study's facts are others. Each method that asks or tells
-    raises storage.StorageLost when the storage fails later.
+    raises storage.StorageLost when the storage fails later. say is told what is dropped of what
+    others have written into the study.
     """
 
     def __init__(
@@ -80,11 +91,16 @@ class Searcher:
         study: str = "zfstune",
         facts: Mapping[str, str] | None = None,
         resume: bool = False,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._space, self._now, self._host_facts = space, dict(current), host_facts
         self._kind, self._owner = sampler, socket.gethostname()
         self._bounds = space.bounds()
-        self._where = storage
+        self._where, self._say, self.dropped = storage, say, 0
+        self._first = [candidate.values for candidate in first]
+        self._scores: dict[Key, tuple[Candidate, float]] = {}
+        self._tried: set[Key] = set()
+        self._turn_of_others = True
         _require_optuna()
         with self._talking():
             self._storage, self._study = _open(storage, study, resume)
@@ -106,25 +122,65 @@ class Searcher:
     def ask(self) -> Candidate:
         """The next to measure. Raises Exhausted."""
         with self._talking():
-            for _ in range(_PATIENCE):
+            # in turns: who writes good scores into the study shall not choose all
+            elsewhere = self._best_elsewhere() if self._turn_of_others else None
+            self._turn_of_others = elsewhere is None
+            candidate = elsewhere or self._next()
+        self._tried.add(_key(candidate))
+        return candidate
+
+    def _next(self) -> Candidate:
+        for _ in range(_PATIENCE):
+            try:
                 trial = self._draw()
-                candidate = self._candidate(trial)
-                known = self._known(candidate.values)
-                if not candidate.values:
-                    self._study.tell(trial, 0.0)
-                elif self._illegal(candidate.values):
-                    self._study.tell(trial, state=_state("PRUNED"))
-                elif known is not None:
-                    self._study.tell(trial, known)
-                elif self._running(candidate):
-                    self._study.tell(trial, state=_state("FAIL"))
-                else:
-                    self._asked[trial.number] = trial
-                    return candidate
+            except (ValueError, TypeError, ArithmeticError) as error:
+                # by Optuna, of what others have put into the queue
+                self._drop(str(error))
+                continue
+            candidate = self._candidate(trial)
+            if candidate is None:
+                self._drop(f"trial {trial.number} sets what this session does not")
+                self._study.tell(trial, state=_state("FAIL"))
+                continue
+            known = self._known(candidate.values)
+            if not candidate.values:
+                self._study.tell(trial, 0.0)
+            elif self._illegal(candidate.values):
+                self._study.tell(trial, state=_state("PRUNED"))
+            elif known is not None:
+                self._study.tell(trial, known)
+            elif self._running(candidate):
+                self._study.tell(trial, state=_state("FAIL"))
+            else:
+                self._asked[trial.number] = trial
+                return candidate
         raise Exhausted
+
+    def _best_elsewhere(self) -> Candidate | None:
+        """What looked better in another session than anything here; its score may be made up."""
+        best = self.best()
+        limit = min(0.0, best[1] if best else 0.0)
+        found = None
+        for trial in self._study.get_trials(deepcopy=False, states=(_state("COMPLETE"),)):
+            candidate = self._read(trial)
+            if candidate and candidate.values and _key(candidate) not in self._tried:
+                score = trial.value
+                legal = not self._illegal(candidate.values)
+                if score is not None and -math.inf < score < limit and legal:
+                    found, limit = candidate, score
+        # of no trial: that one has its score
+        return found and replace(found, trial=-1)
+
+    def _drop(self, why: str) -> None:
+        self.dropped += 1
+        if self.dropped <= _MOST_SAID or self.dropped % _PATIENCE == 0:
+            self._say(f"of the study, {self.dropped} so far is dropped: {_text(why)}")
 
     def tell(self, candidate: Candidate, score: float) -> None:
         """What was measured: log(objective / baseline)."""
+        self._scores.setdefault(_key(candidate), (candidate, score))
+        if candidate.trial < 0:
+            return
         with self._talking():
             # a host of the same name may have ended it
             self._study.tell(candidate.trial, score, skip_if_finished=True)
@@ -140,6 +196,8 @@ class Searcher:
     def _end(self, candidate: Candidate, why: str, state: str) -> None:
         import optuna
 
+        if candidate.trial < 0:
+            return
         with (
             self._talking(),
             # a host of the same name has ended it
@@ -149,15 +207,8 @@ class Searcher:
             self._study.tell(candidate.trial, state=_state(state))
 
     def told(self) -> list[tuple[Candidate, float]]:
-        """All with a score, best first; of equal values the first only."""
-        out: dict[tuple[tuple[str, int], ...], tuple[Candidate, float]] = {}
-        with self._talking():
-            trials = self._study.get_trials(deepcopy=False, states=(_state("COMPLETE"),))
-        for trial in trials:
-            if values := trial.user_attrs.get("values"):
-                key = tuple(sorted(values.items()))
-                out.setdefault(key, (_told(trial), float(trial.value or 0.0)))
-        return sorted(out.values(), key=lambda pair: pair[1])
+        """All that have a score of this session, best first; of equal values the first only."""
+        return sorted(self._scores.values(), key=lambda pair: pair[1])
 
     def best(self) -> tuple[Candidate, float] | None:
         """The best so far; None when there is none with a score."""
@@ -200,12 +251,14 @@ class Searcher:
     def _waiting(self) -> bool:
         return bool(self._study.get_trials(deepcopy=False, states=(_state("WAITING"),)))
 
-    def _candidate(self, trial: optuna.trial.Trial) -> Candidate:
-        """With the exact values of an enqueued one, else those of the drawn point."""
-        attributes = trial.user_attrs
-        if "values" in attributes:
+    def _candidate(self, trial: optuna.trial.Trial) -> Candidate | None:
+        """With the exact values of an enqueued one, else those of the drawn point; None when it is
+        nothing that this session may try."""
+        if "values" in trial.user_attrs:
             trial.set_user_attr("owner", self._owner)
-            return replace(_told(trial), trial=trial.number)
+            return self._read(trial)
+        if not all(knob.low <= trial.params[knob.name] <= knob.high for knob in self._space.knobs):
+            return None
         values = self._space.values(trial.params)
         values = {n: v for n, v in values.items() if v != self._now.get(n)}
         reasons = {n: self._reason(n) for n in values}
@@ -213,6 +266,17 @@ class Searcher:
         for key, value in _attributes(candidate, self._owner).items():
             trial.set_user_attr(key, value)
         return candidate
+
+    def _read(self, trial: optuna.trial.Trial | optuna.trial.FrozenTrial) -> Candidate | None:
+        """What a trial says, whoever wrote it; None when its values are not of this session."""
+        said: dict[str, Any] = trial.user_attrs
+        values: Any
+        values, reasons = said.get("values"), said.get("reasons")
+        if not self._space.has(values) and not (values and values in self._first):
+            return None
+        reasons = reasons if isinstance(reasons, dict) else {}
+        why = {name: _text(reasons[name]) for name in values if name in reasons}
+        return Candidate(dict(values), _text(said.get("source")), why, trial.number)
 
     def _reason(self, name: str) -> str:
         show = functools.partial(sizes.short, unit=catalogue.load()[name].unit)
@@ -225,8 +289,9 @@ class Searcher:
 
     def _known(self, values: Values) -> float | None:
         for trial in self._study.get_trials(deepcopy=False, states=(_state("COMPLETE"),)):
-            if trial.user_attrs.get("values") == values and values:
-                return trial.value
+            score = trial.value
+            if trial.user_attrs.get("values") == values and score and math.isfinite(score):
+                return score
         return None
 
     def _running(self, candidate: Candidate) -> bool:
@@ -248,8 +313,9 @@ class Searcher:
             for trial in self._study.get_trials(states=(_state("RUNNING"),)):
                 if trial.user_attrs.get("owner") == self._owner:
                     self._study.tell(trial.number, state=_state("FAIL"))
-                    if trial.user_attrs.get("values"):
-                        self._enqueue(_told(trial))
+                    candidate = self._read(trial)
+                    if candidate and candidate.values:
+                        self._enqueue(candidate)
 
     def _grid_points(self, seed: int | None) -> Iterator[dict[str, float]]:
         """Every combination of levels of the knobs that matter most, shuffled; those with the
@@ -322,23 +388,27 @@ def _check_facts(study: optuna.Study, name: str, facts: dict[str, str]) -> None:
     if before is None:
         study.set_user_attr("facts", facts)
         return
+    if not isinstance(before, dict) or not all(isinstance(v, str) for v in before.values()):
+        raise CommandError(f"the study {name} has facts that are none: give another --study")
     for key in sorted(before.keys() | facts.keys()):
         there, here = before.get(key), facts.get(key)
         if there != here and not (key == "baseline" and there and here and _alike(there, here)):
             raise CommandError(
-                f"the study {name} was made where {key} is {there!r}, here it is {here!r}, so "
-                "its scores mean nothing here: give another --study"
+                f"the study {name} was made where {_text(key)} is {there!r}, here it is {here!r}, "
+                "so its scores mean nothing here: give another --study"
             )
 
 
 def _alike(one: str, other: str) -> bool:
     """Whether two baselines are the same but for a hundredth of a size: ZFS derives limits from
     memory, of which a host does not have the same at each boot."""
-    a, b = (dict(pair.split("=") for pair in text.split()) for text in (one, other))
+    a, b = (dict(pair.partition("=")[::2] for pair in text.split()) for text in (one, other))
     return a.keys() == b.keys() and all(
         a[name] == b[name]
         or (
             catalogue.load()[name].unit == "bytes"
+            and a[name].isdecimal()
+            and b[name].isdecimal()
             and math.isclose(int(a[name]), int(b[name]), rel_tol=_SAME_SIZE)
         )
         for name in a
@@ -441,11 +511,13 @@ def _attributes(candidate: Candidate, owner: str) -> dict[str, Any]:
     }
 
 
-def _told(trial: optuna.trial.Trial | optuna.trial.FrozenTrial) -> Candidate:
-    attributes = trial.user_attrs
-    return Candidate(
-        dict(attributes["values"]), attributes["source"], attributes["reasons"], trial.number
-    )
+def _key(candidate: Candidate) -> Key:
+    return frozenset(candidate.values.items())
+
+
+def _text(said: object) -> str:
+    """For a terminal and a page."""
+    return printable(str(said))[:_MOST_TEXT]
 
 
 @contextlib.contextmanager

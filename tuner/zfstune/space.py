@@ -121,6 +121,10 @@ class Space:
         self.knobs = tuple(knob for knob in knobs if knob.low < knob.high)
         self.names = tuple(knob.name for knob in self.knobs)
         self._most_at_least = self._least_active() if ASYNC_MIN in self.names else 1
+        self._bounds = self.bounds()
+        if WRLOG in self._bounds:
+            # the model goes down to twice the limit of dirty data, whatever the ratio is now
+            self._bounds[WRLOG] = (2 * self._bounds[DIRTY][0], self._bounds[WRLOG][1])
 
     def parameters(self) -> tuple[str, ...]:
         """All that a point may set: names, and zfs_wrlog_data_max with zfs_dirty_data_max."""
@@ -131,6 +135,17 @@ class Space:
         low = self.values({knob.name: knob.low for knob in self.knobs})
         high = self.values({knob.name: knob.high for knob in self.knobs})
         return {name: (low[name], high[name]) for name in low}
+
+    def has(self, values: object) -> bool:
+        """Whether these are values of parameters that a point sets, within bounds(). For what was
+        read somewhere: of any type, from anybody."""
+        if not isinstance(values, dict) or not values.keys() <= self._bounds.keys():
+            return False
+        # a bool is an int as well, and 3.0 is equal to 3
+        return all(
+            type(value) is int and self._bounds[name][0] <= value <= self._bounds[name][1]
+            for name, value in values.items()
+        )
 
     def values(self, point: Mapping[str, float]) -> dict[str, int]:
         """The parameters at a point; knobs that are missing there are as now."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from zfstrace import files
 from zfstune.errors import CommandError, NotPossible, RestoredError, UsageError
+from zfstune.table import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,6 +113,13 @@ def losing(storage: str | None) -> Iterator[None]:
         raise StorageLost(
             f"the study's storage {masked(storage or '')} failed ({why}), all is put back; "
             "--resume goes on when it works again"
+        ) from None
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        # Optuna trusts what it reads; who else can write there may have put anything in
+        why = printable(masked(" ".join(str(error).split())))[:_MOST]
+        raise StorageLost(
+            f"the study's storage {masked(storage or '')} has something in it that no session "
+            f"writes ({type(error).__name__}: {why}), all is put back; give another --study"
         ) from None
 
 

@@ -291,6 +291,7 @@ class Run:
                 study=self.args.study,
                 facts=self._facts(),
                 resume=bool(self.args.resume),
+                say=self.progress.line,
             )
 
         return tuning.Tuning(

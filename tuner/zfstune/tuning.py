@@ -218,6 +218,9 @@ class Tuning:
         self._progress.line(text)
 
     def trial(self, number: int, candidate: Candidate) -> Trial:
+        if not candidate.values.keys() <= self._baseline.keys():
+            # the next block under the baseline would not put it back
+            return Trial(number, candidate, None, None, 0, "sets what the session does not")
         self._progress.line(f"trial {number} ({candidate.source}): {describe(candidate.values)}")
         for name, reason in candidate.reasons.items():
             if reason:
