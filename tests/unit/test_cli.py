@@ -383,3 +383,17 @@ def test_no_file_gets_the_number_of_a_closed_descriptor(how: str, tmp_path: Path
     )
     assert with_closed(how, tmp_path, "-c", code, str(tmp_path / "file")).returncode == 0
     assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_no_text_runs_it_with_modules_of_others() -> None:
+    """Without -I, PYTHONPATH and the user's own packages count, as root."""
+    texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.[m1]*"), *(ROOT / "platform").rglob("*")]
+    runs = re.compile(r"python3?(?:\.\d+)?((?: -\S+)*) \S*bin/zfstune\b")
+    found = [
+        (path.name, match[0])
+        for path in texts
+        if path.is_file() and path.suffix not in (".pyc", ".svg")
+        for match in runs.finditer(path.read_text(errors="replace"))
+    ]
+    assert found
+    assert [one for one in found if " -I " not in one[1]] == []

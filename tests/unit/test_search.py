@@ -18,7 +18,7 @@ from unit.tuned_host import DEFAULTS, FACTS, MIB
 from zfstune import planner
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.model import Candidate
-from zfstune.search import Exhausted, Searcher, ablation, require, sharing_facts
+from zfstune.search import Exhausted, Searcher, ablation, require, sharing_facts, workload_name
 from zfstune.space import ARC, DEFAULT, Space
 from zfstune.storage import StorageLost
 
@@ -369,6 +369,18 @@ def test_ablation_of_coupled_percents() -> None:
 
 def test_ablation_leaves_something() -> None:
     assert ablation(Candidate({"zfs_txg_timeout": 2}, "tpe", {}), DEFAULTS, FACTS) == []
+
+
+def test_a_study_is_not_told_the_command_of_the_load() -> None:
+    said = {workload_name(f"mysqlslap -p{word} x") for word in ("geheim", "secret")}
+    assert len(said) == 2
+    for one in said:
+        assert one.startswith("mysqlslap (")
+        assert "geheim" not in one
+        assert len(one) < 20
+    assert workload_name("mysqlslap -pgeheim x") in said
+    assert workload_name(None) == "observed"
+    assert "geheim" not in workload_name("PGPASSWORD=geheim pgbench \udcff")
 
 
 # --- a study that others can write into

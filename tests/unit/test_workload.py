@@ -139,6 +139,34 @@ def test_it_runs_as_the_user(tmp_path: Path) -> None:
     probe.close()
 
 
+def environment(user: str | None, file: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    for name, value in (("PGPASSWORD", "geheim"), ("SSH_AUTH_SOCK", "/x"), ("LC_TIME", "C")):
+        monkeypatch.setenv(name, value)
+    file.touch()
+    file.chmod(0o666)
+    load = Workload(f"sh -c 'env -0 > {file}; sleep 9'", user)
+    until(lambda: file.read_text().endswith("\0"))
+    load.close()
+    return dict(one.split("=", 1) for one in file.read_text().split("\0") if one)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_a_user_is_not_told_roots_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for directory in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        directory.chmod(0o755)
+    found = environment("nobody", tmp_path / "env", monkeypatch)
+    known = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TZ"}
+    shells_own = {"PWD", "SHLVL", "_", "OLDPWD"}
+    assert not {n for n in found if not n.startswith("LC_")} - known - shells_own
+    who = account("nobody")
+    assert (found["USER"], found["HOME"], found["SHELL"]) == ("nobody", who.pw_dir, who.pw_shell)
+    assert found["LC_TIME"] == "C"
+    # without --as it is the caller's own
+    assert environment(None, tmp_path / "own", monkeypatch)["PGPASSWORD"] == "geheim"
+
+
 def test_a_user_that_is_not_there() -> None:
     with pytest.raises(UsageError, match="no user 'nosuchuser'"):
         account("nosuchuser")

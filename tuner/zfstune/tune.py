@@ -323,7 +323,7 @@ class Run:
             version=setup.host.version(),
             memory_bytes=setup.host.memory_bytes(),
             layout=",".join(sorted(setup.host.vdev_names(setup.pool).values())),
-            workload=masked(self.args.workload or "observed"),
+            workload=search.workload_name(self.args.workload),
             objective=str(setup.request.objective),
             baseline=setup.baseline(),
         )

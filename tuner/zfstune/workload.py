@@ -17,6 +17,7 @@ from zfstune.errors import NotPossible, RestoredError, UsageError
 _QUICK_S = 1.0
 """A command that ends sooner is not started again: it does no work."""
 _TERM_S = 5.0
+_KEPT = ("PATH", "LANG", "TERM", "TZ")
 _MOST_OUTPUT = 4 << 20
 
 
@@ -41,7 +42,6 @@ class Workload:
     def _start(self) -> subprocess.Popen[bytes]:
         self._began = time.monotonic()
         who = self._account
-        home = {"HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name} if who else {}
         try:
             return subprocess.Popen(
                 self._argv,
@@ -52,7 +52,7 @@ class Workload:
                 user=who.pw_uid if who else None,
                 group=who.pw_gid if who else None,
                 extra_groups=os.getgrouplist(who.pw_name, who.pw_gid) if who else None,
-                env=os.environ | home,
+                env=_environment(who) if who else None,
             )
         except PermissionError as error:
             raise UsageError(
@@ -106,6 +106,13 @@ class Workload:
             except subprocess.TimeoutExpired:
                 continue
         self._output.close()
+
+
+def _environment(who: pwd.struct_passwd) -> dict[str, str]:
+    """Small: that of root may have passwords and sockets that are not for others."""
+    kept = {n: v for n, v in os.environ.items() if n in _KEPT or n.startswith("LC_")}
+    own = {"USER": who.pw_name, "LOGNAME": who.pw_name, "HOME": who.pw_dir, "SHELL": who.pw_shell}
+    return kept | own
 
 
 def split(command: str) -> list[str]:
