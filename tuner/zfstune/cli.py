@@ -125,6 +125,9 @@ def build_parser() -> Parser:
 def _check_names(args: argparse.Namespace) -> None:
     """What can be told about POOL and --dataset without a look at the host."""
     pool, dataset = getattr(args, "pool", None), getattr(args, "dataset", None)
+    for given in filter(None, (pool, dataset)):
+        if not (given.isascii() and given.isprintable()):
+            raise UsageError(f"{given!r}: no pool or dataset has such a name, see `zfs list`")
     if pool is not None and "/" in pool and args.command in ("tune", "diagnose"):
         name = pool.split("/", 1)[0]
         what = "session" if args.command == "tune" else "diagnosis"

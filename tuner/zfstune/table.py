@@ -101,6 +101,7 @@ def fit(
 ) -> list[str]:
     """Indented rows that are made to fit: by smaller gaps, then by cutting the column name
     (on a terminal: a file keeps whole names)."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     width = min(style.width, WIDTH)
     for gap in ("  ", " "):
         lines = render(rows, align, gap, "  ")
@@ -128,6 +129,7 @@ class Column:
     tail: bool = False
 
     def cell(self, text: str, clip: bool) -> str:
+        text = printable(text)
         text = cut(text, self.width, tail=self.tail) if clip else text
         return text.ljust(self.width) if self.left else text.rjust(self.width)
 
@@ -165,10 +167,10 @@ def printable(name: str) -> str:
 
 
 def wrap(text: str, indent: str = "", width: int = WIDTH) -> list[str]:
-    """Words of a sentence in lines of at most width characters, all indented."""
+    """Words of a sentence in lines of at most width characters, all indented; printable."""
     lines: list[str] = []
     line = ""
-    for word in text.split():
+    for word in map(printable, text.split()):
         if line and len(indent) + len(line) + 1 + len(word) > width:
             lines.append(indent + line)
             line = word

@@ -1,0 +1,51 @@
+"""Names in any bytes: of processes, vdevs, pools. They reach no terminal raw, and stop nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from unit.fake_host import FakeHost, FakeSession, ios, run_of, vdev
+
+from zfstune import cli
+from zfstune.errors import UsageError
+from zfstune.table import Column, Lines, Style, fit, printable, wrap
+from zfstune.trace_device import trace
+from zfstune.units import MS, SECOND
+
+EVIL = "a\x1b]0;owned\x07\nb\r\x9b2J\udcff<script>\u202e"
+
+
+def raw(text: str) -> set[str]:
+    return {c for c in text if not c.isprintable()} - {"\n"}
+
+
+def test_no_cell_and_no_sentence_has_one() -> None:
+    assert not raw("\n".join(fit([[EVIL, "1"], ["b", EVIL]], "<>", Style(), 0)))
+    assert len(fit([[EVIL, "1"]], "<>", Style(), 0)) == 1
+    assert not raw("\n".join(wrap(f"on {EVIL} it is slow")))
+    out = io.StringIO()
+    Lines(out).print([Column("NAME", 12)], [EVIL])
+    assert not raw(out.getvalue())
+    assert out.getvalue().count("\n") == 2
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_vdev(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is a vdev may have any name."""
+    host = FakeHost(FakeSession([[vdev(1, sync_write=ios([MS] * 1000))]]))
+    monkeypatch.setattr(FakeHost, "vdev_names", lambda _self, _pool: {1: EVIL})
+    out = io.StringIO()
+    trace(run_of(host, out, duration=10 * SECOND, json=as_json))
+    assert not raw(out.getvalue())
+    lines = out.getvalue().encode().splitlines()
+    assert not as_json or all(json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize("words", [(EVIL,), ("--dataset", EVIL), ("--dataset=p\u00f6ol/x",)])
+def test_a_name_that_none_has_is_an_error_of_one_line(words: tuple[str, ...]) -> None:
+    args = cli.build_parser().parse_args(["trace", "fsync", *words])
+    with pytest.raises(UsageError, match="no pool or dataset has such a name") as raised:
+        cli._check_names(args)
+    assert printable(str(raised.value)) == str(raised.value)
