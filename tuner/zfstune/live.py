@@ -15,6 +15,7 @@ from zfstrace.host import Host, Session
 from zfstrace.summary import Span
 from zfstrace.types import FsyncOptions, Json, Losses, TraceOptions
 from zfstune.host import open_host, prepare
+from zfstune.outlet import outlet
 from zfstune.stop import Stop
 from zfstune.table import Style, is_terminal, rows_on_screen, screen, style_of
 from zfstune.units import SECOND, format_span, iso_utc
@@ -106,8 +107,9 @@ def is_kstat(options: FsyncOptions | TraceOptions) -> bool:
 
 
 def say(text: str) -> None:
-    """To the person, not into the output."""
-    print(f"zfstune: {text}", file=sys.stderr, flush=True)
+    """To the person, not into the output; does not wait for them."""
+    if sys.stderr:
+        outlet(sys.stderr).line(f"zfstune: {text}")
 
 
 @contextmanager

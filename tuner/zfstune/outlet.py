@@ -1,0 +1,165 @@
+"""Writing to people without ever waiting for them.
+
+A terminal that Ctrl-S has stopped, a pager that does not read or a log daemon that hangs must not
+hold up a guardrail, a signal or a restore. After poll(2) alone a write may still block, when it is
+larger than the room; and O_NONBLOCK belongs to the description that we share with a shell. So it is
+set on one of our own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import select
+import socket
+import stat
+import time
+from collections import deque
+from typing import TextIO
+
+from zfstune.table import printable
+
+_KEPT = 100
+"""So many lines wait for a reader that has stopped."""
+_AT_END_S = 1.0
+
+
+class Outlet:
+    """A stream for people. What it does not take now waits for the next call; of what is too
+    much, how many lines were left out is said. Names may be anything: only what is printable is
+    written."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._rest = b""  # of something that was taken in part
+        self._lines: deque[str] = deque()
+        self._left_out = 0
+        self._drawn = False
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        if len(self._lines) == _KEPT:
+            self._lines.popleft()
+            self._left_out += 1
+        self._lines.append(printable(text))
+        self.go_on()
+
+    def draw(self, text: str) -> None:
+        """On a terminal: a text without a line break, in place of the last one that was drawn;
+        what is drawn or said next takes its place. Left out when it cannot be seen now."""
+        if self.go_on() and (text or self._drawn):
+            data = self._encode(self._erase() + printable(text))
+            taken = self._write(data)
+            self._rest = data[taken:] if taken else b""
+            self._drawn = bool(text) if taken else self._drawn
+
+    def go_on(self) -> bool:
+        """Writes what waits, as far as it is taken; whether nothing waits any more."""
+        while True:
+            if not self._rest and not self._next():
+                return True
+            self._rest = self._rest[self._write(self._rest) :]
+            if self._rest:
+                return False
+
+    def deliver(self) -> None:
+        """At the end of the program: a reader that is slow has another moment."""
+        deadline = time.monotonic() + _AT_END_S
+        with contextlib.suppress(KeyboardInterrupt):
+            while not self.go_on() and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    def _next(self) -> bool:
+        """Whether there is another line, which is what is written next."""
+        if self._left_out:
+            text = f"zfstune: {self._left_out} lines were left out"
+            self._left_out = 0
+        elif self._lines:
+            text = self._lines.popleft()
+        else:
+            return False
+        self._rest = self._encode(f"{self._erase()}{text}\n")
+        self._drawn = False
+        return True
+
+    def _erase(self) -> str:
+        return "\r\x1b[K" if self._drawn else ""
+
+    def _encode(self, text: str) -> bytes:
+        return text.encode(getattr(self._out, "encoding", None) or "utf-8", "backslashreplace")
+
+    def _write(self, data: bytes) -> int:
+        try:
+            fd = self._out.fileno()
+        except (OSError, ValueError):
+            # no file, as in tests, or closed: it cannot block
+            with contextlib.suppress(OSError, ValueError):
+                self._out.write(data.decode(getattr(self._out, "encoding", None) or "utf-8"))
+            return len(data)
+        return write_now(fd, data)
+
+
+@functools.lru_cache(maxsize=8)
+def outlet(out: TextIO) -> Outlet:
+    """The one of this stream: lines of all parts of the program keep their order."""
+    made = Outlet(out)
+    # before a session registers its restore, so it comes after that
+    atexit.register(made.deliver)
+    return made
+
+
+def write_now(fd: int, data: bytes) -> int:
+    """Writes what is taken without waiting; returns how many bytes that was: all of them also
+    when nobody will ever read them (EPIPE, EIO of a terminal that has gone, a closed
+    descriptor). Only the disk of a regular file is waited for."""
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISSOCK(mode):
+            with socket.socket(fileno=os.dup(fd)) as end:
+                return end.send(data, socket.MSG_DONTWAIT)
+        if not (stat.S_ISFIFO(mode) or os.isatty(fd)):
+            return os.write(fd, data)
+        own = _own_description(fd)
+        if own is None:
+            return _in_pieces(fd, data, select.PIPE_BUF if stat.S_ISFIFO(mode) else 1)
+        with contextlib.closing(os.fdopen(own, "wb", buffering=0)) as file:
+            return file.write(data) or 0
+    except BlockingIOError:
+        return 0
+    except OSError:
+        return len(data)
+
+
+def _own_description(fd: int) -> int | None:
+    """A descriptor of the same terminal or pipe that does not block, and leaves the one that is
+    shared with others as it is; None when that is refused. Linux opens a file anew in /proc; on
+    FreeBSD only a terminal has a name."""
+    for name in (f"/proc/self/fd/{fd}", _terminal(fd)):
+        with contextlib.suppress(OSError):
+            own = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            if not os.get_blocking(own):
+                return own
+            os.close(own)  # fdescfs(5): a duplicate, with the flags of the original
+    return None
+
+
+def _terminal(fd: int) -> str:
+    """Its name; "" of what is none."""
+    with contextlib.suppress(OSError):
+        return os.ttyname(fd)
+    return ""
+
+
+def _in_pieces(fd: int, data: bytes, size: int) -> int:
+    """Where only the shared description is there. A pipe that poll(2) calls writable has room for
+    PIPE_BUF bytes (Linux: a page is free, fs/pipe.c; FreeBSD: sys_pipe.c), a terminal for one."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    done = 0
+    with contextlib.suppress(BlockingIOError):
+        while done < len(data) and poll.poll(0):
+            # an error or a hangup is said by the write, which does not block then
+            done += os.write(fd, data[done : done + size])
+    return done
