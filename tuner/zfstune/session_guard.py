@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
+import functools
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +54,7 @@ class TuningSession:
         self._still_s = still_s
         self._lock: Lock | None = None
         self._overrides: list[Override] = []
+        self._in_force = False
         self.report: RestoreReport | None = None
 
     def __enter__(self) -> TuningSession:
@@ -84,7 +87,8 @@ class TuningSession:
         undo.callback(self._put_aside)
         undo.callback(self._applier.restore, self._layer)
         try:
-            self._supervisor = supervisor.start(self._after_death, {lock.fd})
+            restore = functools.partial(self._after_death, lock)
+            self._supervisor = supervisor.start(restore, {lock.fd})
         except OSError as error:
             raise NotPossible(f"cannot begin, no supervisor: {error.strerror}") from None
         undo.callback(self._supervisor.dismiss)
@@ -100,10 +104,18 @@ class TuningSession:
             if handler is signal.SIG_DFL:
                 signal.signal(number, _to_exception)
 
-    def _after_death(self) -> None:
-        """In the supervisor."""
-        supervisor.log(f"process {self._pid} has ended without a word, restoring parameters")
-        left = recover.restore_left(self._host, self._where, supervisor.log)
+    def _after_death(self, lock: Lock, how: str) -> None:
+        """In the supervisor. What there is to say is said when all is done."""
+        said = [how]
+        left = None
+        try:
+            left = recover.restore_left(self._host, self._where, said.append)
+        finally:
+            # for all who share it: a tuner that was killed while it hangs in the kernel has it
+            # until it wakes up
+            fcntl.flock(lock.fd, fcntl.LOCK_UN)
+            for text in said:
+                supervisor.log(text)
         os._exit(1 if left and not left.complete else 0)
 
     # --- while it lasts
@@ -115,11 +127,18 @@ class TuningSession:
         one of them, and other ApplyErrors: the values of before the call are in force then.
         """
         with put_off():
-            return self._applier.apply(wanted)
+            self._in_force = True
+            try:
+                return self._applier.apply(wanted)
+            finally:
+                before = self._layer.originals
+                now = {name: self._applier.params.read(name) for name in before}
+                self._in_force = any(now[name] != before[name].value for name in before)
+                self.alive()
 
     def _require_supervisor(self) -> None:
         if not self.alive():
-            raise SupervisorGone("cannot go on, the supervising process has been killed")
+            raise SupervisorGone("cannot go on, the supervising process was killed or stopped")
 
     def overrides(self) -> list[Override]:
         """What others have set during the session so far; tells them via say as they
@@ -130,8 +149,10 @@ class TuningSession:
         return self._overrides
 
     def alive(self) -> bool:
-        """Whether the supervisor is; ask every second, and end the session if not."""
-        return self._supervisor.alive()
+        """Whether the supervisor is; ask every second, and end the session if not. It is the
+        heartbeat as well: while something of the session is in force, a process that does not
+        ask for a minute is killed, and all is put back."""
+        return self._supervisor.alive(in_force=self._in_force)
 
     def values(self) -> dict[str, int]:
         """The present values of the session's parameters."""

@@ -236,7 +236,7 @@ class Run:
 
         def intact() -> None:
             if not session.alive():
-                raise Disturbed("the supervising process was killed, all is put back")
+                raise Disturbed("the supervising process was killed or stopped, all is put back")
             others = session.overrides()
             if others:
                 raise Disturbed(

@@ -1,0 +1,187 @@
+"""Sessions that nobody reads, and tuners that do not answer: real processes, a module whose
+parameters are files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.fake_module import ModuleHost
+from unit.test_outlet import full_pipe, stopped_terminal
+from unit.test_supervisor import ROOT, lock_is_free, untouched, wait_for
+
+# A session as that of zfstune tune: it says a lot, and ends by a signal or by a guardrail, which
+# is a file here. Each round is a byte in another file.
+TUNER = """
+import contextlib, functools, os, sys, time
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from unit.fake_module import NAMES, ModuleHost
+from zfstune import supervisor
+from zfstune.experiment import Abort
+from zfstune.progress import Progress
+from zfstune.session_guard import TuningSession
+from zfstune.stop import Stop
+root = Path({root!r})
+host = ModuleHost(root, create=False)
+progress = Progress(sys.stderr, time.monotonic_ns() + 10**12)
+{before}
+with contextlib.suppress(Abort), Stop(sys.stderr) as stop, TuningSession(
+    host, "tune", NAMES, progress.line, where=host.where, still_s=0
+) as session:
+    session.apply({{"zfs_txg_timeout": 9, "zfs_delay_min_dirty_percent": 70}})
+    print(session._supervisor.pid, flush=True)
+    while session.alive() and not stop.wait(10**7):
+        progress.line("trial " + 200 * "x")
+        progress.status("settling")
+        with open(root / "rounds", "ab") as rounds:
+            rounds.write(b".")
+        if (root / "guardrail").exists():
+            raise Abort("pool tank is not ONLINE")
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> ModuleHost:
+    return ModuleHost(tmp_path)
+
+
+STALLED = {"pipe": full_pipe, "terminal": stopped_terminal}
+
+
+class Tuner:
+    """One that lives until the test ends it; rounds is how often it came round."""
+
+    def __init__(self, root: Path, stderr: int, before: str = "") -> None:
+        paths = [str(ROOT / path) for path in ("tests", "tracers", "tuner", "platform/linux")]
+        code = textwrap.dedent(TUNER).format(paths=paths, root=str(root), before=before)
+        self._root = root
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=os.environ | {"TERM": "xterm"},
+            text=True,
+        )
+        assert self.process.stdout
+        self.supervisor = int(self.process.stdout.readline())
+
+    def rounds(self) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            return (self._root / "rounds").stat().st_size
+        return 0
+
+    def goes_on(self) -> None:
+        """Waits for some rounds."""
+        seen = self.rounds()
+        wait_for(lambda: self.rounds() > seen + 3, 60)
+
+    def close(self) -> None:
+        for pid in (self.process.pid, self.supervisor):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.communicate(timeout=60)
+
+
+@contextlib.contextmanager
+def tuner(root: Path, stderr: int = subprocess.DEVNULL, before: str = "") -> Iterator[Tuner]:
+    one = Tuner(root, stderr, before)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize("way", ["guardrail", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("kind", STALLED)
+def test_nobody_reads(host: ModuleHost, tmp_path: Path, kind: str, way: str) -> None:
+    with STALLED[kind]() as stderr, tuner(tmp_path, stderr) as one:
+        assert host.now()["zfs_txg_timeout"] == 9
+        if way != "SIGKILL":
+            one.goes_on()
+        if way == "guardrail":
+            (tmp_path / "guardrail").touch()
+        else:
+            one.process.send_signal(signal.Signals[way])
+        wait_for(lambda: untouched(host), 60)
+        wait_for(lambda: lock_is_free(host), 60)
+        assert one.process.wait(60) == (-signal.SIGKILL if way == "SIGKILL" else 0)
+
+
+# --- the heartbeat
+
+
+def impatient(ticks: int) -> str:
+    """A supervisor that waits for so many tenths of a second."""
+    return f"supervisor.start = functools.partial(supervisor.start, silent=({ticks}, 0.1))"
+
+
+def test_stopped_tuner_is_killed_and_undone(host: ModuleHost, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with said.open("wb") as stderr, tuner(tmp_path, stderr.fileno(), impatient(20)) as one:
+        one.goes_on()
+        one.process.send_signal(signal.SIGSTOP)
+        assert one.process.wait(60) == -signal.SIGKILL
+        wait_for(lambda: untouched(host), 60)
+        wait_for(lambda: lock_is_free(host), 60)
+        wait_for(lambda: "did not answer for 2 s" in said.read_text(), 60)
+
+
+def test_beats_keep_it_alive(host: ModuleHost, tmp_path: Path) -> None:
+    with tuner(tmp_path, before=impatient(40)) as one:
+        time.sleep(8)
+        one.goes_on()
+        assert host.now()["zfs_txg_timeout"] == 9
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(60) == 0
+    assert untouched(host)
+
+
+def test_a_pause_of_both_is_none(host: ModuleHost, tmp_path: Path) -> None:
+    with tuner(tmp_path, before=impatient(20)) as one:
+        one.goes_on()
+        one.process.send_signal(signal.SIGSTOP)
+        os.kill(one.supervisor, signal.SIGSTOP)
+        time.sleep(4)
+        one.process.send_signal(signal.SIGCONT)
+        os.kill(one.supervisor, signal.SIGCONT)
+        one.goes_on()
+        assert host.now()["zfs_txg_timeout"] == 9
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(60) == 0
+    assert untouched(host)
+
+
+def test_stopped_supervisor_ends_the_session(host: ModuleHost, tmp_path: Path) -> None:
+    with tuner(tmp_path, before=impatient(20)) as one:
+        one.goes_on()
+        os.kill(one.supervisor, signal.SIGSTOP)
+        assert one.process.wait(60) == 0
+        assert untouched(host)
+        # it had the lock as well
+        wait_for(lambda: lock_is_free(host), 60)
+
+
+def test_nothing_in_force_needs_no_answer(host: ModuleHost, tmp_path: Path) -> None:
+    calm = impatient(10) + textwrap.dedent("""
+    enter = TuningSession.__enter__
+    def entered(self):
+        enter(self)
+        self.apply({"zfs_txg_timeout": 9})
+        self.apply({"zfs_txg_timeout": 5})
+        time.sleep(3)
+        return self
+    TuningSession.__enter__ = entered
+    """)
+    with tuner(tmp_path, before=calm) as one:
+        one.goes_on()
+        assert host.now()["zfs_txg_timeout"] == 9
