@@ -24,6 +24,7 @@ from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment import Abort, Experiment, Record
 from zfstune.model import Candidate
 from zfstune.stop import Stop
+from zfstune.storage import StorageLost
 from zfstune.tuning import Found
 from zfstune.workload import Workload
 
@@ -123,6 +124,32 @@ def test_values_are_back_before_the_load_is_waited_for(
     found = session.run(phases)
     assert (found["state"], found["note"]) == ("failed", "pool tank is SUSPENDED")
     assert seen == [10]
+
+
+def test_values_are_back_before_the_study_is_told(session: Session) -> None:
+    seen = []
+
+    def tell() -> None:
+        seen.append(session.now())
+        raise StorageLost("the study's storage failed")
+
+    def phases(experiment: Experiment, found: Found) -> None:
+        experiment.apply({PCT: 3})
+        found.later.append(tell)
+        raise Abort("pool tank is SUSPENDED")
+
+    assert session.run(phases)["note"] == "pool tank is SUSPENDED"
+    assert seen == [10]
+
+
+def test_neither_ctrl_z_nor_a_terminal_stops_it() -> None:
+    def handlers() -> list[object]:
+        return [signal.getsignal(number) for number in (signal.SIGTSTP, signal.SIGTTOU)]
+
+    before = handlers()
+    with tune._not_suspended():
+        assert handlers() == [signal.SIG_IGN] * 2
+    assert handlers() == before
 
 
 def test_ctrl_c_in_the_last_flame_graph(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

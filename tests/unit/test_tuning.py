@@ -120,9 +120,10 @@ def session(
     candidates: Sequence[Mapping[str, int]] | Listed,
     minutes: float = 30,
     limits: Sequence[str] = ("write.throughput>=-5%",),
+    found: Found | None = None,
 ) -> tuple[Found, Listed]:
     listed = candidates if isinstance(candidates, Listed) else Listed(candidates)
-    found = Found()
+    found = found or Found()
     task = Task(
         Objective.parse("fsync.p99"),
         [Limit.parse(text) for text in limits],
@@ -328,8 +329,12 @@ def test_what_a_guardrail_stops_is_not_tried_again() -> None:
 
     experiment.change = stopped
     listed = Listed([SMALL])
+    found = Found()
     with pytest.raises(Abort):
-        session(experiment, listed)
+        session(experiment, listed, found=found)
+    assert listed.pruned == [], "the storage may not answer: first all is put back"
+    for tell in found.later:
+        tell()
     assert listed.pruned == ["an fsync took too long"]
 
 

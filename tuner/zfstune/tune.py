@@ -86,12 +86,15 @@ def _untraceable(host: Host) -> list[str]:
 
 @contextlib.contextmanager
 def _not_suspended() -> Iterator[None]:
-    """Ctrl-Z would leave a candidate in force, and nobody to watch it."""
-    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    """Ctrl-Z would leave a candidate in force, and nobody to watch it; so would a line of output
+    in the background of a terminal that has `stty tostop`."""
+    numbers = (signal.SIGTSTP, signal.SIGTTOU)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTSTP, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # --- the session
@@ -155,6 +158,7 @@ class Run:
                 if not back.complete:
                     state, note = "failed", "not all could be put back, see `zfstune status`"
                 overrides = session.overrides()
+            self._later(found)
         finally:
             self.progress.end()
         from zfstune import session_json
@@ -169,6 +173,14 @@ class Run:
             [asdict(override) for override in overrides],
         )
         return whole | {"restored": back.complete}
+
+    def _later(self, found: Found) -> None:
+        """What has waited until parameters are final."""
+        for one in found.later:
+            try:
+                one()
+            except CommandError as error:
+                self.progress.line(str(error))
 
     def _require_same(self, session: TuningSession) -> None:
         """What is in force now is what the plan was made for. Raises NotPossible."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,7 +94,8 @@ class Task:
 
 @dataclass
 class Found:
-    """What a session has found so far; complete after Tuning.run()."""
+    """What a session has found so far; complete after Tuning.run(). later is what is to be done
+    when parameters are final, however it ended: it may take its time."""
 
     verdict: verdict.Verdict | None = None
     winner: Candidate | None = None
@@ -104,6 +106,7 @@ class Found:
     limits: list[Json] = field(default_factory=list)
     changes: dict[str, Json] = field(default_factory=dict)
     note: str | None = None
+    later: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def accepted(self) -> bool:
@@ -193,8 +196,9 @@ class Tuning:
             try:
                 trial = self.trial(len(self.found.trials) + 1, candidate)
             except Abort as error:
-                # what endangers a host is not tried again when the session is resumed
-                search.prune(candidate, str(error))
+                # What endangers a host is not tried again when the session is resumed. The
+                # storage may not answer, though: what is in force must not wait for it.
+                self.found.later.append(functools.partial(search.prune, candidate, str(error)))
                 raise
             self.found.trials.append(trial)
             if trial.score is None:
