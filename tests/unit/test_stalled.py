@@ -185,3 +185,36 @@ def test_nothing_in_force_needs_no_answer(host: ModuleHost, tmp_path: Path) -> N
     with tuner(tmp_path, before=calm) as one:
         one.goes_on()
         assert host.now()["zfs_txg_timeout"] == 9
+
+
+FREEZERS = {
+    "/sys/fs/cgroup": ("cgroup.freeze", "1", "0"),
+    "/sys/fs/cgroup/unified": ("cgroup.freeze", "1", "0"),
+    "/sys/fs/cgroup/freezer": ("freezer.state", "FROZEN", "THAWED"),
+}
+
+
+@pytest.mark.parametrize("root", FREEZERS)
+def test_frozen_group(host: ModuleHost, tmp_path: Path, root: str) -> None:
+    name, frozen, thawed = FREEZERS[root]
+    group = Path(root, f"zfstune-test-{os.getpid()}")
+    try:
+        if not Path(root, "cgroup.procs").exists():
+            pytest.skip(f"no hierarchy of cgroups in {root}")
+        group.mkdir()
+    except PermissionError:
+        pytest.skip("not root")
+    try:
+        join = f"Path({str(group / 'cgroup.procs')!r}).write_text('0')"
+        with tuner(tmp_path, before=f"{impatient(20)}\n{join}") as one:
+            one.goes_on()
+            (group / name).write_text(frozen)
+            try:
+                wait_for(lambda: untouched(host), 60)
+                wait_for(lambda: lock_is_free(host), 60)
+            finally:
+                (group / name).write_text(thawed)
+            assert one.process.wait(60) == -signal.SIGKILL
+    finally:
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), 60)
+        group.rmdir()

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from zfstune.host import spare_when_memory_ends
+from zfstune.host import leave_cgroup, spare_when_memory_ends
 from zfstune.outlet import write_now
 from zfstune.table import printable
 
@@ -130,7 +130,8 @@ def start(
 
 
 def _settle(keep: Collection[int]) -> None:
-    """Out of reach of what ends the tuner: its terminal, its signals, a lack of memory."""
+    """Out of reach of what ends or stops the tuner: its terminal, its signals, a lack of memory,
+    its cgroup."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
@@ -138,6 +139,7 @@ def _settle(keep: Collection[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     with contextlib.suppress(OSError):
         spare_when_memory_ends()
+    leave_cgroup()
     with contextlib.suppress(OSError):
         os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
