@@ -19,7 +19,7 @@ from zfs_linux.host import LinuxHost
 from zfstrace.types import FsyncOptions, Json
 from zfstune import guard, model
 from zfstune.blocks import BlockMeter
-from zfstune.experiment import BlockPlan, Experiment, Record
+from zfstune.experiment import Abort, BlockPlan, Experiment, Record
 from zfstune.guardrails import Guardrails
 from zfstune.objective import Limit, Objective
 from zfstune.places import Places
@@ -62,13 +62,20 @@ def trials(host: LinuxHost, way: tuple[str, str, bool], seed: int, most: int, st
     where = Places(Path("/tmp/bench-state"), Path("/tmp/bench-run"))
     with TuningSession(host, "bench", list(baseline), progress.line, where) as session:
         fsyncs = host.open_fsync_trace(FsyncOptions(pool=POOL))
+        watch = Guardrails(host, POOL, stop.now, None)
+
+        def intact() -> None:
+            if not session.alive():  # which tells the supervisor that this goes on
+                raise Abort("the supervising process was killed or stopped")
+
+        watch.checks.append(intact)
         experiment = Experiment(
             host,
             POOL,
             BlockMeter(host, POOL, fsyncs),
             PLAN,
             session.apply,
-            Guardrails(host, POOL, stop.now, None),
+            watch,
             stop,
             progress,
             stop.now(),
