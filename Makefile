@@ -79,9 +79,7 @@ test-c: $(TEST_C)
 $(TEST_C): tests/unit/test_c.c $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 	@mkdir -p build
 	$(CC) $(ALL_CFLAGS) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all \
-		-Itracers/libzfstrace -o $@ tests/unit/test_c.c \
-		$(addprefix $(LIB_DIR)/,hist.c symbols.c btf_names.c kretprobe.c probes.c error.c \
-		tables.c object.c) -lbpf
+		-Itracers/libzfstrace -o $@ tests/unit/test_c.c $(LIB_SRC) -lbpf
 
 ## test-flame: flame graphs in Chromium, speedscope and pprof
 test-flame:

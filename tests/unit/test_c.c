@@ -158,29 +158,54 @@ static void test_btf(void)
 	}
 }
 
-static void test_kretprobe_lines(void)
+static void test_kprobe_event_lines(void)
 {
-	char event[64];
+	char event[64], program[64] = "";
 	uint64_t missed = 0;
 	long pid = 0;
 
-	CHECK(kretprobe_line_pid("r4096:zfstune_77/zt77_zil_commit_return zil_commit", &pid, event,
-				 sizeof(event)));
-	CHECK(pid == 77 && strcmp(event, "zt77_zil_commit_return") == 0);
-	CHECK(!kretprobe_line_pid("p:kprobes/mine vfs_read", &pid, event, sizeof(event)));
-	CHECK(!kretprobe_line_pid("r:zfstune_x/a b", &pid, event, sizeof(event)));
-	CHECK(!kretprobe_line_pid("r:zfstune_7/", &pid, event, sizeof(event)));
-	CHECK(!kretprobe_line_pid("r:zfstune_7/toolong", &pid, event, 4));
-	CHECK(!kretprobe_line_pid("", &pid, event, sizeof(event)));
-	CHECK(kretprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 77, 3,
-				       &missed));
-	CHECK(missed == 5);
-	CHECK(!kretprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 7, 3,
-					&missed));
-	CHECK(!kretprobe_profile_missed("  zt77_31_zil_commit_return    1234     5\n", 77, 3,
-					&missed));
-	CHECK(!kretprobe_profile_missed("  zt77_3_x 12\n", 77, 3, &missed));
-	CHECK(!kretprobe_profile_missed("", 77, 3, &missed));
+	CHECK(kprobe_event_pid("r4096:zfstune_77/zt77_1_zil_commit_return zil_commit", &pid, event,
+			       sizeof(event)));
+	CHECK(pid == 77 && strcmp(event, "zt77_1_zil_commit_return") == 0);
+	CHECK(kprobe_event_pid("p:zfstune_78/zt78_1_io_start vdev_disk_io_start", &pid, event,
+			       sizeof(event)));
+	CHECK(pid == 78 && strcmp(event, "zt78_1_io_start") == 0);
+	CHECK(!kprobe_event_pid("p:kprobes/mine vfs_read", &pid, event, sizeof(event)));
+	CHECK(!kprobe_event_pid("r:zfstune_x/a b", &pid, event, sizeof(event)));
+	CHECK(!kprobe_event_pid("r:zfstune_7/", &pid, event, sizeof(event)));
+	CHECK(!kprobe_event_pid("r:zfstune_7/toolong", &pid, event, 4));
+	CHECK(!kprobe_event_pid("", &pid, event, sizeof(event)));
+	CHECK(kprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 77, 3, program,
+				    &missed));
+	CHECK(missed == 5 && strcmp(program, "zil_commit_return") == 0);
+	CHECK(!kprobe_profile_missed("  zt77_3_zil_commit_return    1234     5\n", 7, 3, program,
+				     &missed));
+	CHECK(!kprobe_profile_missed("  zt77_31_zil_commit_return    1234     5\n", 77, 3, program,
+				     &missed));
+	CHECK(!kprobe_profile_missed("  zt77_3_x 12\n", 77, 3, program, &missed));
+	CHECK(!kprobe_profile_missed("", 77, 3, program, &missed));
+}
+
+/* Misses of entries are losses of their own; of those of returns the threads that came by
+ * again have noticed some. */
+static void test_misses(void)
+{
+	struct zfstrace t = { .counters.lost_return = 3 };
+	struct zfstrace_losses l;
+
+	for (unsigned int i = 0; i < 2; i++) {
+		const struct tracer_def *d = tracer_find(i ? "fsync" : "device");
+
+		for (unsigned int j = 0; j < d->probe_count; j++)
+			*session_missed(&t, &d->probes[j]) += i ? 1 : 100;
+	}
+	zfstrace_losses(&t, &l);
+	CHECK(t.missed_returns == 3 && t.skipped == 2);
+	CHECK(l.return_ == t.missed_entries + 3 && t.missed_entries > 200);
+	CHECK(l.skipped == 2);
+	t.missed_returns = 5;
+	zfstrace_losses(&t, &l);
+	CHECK(l.return_ == t.missed_entries + 5);
 }
 
 static void test_preemptible(void)
@@ -285,7 +310,8 @@ int main(void)
 	test_kallsyms_sample("tests/data/bookworm/kallsyms", false);
 	test_kallsyms_sample("tests/data/trixie-backports/kallsyms", true);
 	test_btf();
-	test_kretprobe_lines();
+	test_kprobe_event_lines();
+	test_misses();
 	test_preemptible();
 	test_modes();
 	test_dirty_total();

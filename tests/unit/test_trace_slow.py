@@ -63,7 +63,7 @@ def test_a_line_for_each() -> None:
     assert lines[1].index("flush") == lines[0].index("STAGES") == lines[2].index("wakeup")
     assert max(map(len, lines)) < 100
     assert lines[3] == "2 fsyncs of 10.0 ms or more in 2.0 s"
-    assert lines[4].startswith("lost 2 (no room 0, no return 0, slow events 2)   unfinished 0")
+    assert lines[4].startswith("lost 2 (no room 0, missed 0, slow events 2)   unfinished 0")
     assert lines[5].startswith("missing probe cv_timedwait: ")
 
 

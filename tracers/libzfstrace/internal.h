@@ -68,7 +68,7 @@ struct probe {
 	const char *module; /* whose BTF has it */
 	enum zfstrace_how how;
 	struct bpf_link *link;
-	int perf_fd; /* of a tracefs kretprobe, -1 otherwise */
+	int perf_fd; /* of an event of tracefs, -1 otherwise */
 	char why[96];
 };
 
@@ -95,8 +95,9 @@ struct zfstrace {
 	struct zfstrace_dataset **datasets; /* fsync.c: config.slots pointers */
 	unsigned int dataset_count;
 	struct counters counters;
-	uint64_t missed;  /* probe hits the kernel reports as missed */
-	uint64_t skipped; /* the same of the tracepoints */
+	uint64_t missed_entries; /* hits at which the kernel says that it ran no program, */
+	uint64_t missed_returns; /* of these some are in counters.lost_return as well */
+	uint64_t skipped;	 /* the same of the tracepoints */
 	char error[ERROR_LEN];
 };
 
@@ -124,6 +125,8 @@ bool preemptible(const char *modes);
 const void *session_map(const struct zfstrace *t, const char *name);
 /* Whether the kernel side counts. */
 int session_enable(struct zfstrace *t, int on);
+/* Where the hits are counted at which no program ran. */
+uint64_t *session_missed(struct zfstrace *t, const struct probe_def *def);
 
 /* sampler.c: a program that the clock of every CPU starts hz times a second. */
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);
@@ -133,16 +136,19 @@ void sampler_detach(struct zfstrace *t);
 int fsync_refresh(struct zfstrace *t);
 void fsync_free(struct zfstrace *t);
 
-/* kretprobe.c: kretprobes by tracefs, which lets one say how many threads may
- * be inside at once (perf's own has room for max(10, 2 * CPUs) only). An event
- * is known by its session's number and a name. */
+/* kprobe_events.c: kprobes by tracefs, which lets one read how often each was
+ * missed, and say how many threads may be inside a function that returns at
+ * once (perf's own has room for max(10, 2 * CPUs) only). An event is known by
+ * its session's number and its program. */
 #define KRETPROBE_MAXACTIVE 4096
-int kretprobe_open(unsigned int session, const char *name, const char *symbol);
-void kretprobe_remove(unsigned int session, const char *name);
-void kretprobe_remove_stale(void);
-uint64_t kretprobe_missed(unsigned int session);
+int kprobe_event_open(unsigned int session, const struct probe_def *def, const char *symbol);
+void kprobe_event_remove(unsigned int session, const struct probe_def *def);
+void kprobe_events_remove_stale(void);
+/* Adds the misses of the session's events. */
+void kprobe_events_count(struct zfstrace *t);
 /* Pure parts, for the unit tests. */
-bool kretprobe_line_pid(const char *line, long *pid, char *event, size_t len);
-bool kretprobe_profile_missed(const char *line, long pid, unsigned int session, uint64_t *missed);
+bool kprobe_event_pid(const char *line, long *pid, char *event, size_t len);
+bool kprobe_profile_missed(const char *line, long pid, unsigned int session, char program[64],
+			   uint64_t *missed);
 
 #endif

@@ -250,32 +250,31 @@ static void detach(struct zfstrace *t)
 
 		bpf_link__destroy(p->link); /* closes perf_fd too */
 		if (p->perf_fd >= 0)
-			kretprobe_remove(t->number, p->def->program);
+			kprobe_event_remove(t->number, p->def);
 		p->link = NULL;
 		p->perf_fd = -1;
 	}
 }
 
-static struct bpf_link *attach_kretprobe(const struct zfstrace *t, struct probe *p,
-					 struct bpf_program *prog)
+static struct bpf_link *attach_kprobe(const struct zfstrace *t, struct probe *p,
+				      struct bpf_program *prog)
 {
-	const char *id = p->def->program;
 	struct bpf_link *link;
 	int err;
 
-	p->perf_fd = kretprobe_open(t->number, id, p->symbol);
+	p->perf_fd = kprobe_event_open(t->number, p->def, p->symbol);
 	if (p->perf_fd == -ENOENT) { /* no such symbol */
 		errno = ENOENT;
 		return NULL;
 	}
-	if (p->perf_fd < 0) /* no tracefs: perf's own, with its small pool */
-		return bpf_program__attach_kprobe(prog, true, p->symbol);
+	if (p->perf_fd < 0) /* no tracefs: perf's own, with its small pool and unseen misses */
+		return bpf_program__attach_kprobe(prog, p->def->returns, p->symbol);
 	link = bpf_program__attach_perf_event(prog, p->perf_fd);
 	if (link)
 		return link;
 	err = errno;
 	close(p->perf_fd);
-	kretprobe_remove(t->number, id);
+	kprobe_event_remove(t->number, p->def);
 	p->perf_fd = -1;
 	errno = err;
 	return NULL;
@@ -296,8 +295,7 @@ static int attach_probe(struct zfstrace *t, unsigned int i)
 		if (!d->symbols[j] || (known && known != d->symbols[j]))
 			continue;
 		p->symbol = d->symbols[j];
-		p->link = d->returns ? attach_kretprobe(t, p, prog)
-				     : bpf_program__attach_kprobe(prog, false, p->symbol);
+		p->link = attach_kprobe(t, p, prog);
 	}
 	if (p->link)
 		return 0;
@@ -321,7 +319,7 @@ static int attach(struct zfstrace *t)
 {
 	int err;
 
-	kretprobe_remove_stale();
+	kprobe_events_remove_stale();
 	for (unsigned int i = 0; i < t->probe_count; i++) {
 		if (!t->probes[i].how)
 			continue;
@@ -439,8 +437,16 @@ bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_pr
 
 /* ---- read --------------------------------------------------------------- */
 
-/* Hits at which the kernel did not run a program: see preemptible(). Of the
- * tracepoints only a stage depends, no operation. */
+/* Of the tracepoints only a stage depends, no operation. */
+uint64_t *session_missed(struct zfstrace *t, const struct probe_def *def)
+{
+	if (def->tracepoint)
+		return &t->skipped;
+	return def->returns ? &t->missed_returns : &t->missed_entries;
+}
+
+/* Hits at which the kernel did not run a program: see preemptible(); of a
+ * kprobe only from Linux 6.7 on. */
 static void count_skipped(struct zfstrace *t)
 {
 	for (unsigned int i = 0; i < t->probe_count; i++) {
@@ -449,8 +455,7 @@ static void count_skipped(struct zfstrace *t)
 
 		if (t->probes[i].link &&
 		    !bpf_obj_get_info_by_fd(bpf_program__fd(program_of(t, i)), &info, &size))
-			*(t->probes[i].def->tracepoint ? &t->skipped : &t->missed) +=
-				info.recursion_misses;
+			*session_missed(t, t->probes[i].def) += info.recursion_misses;
 	}
 }
 
@@ -466,8 +471,8 @@ int zfstrace_refresh(struct zfstrace *t)
 	for (int cpu = 0; per_cpu && cpu < t->cpus; cpu++)
 		for (size_t i = 0; i < sizeof(t->counters) / sizeof(*sum); i++)
 			sum[i] += ((const uint64_t *)&per_cpu[cpu])[i];
-	t->missed = kretprobe_missed(t->number);
-	t->skipped = 0;
+	t->missed_entries = t->missed_returns = t->skipped = 0;
+	kprobe_events_count(t);
 	count_skipped(t);
 	return 0;
 }
@@ -476,11 +481,12 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 {
 	const struct counters *c = &t->counters;
 	uint64_t ended = c->finished + c->lost_return;
+	/* noticed when the thread comes by again, or reported by the kernel */
+	uint64_t returns = c->lost_return > t->missed_returns ? c->lost_return : t->missed_returns;
 
 	*l = (struct zfstrace_losses) {
 		.start = c->lost_start,
-		/* noticed when the thread comes by again, or reported by the kernel */
-		.return_ = c->lost_return > t->missed ? c->lost_return : t->missed,
+		.return_ = returns + t->missed_entries,
 		.event = c->lost_event,
 		.log_block = c->lost_lwb,
 		.overflow = c->slots_overflow,

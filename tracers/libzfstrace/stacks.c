@@ -94,7 +94,7 @@ static int read_losses(struct zfstrace *t, const struct reading *r, struct zfstr
 		.sums_full = kernel->sums_full,
 		.lost_ns = kernel->lost_ns,
 		.sleepers_full = kernel->sleepers_full,
-		.skipped = t->skipped + t->missed,
+		.skipped = t->skipped + t->missed_entries + t->missed_returns,
 	};
 	count_asleep(r, l);
 	if (t->base) {

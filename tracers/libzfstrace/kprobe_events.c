@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Return probes through tracefs. The perf interface gives a kretprobe room
- * for max(10, 2 * CPUs) threads at once and loses the rest silently; an event
- * made in kprobe_events says how many it needs, and its misses can be read.
+ * kprobes and kretprobes through tracefs: the misses of an event that was made
+ * in kprobe_events can be read on every kernel, those of perf's own kprobes
+ * only from Linux 6.7 on. And perf's own kretprobes have room for
+ * max(10, 2 * CPUs) threads at once; an event says how many it needs.
  * An event outlives a killed process (idle, at no cost); the next session
  * removes it.
  */
@@ -78,15 +79,18 @@ static int event_config(const char *event, unsigned long long *config)
 
 /* Returns a perf event to attach a program to, or a negative errno: -ENOENT
  * when there is no such symbol, others when tracefs cannot be used. */
-int kretprobe_open(unsigned int session, const char *name, const char *symbol)
+int kprobe_event_open(unsigned int session, const struct probe_def *def, const char *symbol)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_TRACEPOINT, .size = sizeof(attr) };
 	unsigned long long config;
 	char event[EVENT_LEN], line[192];
 	int fd, err;
 
-	event_path(event, session, name);
-	snprintf(line, sizeof(line), "r%d:%s %s\n", KRETPROBE_MAXACTIVE, event, symbol);
+	event_path(event, session, def->program);
+	if (def->returns)
+		snprintf(line, sizeof(line), "r%d:%s %s\n", KRETPROBE_MAXACTIVE, event, symbol);
+	else
+		snprintf(line, sizeof(line), "p:%s %s\n", event, symbol);
 	err = write_event(line);
 	if (err)
 		return err;
@@ -98,22 +102,22 @@ int kretprobe_open(unsigned int session, const char *name, const char *symbol)
 			return fd;
 		err = -errno;
 	}
-	kretprobe_remove(session, name);
+	kprobe_event_remove(session, def);
 	return err;
 }
 
-void kretprobe_remove(unsigned int session, const char *name)
+void kprobe_event_remove(unsigned int session, const struct probe_def *def)
 {
 	char event[EVENT_LEN], line[EVENT_LEN + 4];
 
-	event_path(event, session, name);
+	event_path(event, session, def->program);
 	snprintf(line, sizeof(line), "-:%s\n", event);
 	(void)write_event(line);
 }
 
 /* The process and name of an event of ours in a line of kprobe_events,
  * "r4096:zfstune_123/zt123_1_zil_commit_return zil_commit". */
-bool kretprobe_line_pid(const char *line, long *pid, char *event, size_t len)
+bool kprobe_event_pid(const char *line, long *pid, char *event, size_t len)
 {
 	const char *p = strchr(line, ':');
 	char *end;
@@ -133,10 +137,10 @@ bool kretprobe_line_pid(const char *line, long *pid, char *event, size_t len)
 	return true;
 }
 
-void kretprobe_remove_stale(void)
+void kprobe_events_remove_stale(void)
 {
 	const char *dir = tracefs();
-	char path[64], line[512], event[64], stale[64][96];
+	char path[64], line[512], event[64], stale[256][96];
 	unsigned int n = 0;
 	long pid;
 	FILE *f;
@@ -148,17 +152,18 @@ void kretprobe_remove_stale(void)
 	if (!f)
 		return;
 	while (n < ARRAY_SIZE(stale) && fgets(line, sizeof(line), f))
-		if (kretprobe_line_pid(line, &pid, event, sizeof(event)) &&
-		    kill((pid_t)pid, 0) < 0 && errno == ESRCH)
+		if (kprobe_event_pid(line, &pid, event, sizeof(event)) && kill((pid_t)pid, 0) < 0 &&
+		    errno == ESRCH)
 			snprintf(stale[n++], sizeof(stale[0]), "-:" GROUP "%ld/%s\n", pid, event);
 	fclose(f);
 	while (n > 0)
 		(void)write_event(stale[--n]);
 }
 
-/* The misses of an event of a session of process pid in a line of
- * kprobe_profile, "  event   hits   misses". */
-bool kretprobe_profile_missed(const char *line, long pid, unsigned int session, uint64_t *missed)
+/* The misses of an event of a session of process pid, and for what program it
+ * was made, in a line of kprobe_profile, "  event   hits   misses". */
+bool kprobe_profile_missed(const char *line, long pid, unsigned int session, char program[64],
+			   uint64_t *missed)
 {
 	unsigned long long hits, misses;
 	char name[128], want[48];
@@ -168,26 +173,30 @@ bool kretprobe_profile_missed(const char *line, long pid, unsigned int session, 
 	snprintf(want, sizeof(want), EVENT_FORMAT, pid, session);
 	if (strncmp(name, want, strlen(want)) != 0)
 		return false;
+	snprintf(program, 64, "%.63s", name + strlen(want));
 	*missed = misses;
 	return true;
 }
 
-uint64_t kretprobe_missed(unsigned int session)
+void kprobe_events_count(struct zfstrace *t)
 {
 	const char *dir = tracefs();
-	uint64_t sum = 0, missed;
-	char path[64], line[256];
+	char path[64], line[256], program[64];
+	uint64_t missed;
 	FILE *f;
 
 	if (!dir)
-		return 0;
+		return;
 	snprintf(path, sizeof(path), "%s/kprobe_profile", dir);
 	f = fopen(path, "re");
 	if (!f)
-		return 0;
-	while (fgets(line, sizeof(line), f))
-		if (kretprobe_profile_missed(line, getpid(), session, &missed))
-			sum += missed;
+		return;
+	while (fgets(line, sizeof(line), f)) {
+		if (!kprobe_profile_missed(line, getpid(), t->number, program, &missed))
+			continue;
+		for (unsigned int i = 0; i < t->probe_count; i++)
+			if (strcmp(t->probes[i].def->program, program) == 0)
+				*session_missed(t, t->probes[i].def) += missed;
+	}
 	fclose(f);
-	return sum;
 }
