@@ -208,12 +208,34 @@ static void test_misses(void)
 	CHECK(l.return_ == t.missed_entries + 5);
 }
 
-static void test_preemptible(void)
+static void test_preemption(void)
 {
-	CHECK(!preemptible("none (voluntary) full \n"));
-	CHECK(preemptible("full (lazy) \n"));
-	CHECK(preemptible("none voluntary (full) \n"));
-	CHECK(!preemptible(""));
+	static const struct {
+		const char *modes, *version;
+		bool fentry;
+	} cases[] = {
+		/* debugfs tells, whatever the kernel could be */
+		{ "none (voluntary) full \n", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.164-1", true },
+		{ "none voluntary (full) \n", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.164-1", false },
+		{ "full (lazy) \n", "#1 SMP PREEMPT_DYNAMIC", false },
+		/* elsewhere uname -v, recorded: Debian 12, its rt kernel, 13, its rt kernel, */
+		{ "", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.164-1 (2026-03-09)", false },
+		{ "", "#1 SMP PREEMPT_RT Debian 6.1.140-1 (2025-05-22)", false },
+		{ "", "#1 SMP PREEMPT_DYNAMIC Debian 6.12.94-1 (2026-06-20)", false },
+		{ "", "#1 SMP PREEMPT_RT Debian 6.12.43-1 (2025-08-27)", false },
+		/* Ubuntu's 5.11, a lowlatency one, 6.8; RHEL 8, 9, Fedora 40, Arch */
+		{ "", "#17-Ubuntu SMP Wed Apr 14 20:12:43 UTC 2021", true },
+		{ "", "#23~20.04.2-Ubuntu SMP PREEMPT Fri Dec 10 13:47:24 UTC 2021", false },
+		{ "", "#49-Ubuntu SMP PREEMPT_DYNAMIC Mon Nov  4 02:06:24 UTC 2024", false },
+		{ "", "#1 SMP Sat May 17 16:41:33 EDT 2025", true },
+		{ "", "#1 SMP PREEMPT_DYNAMIC Fri Aug 16 10:56:24 EDT 2024", false },
+		{ "", "#1 SMP PREEMPT_DYNAMIC Fri Aug 30 00:08:59 UTC 2024", false },
+		{ "", "#1 SMP PREEMPT_DYNAMIC Mon, 09 Dec 2024 14:31:57 +0000", false },
+		{ "", "", true },
+	};
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++)
+		CHECK(!*preemption(cases[i].modes, cases[i].version) == cases[i].fentry);
 }
 
 /* Which probes a mode of the tracer of stacks needs. */
@@ -312,7 +334,7 @@ int main(void)
 	test_btf();
 	test_kprobe_event_lines();
 	test_misses();
-	test_preemptible();
+	test_preemption();
 	test_modes();
 	test_dirty_total();
 	if (failures) {

@@ -58,6 +58,21 @@ def test_text_says_what_is_missing_and_what_it_costs() -> None:
     assert max(map(len, text.splitlines())) < 100
 
 
+def test_why_not_fentry() -> None:
+    """Said once, and nothing is missing for it."""
+    why = "the kernel's preemption is full or lazy"
+
+    class Preemptible(FakeHost):
+        def survey(self) -> Survey:
+            names = ("zil_commit", "cv_wait")
+            return Survey(tuple(Probe(n, n, "kprobe", True, "", why) for n in names), "btf")
+
+    out = io.StringIO()
+    assert examine(Preemptible(checks=[OK]), out, as_json=False) == 0
+    assert out.getvalue().count(f"kprobes instead of fentry, which is cheaper: {why}") == 1
+    assert "2 of 2 probes found" in out.getvalue()
+
+
 def test_one_file_tools_are_named_and_change_no_status() -> None:
     out = io.StringIO()
     assert examine(Complete(checks=[OK]), out, as_json=False) == 0

@@ -119,7 +119,7 @@ int btf_file_names(const char *name, uint32_t kind, const char *const *names, bo
  * to attach tells (survey: /proc/kallsyms does). */
 int probes_list(struct zfstrace *t, const struct tracer_def *only);
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
-bool preemptible(const char *modes);
+const char *preemption(const char *modes, const char *version);
 
 /* session.c: the first entry of a mapped map. */
 const void *session_map(const struct zfstrace *t, const char *name);

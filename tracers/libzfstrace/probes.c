@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -99,8 +100,9 @@ static void take_functions(struct zfstrace *t, bool (*found)[MAX_SYMBOLS], const
 static const char *const modules[] = { "zfs", "spl" };
 #define ALL_MODULES ((1U << ARRAY_SIZE(modules)) - 1)
 
-/* Functions in the modules' BTF: fentry knows their arguments. */
-static void find_in_btf(struct zfstrace *t, bool no_fentry)
+/* Functions in the modules' BTF: fentry knows their arguments, unless it is not wanted or
+ * `skipped` says why its programs would not run. */
+static void find_in_btf(struct zfstrace *t, bool no_fentry, const char *skipped)
 {
 	const char *names[t->probe_count][MAX_SYMBOLS];
 
@@ -113,8 +115,12 @@ static void find_in_btf(struct zfstrace *t, bool no_fentry)
 				   t->probe_count * MAX_SYMBOLS) <= 0)
 			continue;
 		t->module_btf |= 1U << m;
-		take_functions(t, found, modules[m], no_fentry ? ZFSTRACE_KPROBE : ZFSTRACE_FENTRY);
+		take_functions(t, found, modules[m],
+			       no_fentry || *skipped ? ZFSTRACE_KPROBE : ZFSTRACE_FENTRY);
 	}
+	for (unsigned int i = 0; i < t->probe_count; i++)
+		if (t->probes[i].how == ZFSTRACE_KPROBE && !no_fentry)
+			snprintf(t->probes[i].why, sizeof(t->probes[i].why), "%s", skipped);
 }
 
 static int find_in_kallsyms(struct zfstrace *t)
@@ -142,24 +148,34 @@ static int find_in_kallsyms(struct zfstrace *t)
  * of it on the same CPU (prog->active, __bpf_prog_enter_recur); with full or
  * lazy preemption that loses some of a thousand calls. kprobes run with
  * preemption off. `modes` is the text of /sys/kernel/debug/sched/preempt, the
- * present mode in parentheses.
+ * present mode in parentheses, "" where there is none; `version` that of
+ * uname -v, which names how the kernel was built (init/Makefile): PREEMPT_RT,
+ * PREEMPT (full or lazy), PREEMPT_DYNAMIC (chosen at boot), or none of these.
+ * Returns why fentry programs would be skipped, "" if they are not.
  */
-bool preemptible(const char *modes)
+const char *preemption(const char *modes, const char *version)
 {
-	return strstr(modes, "(full)") || strstr(modes, "(lazy)");
+	if (strchr(modes, '('))
+		return strstr(modes, "(full)") || strstr(modes, "(lazy)")
+			       ? "the kernel's preemption is full or lazy"
+			       : "";
+	if (strstr(version, "PREEMPT_DYNAMIC"))
+		return "the kernel's preemption is not known: debugfs cannot be read";
+	return strstr(version, "PREEMPT") ? "the kernel is preemptible" : "";
 }
 
-static bool kernel_preemptible(void)
+static const char *kernel_preemption(void)
 {
 	FILE *f = fopen("/sys/kernel/debug/sched/preempt", "re");
 	char modes[128] = "";
+	struct utsname name = {};
 
-	if (!f)
-		return false; /* what is skipped is counted as lost all the same */
-	if (!fgets(modes, sizeof(modes), f))
+	if (f && !fgets(modes, sizeof(modes), f))
 		modes[0] = '\0';
-	fclose(f);
-	return preemptible(modes);
+	if (f)
+		fclose(f);
+	(void)uname(&name);
+	return preemption(modes, name.version);
 }
 
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
@@ -171,7 +187,7 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 	err = find_tracepoints(t);
 	if (err)
 		return err;
-	find_in_btf(t, no_fentry || kernel_preemptible());
+	find_in_btf(t, no_fentry, kernel_preemption());
 	if (t->module_btf != ALL_MODULES && survey) {
 		err = find_in_kallsyms(t);
 		if (err)

@@ -445,7 +445,7 @@ uint64_t *session_missed(struct zfstrace *t, const struct probe_def *def)
 	return def->returns ? &t->missed_returns : &t->missed_entries;
 }
 
-/* Hits at which the kernel did not run a program: see preemptible(); of a
+/* Hits at which the kernel did not run a program: see preemption(); of a
  * kprobe only from Linux 6.7 on. */
 static void count_skipped(struct zfstrace *t)
 {

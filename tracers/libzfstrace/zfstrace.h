@@ -105,7 +105,7 @@ struct zfstrace_probe {
 	int32_t how;	    /* enum zfstrace_how */
 	bool required;	    /* without it nothing is measured */
 	const char *cost;   /* what its absence costs, in words */
-	const char *why;    /* why it is missing, "" when it is not */
+	const char *why;    /* why it is missing, or a kprobe where fentry is possible, or "" */
 };
 
 /* The probes of a session; false when i is out of range. Strings live as

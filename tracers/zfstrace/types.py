@@ -23,8 +23,8 @@ class Probe:
     """A place in the kernel that is watched.
 
     how is ``fentry``, ``kprobe``, ``tracepoint``, ``found`` (could be attached) or
-    ``missing``; cost is what its absence costs, why the reason it is missing. tracer is
-    whose probe it is: ``fsync``, ``txg`` ...
+    ``missing``; cost is what its absence costs, why the reason it is missing, or
+    a kprobe where fentry is possible. tracer is whose probe it is: ``fsync``, ``txg`` ...
     """
 
     name: str

@@ -129,6 +129,8 @@ def _probe_lines(survey: Survey, style: Style) -> list[str]:
     missing = [probe for probe in survey.probes if probe.missing]
     found = len(survey.probes) - len(missing)
     lines = [f"{found} of {len(survey.probes)} probes found, structure layouts: {survey.layout}"]
+    for why in dict.fromkeys(p.why for p in survey.probes if p.why and not p.missing):
+        lines += wrap(f"kprobes instead of fentry, which is cheaper: {why}", "  ")
     cells = [
         [probe.name, *(("", "") if probe.missing else (probe.how, probe.symbol))]
         for probe in survey.probes
