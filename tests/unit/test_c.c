@@ -238,6 +238,35 @@ static void test_preemption(void)
 		CHECK(!*preemption(cases[i].modes, cases[i].version) == cases[i].fentry);
 }
 
+/* On no machine a CPU that inserts pushes out what another still needs. */
+static void test_lru_sizes(void)
+{
+	unsigned int seen = 0;
+
+	for (unsigned int i = 0; i < 2 * tracer_count; i++) {
+		const struct tracer_def *d = &tracer_defs[i / 2];
+		struct zfstrace t = { .cpus = i % 2 ? 512 : 2 };
+		struct bpf_map *map;
+
+		t.object =
+			bpf_object__open_mem(d->object, (size_t)(d->object_end - d->object), NULL);
+		CHECK(t.object);
+		if (!t.object)
+			continue;
+		CHECK(session_size_lru(&t) == 0);
+		bpf_object__for_each_map(map, t.object)
+		{
+			if (bpf_map__type(map) != BPF_MAP_TYPE_LRU_HASH)
+				continue;
+			seen++;
+			CHECK(bpf_map__max_entries(map) >= 256 * (unsigned int)t.cpus);
+			CHECK(i % 2 || bpf_map__max_entries(map) < 65536);
+		}
+		bpf_object__close(t.object);
+	}
+	CHECK(seen >= 2); /* lwbs */
+}
+
 /* Which probes a mode of the tracer of stacks needs. */
 static void test_modes(void)
 {
@@ -335,6 +364,7 @@ int main(void)
 	test_kprobe_event_lines();
 	test_misses();
 	test_preemption();
+	test_lru_sizes();
 	test_modes();
 	test_dirty_total();
 	if (failures) {

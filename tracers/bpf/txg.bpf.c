@@ -48,7 +48,7 @@ struct syncing {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
 	__type(key, __u32);
 	__type(value, struct syncing);
@@ -155,7 +155,8 @@ static __always_inline void on_syncing(__u64 dp, __u64 txg)
 	COUNT(started);
 	p->last_syncing = bpf_ktime_get_ns();
 	find_row(p, txg)->syncing = p->last_syncing;
-	bpf_map_update_elem(&sync_threads, &tid, &thread, BPF_ANY);
+	if (bpf_map_update_elem(&sync_threads, &tid, &thread, BPF_ANY))
+		COUNT(lost_start);
 }
 AT_ENTRY(syncing, (__u64 dp, __u64 txg), (dp, txg))
 

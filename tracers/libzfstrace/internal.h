@@ -125,6 +125,8 @@ const char *preemption(const char *modes, const char *version);
 const void *session_map(const struct zfstrace *t, const char *name);
 /* Whether the kernel side counts. */
 int session_enable(struct zfstrace *t, int on);
+/* Makes LRU maps large enough for all CPUs. */
+int session_size_lru(struct zfstrace *t);
 /* Where the hits are counted at which no program ran. */
 uint64_t *session_missed(struct zfstrace *t, const struct probe_def *def);
 

@@ -189,10 +189,27 @@ static uint32_t ring_size(const struct zfstrace *t, const struct zfstrace_opts *
 	return bytes;
 }
 
+/* Each CPU that inserts takes 128 entries of an LRU map for itself (LOCAL_FREE_TARGET,
+ * kernel/bpf/bpf_lru_list.c), and where none are left, live ones go. */
+int session_size_lru(struct zfstrace *t)
+{
+	unsigned int least = 256 * (unsigned int)t->cpus;
+	struct bpf_map *map;
+	int err = 0;
+
+	bpf_object__for_each_map(map, t->object)
+	{
+		if (bpf_map__type(map) == BPF_MAP_TYPE_LRU_HASH &&
+		    bpf_map__max_entries(map) < least)
+			err |= bpf_map__set_max_entries(map, least);
+	}
+	return err;
+}
+
 static int size_maps(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
 	struct bpf_map *config = bpf_object__find_map_by_name(t->object, ".rodata.config");
-	int err = 0;
+	int err = session_size_lru(t);
 
 	for (unsigned int i = 0; i < t->def->map_count; i++) {
 		const struct map_def *m = &t->def->maps[i];
