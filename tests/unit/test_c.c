@@ -267,6 +267,36 @@ static void test_lru_sizes(void)
 	CHECK(seen >= 2); /* lwbs */
 }
 
+/* Where a program first calls a helper, among its instructions; -1: nowhere. */
+static int first_call(const struct bpf_program *prog, int helper)
+{
+	const struct bpf_insn *insns = bpf_program__insns(prog);
+
+	for (size_t i = 0; i < bpf_program__insn_cnt(prog); i++)
+		if (insns[i].code == (BPF_JMP | BPF_CALL) && !insns[i].src_reg &&
+		    insns[i].imm == helper)
+			return (int)i;
+	return -1;
+}
+
+/* Nearly all switches are of threads in no fsync: they cost a look, not the time. */
+static void test_switches_are_filtered_first(void)
+{
+	const struct tracer_def *d = tracer_find("stacks");
+	struct bpf_object *o =
+		bpf_object__open_mem(d->object, (size_t)(d->object_end - d->object), NULL);
+	struct bpf_program *prog =
+		o ? bpf_object__find_program_by_name(o, "tp_sched_switch") : NULL;
+
+	CHECK(prog);
+	if (prog) {
+		int look = first_call(prog, BPF_FUNC_task_storage_get);
+
+		CHECK(look > 0 && look < first_call(prog, BPF_FUNC_ktime_get_ns));
+	}
+	bpf_object__close(o);
+}
+
 /* Which probes a mode of the tracer of stacks needs. */
 static void test_modes(void)
 {
@@ -365,6 +395,7 @@ int main(void)
 	test_misses();
 	test_preemption();
 	test_lru_sizes();
+	test_switches_are_filtered_first();
 	test_modes();
 	test_dirty_total();
 	if (failures) {

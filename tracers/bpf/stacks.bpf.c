@@ -135,8 +135,7 @@ static __always_inline struct op *op_of(struct task_struct *task)
 
 /*
  * Whether a thread is one to record; fills in whose pool it works for and its
- * stage (CUR_WAIT stands for those of a wait). Called at every switch of every
- * thread: the first look decides for nearly all.
+ * stage (CUR_WAIT stands for those of a wait).
  */
 static __always_inline bool is_target(struct task_struct *task, struct op *op,
 				      struct stack_key *key)
@@ -228,19 +227,24 @@ static __always_inline void add_wait(struct stack_key *key, const struct op *op,
 
 /* ---- probes ------------------------------------------------------------- */
 
+/* These two are called at every switch of every thread: with OF_FSYNC, whether
+ * there is an operation decides for nearly all, before anything else is done. */
 static __always_inline void switched_in(struct task_struct *task)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct stack_key key = {};
 	struct op *op = op_of(task);
+	struct stack_key key;
 	struct sleeper *s;
-	__u32 tid = task->pid;
+	__u32 tid;
+	__u64 now;
 
 	if (MODE(OF_FSYNC) && !op)
 		return;
+	tid = task->pid;
 	s = bpf_map_lookup_elem(&sleepers, &tid);
 	if (!s)
 		return;
+	now = bpf_ktime_get_ns();
+	__builtin_memset(&key, 0, sizeof(key));
 	if (is_target(task, op, &key)) {
 		learn_pool(key.spa);
 		key.stack = s->stack;
@@ -258,15 +262,18 @@ static __always_inline void switched_in(struct task_struct *task)
 
 static __always_inline void switched_out(void *ctx, struct task_struct *task, __u32 state)
 {
-	struct stack_key key = {};
-	struct sleeper s = {};
 	struct op *op = op_of(task);
-	__u32 tid = task->pid;
+	struct stack_key key;
+	struct sleeper s;
+	__u32 tid;
 
-	if (MODE(OF_FSYNC) && !op)
+	if ((MODE(OF_FSYNC) && !op) || state & TASK_DEAD)
 		return;
-	if (state & TASK_DEAD || !is_target(task, op, &key))
+	__builtin_memset(&key, 0, sizeof(key));
+	if (!is_target(task, op, &key))
 		return;
+	tid = task->pid;
+	__builtin_memset(&s, 0, sizeof(s));
 	s.stack = take_stack(ctx, 0);
 	s.flags = state ? 0 : STACK_PREEMPTED;
 	s.since = bpf_ktime_get_ns();
