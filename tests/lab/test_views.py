@@ -35,7 +35,9 @@ def of_class(rows: list[Json], io_class: str) -> Json:
     return row
 
 
-@pytest.mark.parametrize("key", ["dd", "delay", "hard", "wrlog", "slow", "tank_only", "scrub"])
+@pytest.mark.parametrize(
+    "key", ["dd", "delay", "hard", "wrlog", "slow", "tank_only", "scrub", "flush"]
+)
 def test_all_end_well(views: Json, key: str) -> None:
     assert set(views[key]["status"].values()) == {0}
     for tracer in views[key]["status"]:
@@ -189,12 +191,14 @@ def test_scrub(views: Json) -> None:
     assert row["size"] == pytest.approx(views["scrub"]["used"], rel=0.10)
 
 
-def test_flushes_are_the_kernels(views: Json) -> None:
+def test_every_flush_is_counted(views: Json) -> None:
+    """As many as ZFS has handed to the kernel, none lost, by one writer and eight."""
     row = of_class(of(views, "flush", "device"), "flush")
-    assert row["count"] >= 331
-    # txg syncs flush as well; the kernel merges flushes that come together
-    assert row["count"] == pytest.approx(views["flush_kernel"], rel=0.1)
+    (queued,) = views["flush"]["queued"]
+    assert queued >= 331 + 101  # eight writers share some
+    assert row["count"] == queued
     assert row["queue"] is None
+    assert 0 < row["device"]["p50"] <= row["device"]["p99"] <= row["device"]["max"]
     assert of_class(of(views, "flush", "device"), "sync_write")["count"] >= 331
 
 

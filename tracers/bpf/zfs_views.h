@@ -23,10 +23,6 @@ struct file {
 	struct inode *f_inode;
 } VIEW;
 
-struct bio {
-	void *bi_private;
-} VIEW;
-
 struct task_struct {
 	unsigned int flags;
 	int pid; /* of the thread */

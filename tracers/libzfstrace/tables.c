@@ -200,10 +200,6 @@ static const struct probe_def device_probes[] = {
 	  .symbols = { "vdev_disk_io_start" },
 	  .program = "io_start",
 	  .cost = "cache flushes are not timed" },
-	{ .name = "vdev_disk_io_flush_completion",
-	  .symbols = { "vdev_disk_io_flush_completion" },
-	  .program = "flushed",
-	  .cost = "cache flushes are not timed" },
 };
 
 static const struct map_def device_maps[] = {

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -157,17 +158,50 @@ def reads_and_scrub(results: Json) -> None:
         time.sleep(0.5)
     results["scrub"]["used"] = used
     results["arcstats"] = kstat("arcstats")
-    sh("zpool sync tank")  # what is dirty yet would flush before the trace begins
-    with views(results, "flush", device="device tank"):
-        before = flushes("vdb")
-        # not fio: it leaves out the fsync after its last write
-        sync_writes("/tank/flushed", 331)
-        results["flush_kernel"] = flushes("vdb") - before
 
 
-def flushes(disk: str) -> int:
-    """Flushes that the kernel has completed."""
-    return int(Path(f"/sys/block/{disk}/stat").read_text().split()[15])
+def flushing(results: Json) -> None:
+    """What one writer and eight at once flush, under all views, while no txg syncs by itself:
+    nothing is on its way as the trace begins and ends."""
+    progress("flushes")
+    commands = {"device": "device tank", "txg": "txg tank", "throttle": "throttle tank"}
+    with parameters(zfs_txg_timeout=600):
+        sh("zpool sync tank")
+        with (
+            views(results, "flush", **commands, fsync="fsync tank", arc="arc"),
+            flushes_queued("vdb") as queued,
+        ):
+            # not fio: it leaves out the fsync after its last write
+            sync_writes("/tank/flushed", 331)
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda i: sync_writes(f"/tank/flushed{i}", 101), range(8)))
+            sh("zpool sync tank")
+    results["flush"]["queued"] = queued
+
+
+@contextmanager
+def flushes_queued(disk: str) -> Iterator[list[int]]:
+    """After the body, how many flushes were handed to the kernel's queue of a disk. The disk's
+    own counter has those that come together as one. A plain trace event: whatever else runs, it
+    misses none."""
+    block = Path("/sys/block") / disk
+    numbers = {(d / "dev").read_text().strip() for d in (block, *block.glob(f"{disk}*"))}
+    instance = Path("/sys/kernel/tracing/instances/flushes")
+    event = instance / "events/block/block_bio_queue"
+    instance.mkdir()
+    queued: list[int] = []
+    try:
+        (instance / "buffer_size_kb").write_text("8192")
+        (event / "filter").write_text('nr_sector == 0 && rwbs ~ "F*"')
+        (event / "enable").write_text("1")
+        yield queued
+        (event / "enable").write_text("0")
+        lines = (instance / "trace").read_text().splitlines()
+        of = [line.partition("block_bio_queue: ")[2].split() for line in lines if line[0] != "#"]
+        queued.append(sum(fields[0].replace(",", ":") in numbers for fields in of))
+    finally:
+        (event / "enable").write_text("0")
+        instance.rmdir()
 
 
 def overview(results: Json) -> None:
@@ -228,6 +262,7 @@ def main() -> None:
     throttled(results)
     two_pools(results)
     reads_and_scrub(results)
+    flushing(results)
     overview(results)
     leaving(results)
     finish(results)
