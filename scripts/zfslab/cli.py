@@ -150,6 +150,13 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cpus", type=_checked(_cpus), default=2, metavar="N", help="default: 2")
     parser.add_argument(
+        "--max-cpus",
+        type=_checked(_cpus),
+        default=1,
+        metavar="N",
+        help="how many there could be: the rest can be plugged in (default: as --cpus)",
+    )
+    parser.add_argument(
         "--memory", type=_checked(_memory), default=4 << 30, metavar="SIZE", help="default: 4G"
     )
     parser.add_argument(
@@ -233,6 +240,7 @@ def _start(
     options = Options(
         checkout=CHECKOUT,
         cpus=given.cpus,
+        possible_cpus=given.max_cpus,
         memory_bytes=given.memory,
         disks=tuple(given.disk),
         share=given.share and given.share.resolve(),

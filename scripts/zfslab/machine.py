@@ -46,6 +46,7 @@ class Options:
 
     checkout: Path
     cpus: int = 2
+    possible_cpus: int = 0  # those above `cpus` are not plugged in
     memory_bytes: int = 4 << 30
     disks: tuple[Disk, ...] = ()
     share: Path | None = None
@@ -88,7 +89,8 @@ def launch(
         qemu.program,
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
         *("-machine", "q35", *_processor(accelerator)),
-        *("-smp", str(options.cpus), "-m", f"{options.memory_bytes >> 20}M"),
+        *("-smp", f"{options.cpus},maxcpus={max(options.cpus, options.possible_cpus)}"),
+        *("-m", f"{options.memory_bytes >> 20}M"),
         *("-kernel", str(image.kernel), "-initrd", _inherited(ramdisk)),
         *("-append", " ".join(_kernel_arguments(accelerator, options))),
         *("-chardev", f"file,id=console,path={_inherited(console)}"),

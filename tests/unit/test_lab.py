@@ -337,6 +337,14 @@ def test_machine_disks_and_directories(tmp_path: Path) -> None:
     assert "-no-reboot" in command
 
 
+def test_cpus_that_are_not_plugged_in(tmp_path: Path) -> None:
+    given = cli.parse(["run", "--cpus", "2", "--max-cpus", "64", "--", "true"])
+    assert (given.cpus, given.max_cpus) == (2, 64)
+    options = machine.Options(tmp_path, given.cpus, given.max_cpus)
+    assert "-smp 2,maxcpus=64 -m 4096M" in " ".join(_launch(tmp_path, options))
+    assert "-smp 4,maxcpus=4 " in " ".join(_launch(tmp_path, machine.Options(tmp_path, 4)))
+
+
 def test_machine_refuses_too_many_disks(tmp_path: Path) -> None:
     options = machine.Options(checkout=tmp_path, disks=(disk.Disk(),) * 26)
     with pytest.raises(LabError, match="at most 25"):
