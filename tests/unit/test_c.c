@@ -382,6 +382,37 @@ static void test_dirty_total(void)
 	CHECK(dirty_total_at(words) == 0);
 }
 
+/* Whatever the machine and what is asked for: in 256 MiB, and no less than there is room for. */
+static void test_room(void)
+{
+	const struct tracer_def *fsync = tracer_find("fsync");
+	size_t slot = 0, lane = 0, limit = 256 << 20;
+
+	for (unsigned int i = 0; i < fsync->map_count; i++)
+		if (fsync->maps[i].per_slot)
+			*(fsync->maps[i].per_cpu ? &lane : &slot) += fsync->maps[i].entry_bytes;
+	for (unsigned int cpus = 1; cpus <= 8192; cpus += 1 + cpus / 8)
+		for (unsigned int wanted = 2; wanted <= 20000; wanted += 1 + wanted / 8) {
+			struct trace_room room = room_of(fsync, wanted, cpus);
+			size_t bytes = room.slots * (slot + room.lanes * lane);
+
+			CHECK(bytes <= limit);
+			CHECK(room.lanes >= 1 && room.lanes <= cpus);
+			CHECK(room.slots >= (wanted < 33 ? wanted : 33) && room.slots <= wanted);
+			/* CPUs share only for want of room, and none is left unused */
+			CHECK(room.lanes == cpus || bytes + 33 * lane > limit);
+			CHECK(room.slots == wanted || room.slots == 1024 ||
+			      bytes + slot + room.lanes * lane > limit);
+		}
+	for (unsigned int i = 0; i < tracer_count; i++)
+		CHECK(room_of(&tracer_defs[i], 5, 64).slots == 5);
+	CHECK(room_of(tracer_find("device"), 100000, 64).slots < 1400);
+	CHECK(sizeof(struct counters) % 64 == 0); /* CPUs do not share a cache line */
+	CHECK(room_cpus("0-3\n") == 4 && room_cpus("0,2-3,8-11\n") == 12);
+	CHECK(room_cpus("0\n") == 1 && room_cpus("") == 0 && room_cpus("\n") == 0);
+	CHECK(room_cpus("99999999999999999999") == 0);
+}
+
 int main(void)
 {
 	test_hist_index();
@@ -398,6 +429,7 @@ int main(void)
 	test_switches_are_filtered_first();
 	test_modes();
 	test_dirty_total();
+	test_room();
 	if (failures) {
 		printf("C unit tests: %u checks failed\n", failures);
 		return 1;

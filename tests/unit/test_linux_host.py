@@ -95,6 +95,33 @@ def test_an_exported_pool_is_gone(root: Path) -> None:
     assert host.txg_state("tank", 0, 1) is None
 
 
+def test_room_is_asked_for_what_is_in_use_and_some_to_come(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How much memory that may take is decided where the tables are made."""
+    asked = []
+
+    class Trace:
+        throttle = None
+        tidied = 0
+
+        def __init__(self, *args: object) -> None:
+            asked.append(args[-1])
+
+        def tidy(self) -> None:
+            Trace.tidied += 1
+
+    monkeypatch.setattr("zfs_linux.sessions.TracedFsyncs", Trace)
+    host = LinuxHost(root)
+    for number in range(2000):
+        write_objset(root, 0x100 + number, f"tank/{number}")
+    host.open_fsync_trace(FsyncOptions())
+    host.open_fsync_trace(FsyncOptions(max_datasets=7))
+    assert asked == [2001 + 32, 7]
+    host.learn_names()
+    assert Trace.tidied == 1
+
+
 def test_processes(root: Path) -> None:
     host = LinuxHost(root)
     assert host.process_error(12) == "12 is a thread of process 11"

@@ -40,7 +40,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
  * first. kcondvar_t has 72 bytes without lock debugging. */
 #define ZCW_LOCK_MAX 160
 
-/* [CPU][slot]; libzfstrace sets max_entries. */
+/* [lane][slot]; libzfstrace sets max_entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -146,11 +146,12 @@ static __always_inline void enter(struct op *op, __u8 stage)
 
 static __always_inline __u8 kind_of(const struct op *op)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct task_struct *task;
 	char comm[COMM_LEN] = {};
 
 	if (op->in_fsync)
 		return op->kind;
+	task = (struct task_struct *)bpf_get_current_task();
 	if (BPF_CORE_READ(task, flags) & PF_KTHREAD) {
 		bpf_get_current_comm(comm, sizeof(comm));
 		if (comm[0] == 'z' && comm[1] == 'v' && comm[2] == 'o' && comm[3] == 'l')
@@ -160,7 +161,7 @@ static __always_inline __u8 kind_of(const struct op *op)
 	return op->object ? KIND_O_SYNC : KIND_OTHER;
 }
 
-static __always_inline void report_slow(const struct op *op, __u64 total, __u8 kind)
+static __always_inline void report_slow(const struct op *op, __u64 total, __u8 kind, __u32 life)
 {
 	struct slow_event *e = bpf_ringbuf_reserve(&slow_events, sizeof(*e), 0);
 	__u64 id = bpf_get_current_pid_tgid();
@@ -175,6 +176,7 @@ static __always_inline void report_slow(const struct op *op, __u64 total, __u8 k
 	e->dirty_bytes = op->zilog ? pool_dirty(zilog_pool(op->zilog)) : 0;
 	e->object = op->file ? file_object(op->file) : op->object;
 	e->slot = op->slot;
+	e->life = life;
 	e->pid = id >> 32;
 	e->tid = (__u32)id;
 	e->kind = kind;
@@ -197,7 +199,8 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	slot = op->slot;
 	if (slot == SLOT_UNWANTED)
 		return;
-	index = bpf_get_smp_processor_id() * config.slots + slot;
+	/* a CPU that came later shares a lane */
+	index = bpf_get_smp_processor_id() % config.lanes * config.slots + slot;
 	s = bpf_map_lookup_elem(&slots, &slot);
 	data = bpf_map_lookup_elem(&slot_data, &index);
 	if (!s || !data)
@@ -228,7 +231,7 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 		if (op->stage_ns[i])
 			hist_add(&data->hist[i], op->stage_ns[i]);
 	if (config.slow_ns && total >= config.slow_ns)
-		report_slow(op, total, kind);
+		report_slow(op, total, kind, s->life);
 }
 
 /* ---- probes ------------------------------------------------------------- */
@@ -377,18 +380,22 @@ static __always_inline void on_write_issue(void)
 AT_ENTRY(write_issue, (void *zilog), ())
 
 /* Without BTF the first log block tells which dataset its zilog is of: the
- * third word of its checksum (ZIL_ZC_OBJSET) is on-disk format. */
+ * third word of its checksum (ZIL_ZC_OBJSET) is on-disk format. Looks for it
+ * only while there is one that wants to know. */
 static __always_inline void learn_objset(__u64 lwb)
 {
-	struct slot_key key = { .ptr = read_u64(lwb) };
-	__u32 *slot = bpf_map_lookup_elem(&slot_index, &key);
+	struct slot_key key = {};
 	struct slot *s;
+	__u32 *slot;
 
-	if (!slot || !*slot || *slot == SLOT_UNWANTED)
+	if (!nameless)
 		return;
-	s = bpf_map_lookup_elem(&slots, slot);
-	if (s && !s->objset)
-		s->objset = read_u64(lwb + 120);
+	key.ptr = read_u64(lwb);
+	slot = bpf_map_lookup_elem(&slot_index, &key);
+	s = slot ? bpf_map_lookup_elem(&slots, slot) : 0;
+	if (s && !s->objset && !__sync_val_compare_and_swap(&s->objset, 0, read_u64(lwb + 120)) &&
+	    s->objset)
+		__sync_fetch_and_add(&nameless, -1);
 }
 
 /* Called for every block a log block refers to; the one inside the lwb_t
@@ -464,9 +471,18 @@ static __always_inline void on_zil_free(__u64 zilog)
 {
 	struct slot_key key = { .ptr = zilog };
 
-	bpf_map_delete_elem(&slot_index, &key);
+	slot_forget(&key);
 }
 AT_ENTRY(zil_free, (__u64 zilog), (zilog))
+
+static __always_inline void on_kill_sb(__u64 sb)
+{
+	struct slot_key key = { .ptr = sb };
+
+	key.dev = BPF_CORE_READ((struct super_block *)sb, s_dev);
+	slot_forget(&key);
+}
+AT_ENTRY(kill_sb, (__u64 sb), (sb))
 
 /* A mutex of the ZIL itself, met while filling, issuing or waiting. */
 SEC("tp_btf/contention_begin")

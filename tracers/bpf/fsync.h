@@ -40,18 +40,33 @@ enum fsync_kind {
 /*
  * A dataset as the kernel side knows it. Slot 0 collects what found no free
  * slot. objset is 0 until it is known; dev is the superblock's device number
- * (kernel encoding) where the operation came through a file, else 0.
+ * (kernel encoding) where the operation came through a file, else 0. A slot
+ * that is gone, since its dataset is no longer in use, stays as it is until
+ * user space has read it; then it is given to another.
  */
 struct slot {
 	unsigned long long objset;
 	unsigned int dev;
 	unsigned int used;
+	unsigned int gone;
+	unsigned int life; /* tells one dataset from the next in this slot; never 0 */
 	char pool[POOL_NAME_LEN];
 };
 
-/* Of one dataset on one CPU: a histogram per stage and STAGE_TOTAL, and counts. */
+/*
+ * The free slots, a ring: user space adds to `given` as it gives one, programs to
+ * `taken` as they take one. A slot is in it once at most, so it is never full.
+ */
+#define SLOTS_MAX 1024
+struct free_slots {
+	unsigned long long taken;
+	unsigned long long given;
+	unsigned int slot[SLOTS_MAX];
+};
+
+/* Of one dataset in one lane: a histogram per stage and STAGE_TOTAL, and counts. */
 struct slot_data {
-	struct hist hist[HISTS_PER_SLOT];
+	struct small_hist hist[HISTS_PER_SLOT];
 	unsigned long long commits; /* calls that reached zil_commit_impl */
 	unsigned long long errors;  /* fsyncs that returned an error */
 	unsigned long long no_zil;  /* operations without any commit */
@@ -66,9 +81,11 @@ struct slow_event {
 	unsigned long long dirty_bytes; /* of the pool as it ended, 0 = not known */
 	unsigned long long object;
 	unsigned int slot;
+	unsigned int life; /* of the slot then */
 	unsigned int pid;
 	unsigned int tid;
 	unsigned int kind; /* enum fsync_kind */
+	unsigned int pad;
 	char comm[COMM_LEN];
 };
 

@@ -10,10 +10,10 @@
  * keeps the kernel from running kprobe programs on that CPU
  * (bpf_disable_instrumentation), on a preemptible kernel also those of the
  * threads that run there meanwhile. So there are no per-CPU maps, which cannot
- * be mapped, but arrays with an entry for each CPU.
+ * be mapped, but arrays with an entry for each CPU, or for several CPUs.
  *
- * Entries are added to atomically: a preemptible kernel may run another
- * thread's program on this CPU in the middle of ours.
+ * Entries are added to atomically: CPUs may share one, and a preemptible kernel
+ * may run another thread's program on this CPU in the middle of ours.
  */
 #define ADD(counter, n) ((void)__sync_fetch_and_add(&(counter), (n)))
 
@@ -68,16 +68,31 @@ static __always_inline __u32 hist_bucket(__u64 v)
 	return (msb << HIST_SUB_BITS) + (v >> msb);
 }
 
-static __always_inline void hist_add(struct hist *h, __u64 v)
+static __always_inline void raise_to(__u64 *max, __u64 v)
 {
-	__u32 b = hist_bucket(v);
+	__u64 old = *max;
 
-	ADD(h->sum, v);
-	if (v > h->max)
-		h->max = v;
-	barrier_var(b);
-	if (b < HIST_BUCKETS)
-		ADD(h->bucket[b], 1);
+	/* each failure means that another thread has raised it meanwhile */
+	for (int i = 0; i < 4 && v > old; i++) {
+		__u64 seen = __sync_val_compare_and_swap(max, old, v);
+
+		if (seen == old)
+			break;
+		old = seen;
+	}
 }
+
+/* Of a struct hist or a struct small_hist. */
+#define hist_add(h, v)                                                                             \
+	do {                                                                                       \
+		__typeof__(h) to_ = (h);                                                           \
+		__u64 v_ = (v);                                                                    \
+		__u32 b_ = hist_bucket(v_);                                                        \
+		ADD(to_->sum, v_);                                                                 \
+		raise_to(&to_->max, v_);                                                           \
+		barrier_var(b_);                                                                   \
+		if (b_ < HIST_BUCKETS)                                                             \
+			ADD(to_->bucket[b_], 1);                                                   \
+	} while (0)
 
 #endif

@@ -11,8 +11,6 @@
 #define NO_SLOT 0xffffffffU
 #define SLOT_UNWANTED 0xfffffffeU
 
-unsigned int next_slot = 1; /* slot 0 is the rest */
-
 /* A dataset is met as its zilog_t, or, when it never commits, as the
  * superblock of the file. */
 struct slot_key {
@@ -20,12 +18,30 @@ struct slot_key {
 	__u64 dev;
 };
 
+/* Those with a slot. Not more than there are slots, so it is never full; what
+ * it cannot take has no slot. libzfstrace sets max_entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, SLOTS_MAX);
 	__type(key, struct slot_key);
 	__type(value, __u32);
 } slot_index SEC(".maps");
+
+/* Those that are known not to be wanted, which saves a look at them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct slot_key);
+	__type(value, __u32);
+} unwanted SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct free_slots);
+} free_slots SEC(".maps");
 
 /* Where a slot is filled in before it is decided whether it is taken. */
 struct {
@@ -43,6 +59,12 @@ struct {
 	__type(key, __u32);
 	__type(value, struct slot);
 } slots SEC(".maps");
+
+/* Slots of a zilog whose object set is not known yet: see learn_objset(). */
+int nameless;
+
+/* A slot that was taken in vain, for the next: life << 32 | slot, 0 = none. */
+__u64 spare_slot;
 
 /*
  * Whether a dataset is one to measure. What is not known of it yet passes;
@@ -78,15 +100,65 @@ static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u64 file)
 	return slot_wanted(s, s->dev);
 }
 
+/* A free slot as spare_slot has it; 0 = there is none. */
+static __always_inline __u64 slot_take(void)
+{
+	struct free_slots *f;
+	__u64 found = spare_slot;
+	__u32 zero = 0;
+
+	if (found && __sync_val_compare_and_swap(&spare_slot, found, 0) == found)
+		return found;
+	f = bpf_map_lookup_elem(&free_slots, &zero);
+	for (int i = 0; f && i < 4; i++) {
+		__u64 at = f->taken;
+
+		if (at == f->given)
+			return 0;
+		if (__sync_val_compare_and_swap(&f->taken, at, at + 1) == at)
+			return (at + 1) << 32 | f->slot[at % SLOTS_MAX];
+	}
+	return 0;
+}
+
+/*
+ * Gives a dataset that is new a slot: scratch, filled in. 0 when there is none, or when the
+ * index has no room. The slot is complete before the index leads to it.
+ */
+static __always_inline __u32 slot_new(const struct slot_key *key, struct slot *scratch)
+{
+	__u64 taken = slot_take();
+	__u32 n = taken, *found;
+	struct slot *s;
+
+	if (!n)
+		return 0;
+	scratch->used = 1;
+	scratch->life = taken >> 32;
+	bpf_map_update_elem(&slots, &n, scratch, BPF_ANY);
+	if (!bpf_map_update_elem(&slot_index, key, &n, BPF_NOEXIST)) {
+		if (!key->dev && !scratch->objset)
+			__sync_fetch_and_add(&nameless, 1);
+		return n;
+	}
+	/* another CPU met it at once, or there is no room in the index */
+	s = bpf_map_lookup_elem(&slots, &n);
+	if (s)
+		s->used = 0;
+	if (__sync_val_compare_and_swap(&spare_slot, 0, taken) && s)
+		s->used = s->gone = 1; /* user space gives it back */
+	found = bpf_map_lookup_elem(&slot_index, key);
+	return found ? *found : 0;
+}
+
 /*
  * The slot of a dataset, known by its zilog or (zilog 0) by the superblock of
- * a file; SLOT_UNWANTED for one that was not asked for. A slot once taken is
- * not given to another dataset.
+ * a file; SLOT_UNWANTED for one that was not asked for, 0 when no slot is free.
  */
 static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 {
 	struct slot_key key = { .ptr = zilog };
-	__u32 zero = 0, n = 0, *found;
+	__u32 zero = 0, yes = 1, *found;
 	struct slot *s;
 
 	if (!zilog) {
@@ -96,23 +168,31 @@ static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 	found = bpf_map_lookup_elem(&slot_index, &key);
 	if (found)
 		return *found;
+	if (bpf_map_lookup_elem(&unwanted, &key))
+		return SLOT_UNWANTED;
 	s = bpf_map_lookup_elem(&slot_scratch, &zero);
 	if (!s)
 		return 0;
 	__builtin_memset(s, 0, sizeof(*s));
-	if (!slot_fill(s, zilog, file)) {
-		n = SLOT_UNWANTED;
-	} else {
-		if (next_slot < config.slots)
-			n = __sync_fetch_and_add(&next_slot, 1);
-		if (n >= config.slots)
-			n = 0;
-		s->used = 1;
-		if (n)
-			bpf_map_update_elem(&slots, &n, s, BPF_ANY);
-	}
-	bpf_map_update_elem(&slot_index, &key, &n, BPF_ANY);
-	return n;
+	if (slot_fill(s, zilog, file))
+		return slot_new(&key, s);
+	bpf_map_update_elem(&unwanted, &key, &yes, BPF_ANY);
+	return SLOT_UNWANTED;
+}
+
+/* The dataset is not in use any more: no operation can be in it. */
+static __always_inline void slot_forget(const struct slot_key *key)
+{
+	__u32 *found = bpf_map_lookup_elem(&slot_index, key), n = found ? *found : 0;
+	struct slot *s = n ? bpf_map_lookup_elem(&slots, &n) : 0;
+
+	bpf_map_delete_elem(&slot_index, key);
+	bpf_map_delete_elem(&unwanted, key);
+	if (!s)
+		return;
+	if (!key->dev && !s->objset)
+		__sync_fetch_and_add(&nameless, -1);
+	s->gone = 1;
 }
 
 #endif

@@ -20,14 +20,22 @@
 #define POOL_NAME_LEN 256 /* ZFS_MAX_DATASET_NAME_LEN */
 #define COMM_LEN 16
 
-/* A bucket wraps after 2^32 values. */
+/* Nothing of it wraps: 2^64 ns are 584 years of one thread's waiting. */
 struct hist {
+	unsigned long long sum;
+	unsigned long long max;
+	unsigned long long bucket[HIST_BUCKETS];
+};
+
+/* Where there are many: a bucket wraps after 2^32 values, in 71 minutes at a
+ * million a second. User space reads it more often and adds the differences up. */
+struct small_hist {
 	unsigned long long sum;
 	unsigned long long max;
 	unsigned int bucket[HIST_BUCKETS];
 };
 
-/* Global, per CPU. */
+/* Global, per CPU: a cache line each. */
 struct counters {
 	unsigned long long started;
 	unsigned long long finished;
@@ -36,17 +44,20 @@ struct counters {
 	unsigned long long lost_event;	   /* ring buffer full */
 	unsigned long long lost_lwb;	   /* a wait whose log block is unknown */
 	unsigned long long slots_overflow; /* operations counted in slot 0 */
+	unsigned long long pad;
 };
 
 /* Written into the object before it is loaded. */
 struct trace_config {
 	unsigned int pid;   /* tgid, 0 = all */
 	unsigned int slots; /* entries of the slot maps */
+	unsigned int lanes; /* of a slot: CPU n adds to lane n modulo this */
 	unsigned long long slow_ns;
 	unsigned long long objset; /* 0 = all */
 	unsigned int objset_dev;   /* device number, kernel encoding */
 	unsigned int mode;	   /* a tracer's own: see its header */
-	char pool[POOL_NAME_LEN];  /* "" = all */
+	unsigned int pad;
+	char pool[POOL_NAME_LEN]; /* "" = all */
 };
 
 #endif

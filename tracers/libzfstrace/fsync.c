@@ -36,88 +36,311 @@ int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **t)
 	return zfstrace_start("fsync", opts, t);
 }
 
-static void add_hist(struct zfstrace_hist *sum, const struct hist *h)
+/* Distributions of their own, in a session, also for datasets that are gone; the others are
+ * summed in the first. Each takes 117 KB. */
+#define DATASETS_MAX 1024
+#define NO_DATASET UINT32_MAX
+/* A slot that is gone is given to another after this: until then a thread that was about
+ * to leave has left. */
+#define GRACE_NS 1000000000
+/* Nothing wraps meanwhile: see struct small_hist. */
+#define READ_NS 60000000000
+
+struct dataset {
+	struct zfstrace_dataset sums;
+	bool in_use; /* has a slot */
+};
+
+/* What is known of a slot. */
+struct slot_state {
+	uint64_t gone_ns;	/* when it was seen to be gone, 0 = it is not */
+	struct slot_data *last; /* its counts as they were read last */
+};
+
+struct fsync_sums {
+	struct dataset *datasets[DATASETS_MAX];
+	unsigned int dataset_count;
+	struct slot_state slots[SLOTS_MAX];
+	uint32_t *lives; /* by the life of a slot: the index of its dataset */
+	uint32_t life_count;
+	struct slot_data now;
+	uint64_t folded;
+	uint64_t read_ns;
+};
+
+static struct slot *slots_of(const struct zfstrace *t)
 {
-	sum->sum_ns += h->sum;
-	if (h->max > sum->max_ns)
-		sum->max_ns = h->max;
-	for (unsigned int i = 0; i < HIST_BUCKETS; i++) {
-		sum->bucket[i] += h->bucket[i];
-		/* not counted apart: operations go on meanwhile, and both shall agree */
-		sum->count += h->bucket[i];
-	}
+	return (struct slot *)(uintptr_t)session_map(t, "slots");
 }
 
-static int read_slot(struct zfstrace *t, const struct slot *slots,
-		     const struct slot_data *slot_data, uint32_t i)
+static struct slot_data *lane_of(const struct zfstrace *t, uint32_t lane, uint32_t slot)
 {
-	const struct slot *slot = &slots[i];
-	struct zfstrace_dataset *d = t->datasets[i];
+	struct slot_data *data = (struct slot_data *)(uintptr_t)session_map(t, "slot_data");
 
-	if (!d) {
-		d = t->datasets[i] = calloc(1, sizeof(*d));
-		if (!d)
-			return fail(t, -ENOMEM, "out of memory");
+	return &data[lane * t->config.slots + slot];
+}
+
+/* ---- slots -------------------------------------------------------------- */
+
+static void give(const struct zfstrace *t, uint32_t slot)
+{
+	struct free_slots *f = (struct free_slots *)(uintptr_t)session_map(t, "free_slots");
+
+	f->slot[f->given % SLOTS_MAX] = slot;
+	__atomic_store_n(&f->given, f->given + 1, __ATOMIC_RELEASE);
+}
+
+static void give_back(struct zfstrace *t, uint32_t i, uint32_t dataset)
+{
+	struct slot_state *state = &t->fsyncs->slots[i];
+
+	if (dataset != NO_DATASET && dataset)
+		t->fsyncs->datasets[dataset]->in_use = false;
+	free(state->last);
+	memset(state, 0, sizeof(*state));
+	for (uint32_t lane = 0; lane < t->config.lanes; lane++)
+		memset(lane_of(t, lane, i), 0, sizeof(struct slot_data));
+	memset(&slots_of(t)[i], 0, sizeof(struct slot));
+	give(t, i);
+}
+
+/* ---- datasets ----------------------------------------------------------- */
+
+static bool remember(struct fsync_sums *f, uint32_t life, uint32_t dataset)
+{
+	if (life >= f->life_count) {
+		uint32_t n = life < 64 ? 128 : life * 2;
+		uint32_t *lives = realloc(f->lives, n * sizeof(*lives));
+
+		if (!lives)
+			return false;
+		memset(lives + f->life_count, 0xff, (n - f->life_count) * sizeof(*lives));
+		f->lives = lives;
+		f->life_count = n;
 	}
-	memset(d, 0, sizeof(*d));
+	f->lives[life] = dataset;
+	return true;
+}
+
+static uint32_t known_dataset(const struct fsync_sums *f, uint32_t life)
+{
+	return life < f->life_count ? f->lives[life] : NO_DATASET;
+}
+
+static void name_dataset(struct zfstrace_dataset *d, const struct slot *slot)
+{
 	memcpy(d->pool, slot->pool, sizeof(d->pool));
 	d->objset = slot->objset;
 	d->dev_major = slot->dev >> 20; /* the kernel's own encoding of dev_t */
 	d->dev_minor = slot->dev & 0xfffff;
-	d->rest = i == 0;
-	for (int cpu = 0; cpu < t->cpus; cpu++) {
-		const struct slot_data *data = &slot_data[(uint32_t)cpu * t->config.slots + i];
+}
 
-		d->commits += data->commits;
-		d->errors += data->errors;
-		d->no_zil += data->no_zil;
-		for (unsigned int k = 0; k < KIND_COUNT; k++)
-			d->kinds[k] += data->kind[k];
-		add_hist(&d->total, &data->hist[STAGE_TOTAL]);
-		for (unsigned int s = 0; s < STAGE_COUNT; s++)
-			add_hist(&d->stages[s], &data->hist[s]);
+/* The one that was in this place before, by its id: a device number is used again. */
+static uint32_t find_gone(const struct fsync_sums *f, const struct slot *slot)
+{
+	for (uint32_t i = 1; slot->objset && i < f->dataset_count; i++) {
+		const struct dataset *d = f->datasets[i];
+
+		if (!d->in_use && d->sums.objset == slot->objset &&
+		    strcmp(d->sums.pool, slot->pool) == 0)
+			return i;
 	}
+	return NO_DATASET;
+}
+
+/* The index of the dataset that a slot is of, new or as before; NO_DATASET: no memory. */
+static uint32_t dataset_of(struct fsync_sums *f, const struct slot *slot)
+{
+	uint32_t i = known_dataset(f, slot->life);
+
+	if (i == NO_DATASET) {
+		i = slot->life ? find_gone(f, slot) : 0;
+		if (i == NO_DATASET)
+			i = f->dataset_count < DATASETS_MAX ? f->dataset_count : 0;
+		if (i >= f->dataset_count) {
+			f->datasets[i] = calloc(1, sizeof(struct dataset));
+			if (!f->datasets[i])
+				return NO_DATASET;
+			f->dataset_count = i + 1;
+		}
+		if (!remember(f, slot->life, i))
+			return NO_DATASET;
+	}
+	if (i) {
+		f->datasets[i]->in_use = true;
+		name_dataset(&f->datasets[i]->sums, slot);
+	}
+	return i;
+}
+
+int fsync_begin(struct zfstrace *t)
+{
+	t->fsyncs = calloc(1, sizeof(*t->fsyncs));
+	if (!t->fsyncs || dataset_of(t->fsyncs, &slots_of(t)[0]) == NO_DATASET)
+		return fail(t, -ENOMEM, "out of memory");
+	t->fsyncs->datasets[0]->sums.rest = true;
+	for (uint32_t i = 1; i < t->config.slots; i++)
+		give(t, i);
 	return 0;
 }
 
-int fsync_refresh(struct zfstrace *t)
+/* ---- counts ------------------------------------------------------------- */
+
+static void sum_lanes(const struct zfstrace *t, uint32_t slot, struct slot_data *sum)
 {
-	const struct slot_data *slot_data = session_map(t, "slot_data");
-	const struct slot *slots = session_map(t, "slots");
+	memset(sum, 0, sizeof(*sum));
+	for (uint32_t lane = 0; lane < t->config.lanes; lane++) {
+		const struct slot_data *data = lane_of(t, lane, slot);
 
-	if (!t->datasets)
-		t->datasets = calloc(t->config.slots, sizeof(*t->datasets));
-	if (!t->datasets)
-		return fail(t, -ENOMEM, "out of memory");
-	for (uint32_t i = 0; i < t->config.slots && (i == 0 || slots[i].used); i++) {
-		int err = read_slot(t, slots, slot_data, i);
-
-		if (err)
-			return err;
-		t->dataset_count = i + 1;
+		for (unsigned int h = 0; h < HISTS_PER_SLOT; h++) {
+			sum->hist[h].sum += data->hist[h].sum;
+			if (data->hist[h].max > sum->hist[h].max)
+				sum->hist[h].max = data->hist[h].max;
+			for (unsigned int i = 0; i < HIST_BUCKETS; i++)
+				sum->hist[h].bucket[i] += data->hist[h].bucket[i];
+		}
+		sum->commits += data->commits;
+		sum->errors += data->errors;
+		sum->no_zil += data->no_zil;
+		for (unsigned int k = 0; k < KIND_COUNT; k++)
+			sum->kind[k] += data->kind[k];
 	}
+}
+
+static void add_hist(struct zfstrace_hist *to, const struct small_hist *now,
+		     const struct small_hist *last)
+{
+	to->sum_ns += now->sum - last->sum;
+	if (now->max > to->max_ns)
+		to->max_ns = now->max;
+	for (unsigned int i = 0; i < HIST_BUCKETS; i++) {
+		uint32_t n = now->bucket[i] - last->bucket[i]; /* also if it has wrapped */
+
+		to->bucket[i] += n;
+		/* not counted apart: operations go on meanwhile, and both shall agree */
+		to->count += n;
+	}
+}
+
+static void add_difference(struct zfstrace_dataset *to, const struct slot_data *now,
+			   const struct slot_data *last)
+{
+	to->commits += now->commits - last->commits;
+	to->errors += now->errors - last->errors;
+	to->no_zil += now->no_zil - last->no_zil;
+	for (unsigned int k = 0; k < KIND_COUNT; k++)
+		to->kinds[k] += now->kind[k] - last->kind[k];
+	add_hist(&to->total, &now->hist[STAGE_TOTAL], &last->hist[STAGE_TOTAL]);
+	for (unsigned int s = 0; s < STAGE_COUNT; s++)
+		add_hist(&to->stages[s], &now->hist[s], &last->hist[s]);
+	to->changes++;
+}
+
+/* Adds up what came to a slot since the last time; *dataset is to what. */
+static int read_slot(struct zfstrace *t, uint32_t i, uint32_t *dataset)
+{
+	struct fsync_sums *f = t->fsyncs;
+	struct slot_state *state = &f->slots[i];
+	const struct slot *slot = &slots_of(t)[i];
+	struct zfstrace_dataset *d;
+	uint64_t before;
+
+	*dataset = known_dataset(f, slot->life);
+	sum_lanes(t, i, &f->now);
+	if (!state->last)
+		state->last = calloc(1, sizeof(*state->last));
+	if (!state->last)
+		return -ENOMEM;
+	/* what never counted anything takes no place here either */
+	if (i && memcmp(&f->now, state->last, sizeof(f->now)) == 0)
+		return 0;
+	*dataset = dataset_of(f, slot);
+	if (*dataset == NO_DATASET)
+		return -ENOMEM;
+	d = &f->datasets[*dataset]->sums;
+	before = d->total.count;
+	add_difference(d, &f->now, state->last);
+	if (i && !*dataset)
+		f->folded += d->total.count - before;
+	*state->last = f->now;
 	return 0;
+}
+
+int fsync_read(struct zfstrace *t, uint64_t now_ns)
+{
+	struct fsync_sums *f = t->fsyncs;
+
+	for (uint32_t i = 0; i < t->config.slots; i++) {
+		const struct slot *slot = &slots_of(t)[i];
+		bool gone = slot->gone;
+		uint32_t dataset;
+
+		if (i && !slot->used)
+			continue;
+		if (read_slot(t, i, &dataset))
+			return fail(t, -ENOMEM, "out of memory");
+		if (gone && !f->slots[i].gone_ns)
+			f->slots[i].gone_ns = now_ns;
+		else if (gone && now_ns - f->slots[i].gone_ns >= GRACE_NS)
+			give_back(t, i, dataset);
+	}
+	f->read_ns = now_ns;
+	return 0;
+}
+
+bool fsync_due(const struct zfstrace *t, uint64_t now_ns)
+{
+	if (now_ns - t->fsyncs->read_ns >= READ_NS)
+		return true;
+	for (uint32_t i = 1; i < t->config.slots; i++)
+		if (slots_of(t)[i].gone)
+			return true;
+	return false;
+}
+
+uint64_t fsync_folded(const struct zfstrace *t)
+{
+	return t->fsyncs ? t->fsyncs->folded : 0;
 }
 
 void fsync_free(struct zfstrace *t)
 {
-	if (t->datasets)
-		for (unsigned int i = 0; i < t->config.slots; i++)
-			free(t->datasets[i]);
-	free(t->datasets);
+	struct fsync_sums *f = t->fsyncs;
+
+	if (!f)
+		return;
+	for (unsigned int i = 0; i < f->dataset_count; i++)
+		free(f->datasets[i]);
+	for (unsigned int i = 0; i < SLOTS_MAX; i++)
+		free(f->slots[i].last);
+	free(f->lives);
+	free(f);
 }
 
 unsigned int zfstrace_datasets(const struct zfstrace *t)
 {
-	return t->dataset_count;
+	return t->fsyncs ? t->fsyncs->dataset_count : 0;
 }
 
 const struct zfstrace_dataset *zfstrace_dataset(const struct zfstrace *t, unsigned int i)
 {
-	return i < t->dataset_count ? t->datasets[i] : NULL;
+	return i < zfstrace_datasets(t) ? &t->fsyncs->datasets[i]->sums : NULL;
+}
+
+/* ---- slow operations ---------------------------------------------------- */
+
+/* The event may be older than what is in its slot now. */
+uint32_t fsync_dataset(const struct zfstrace *t, uint32_t slot, uint32_t life)
+{
+	uint32_t i = known_dataset(t->fsyncs, life);
+
+	if (i == NO_DATASET && slot < t->config.slots && slots_of(t)[slot].life == life)
+		i = dataset_of(t->fsyncs, &slots_of(t)[slot]);
+	return i == NO_DATASET ? 0 : i;
 }
 
 struct slow_call {
+	const struct zfstrace *t;
 	zfstrace_slow_fn fn;
 	void *ctx;
 };
@@ -135,7 +358,7 @@ static void on_slow(const void *data, size_t size, void *ctx)
 		.total_ns = e->total_ns,
 		.dirty_bytes = e->dirty_bytes,
 		.object = e->object,
-		.dataset = e->slot,
+		.dataset = fsync_dataset(call->t, e->slot, e->life),
 		.pid = e->pid,
 		.tid = e->tid,
 		.kind = e->kind,
@@ -149,7 +372,7 @@ static void on_slow(const void *data, size_t size, void *ctx)
 
 int zfstrace_poll(struct zfstrace *t, int timeout_ms, zfstrace_slow_fn fn, void *ctx)
 {
-	struct slow_call call = { fn, ctx };
+	struct slow_call call = { t, fn, ctx };
 
 	return zfstrace_events(t, timeout_ms, on_slow, &call);
 }

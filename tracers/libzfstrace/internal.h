@@ -31,7 +31,7 @@ struct probe_def {
 };
 
 /* An array that user space maps: of one entry, or one for each slot, for each
- * CPU, or [CPU][slot]. */
+ * possible CPU, or [lane][slot]. */
 struct map_def {
 	const char *name;
 	size_t entry_bytes;
@@ -81,7 +81,7 @@ struct zfstrace {
 	unsigned int probe_count;
 	bool attached;
 	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
-	int cpus;
+	int cpus;		 /* possible ones */
 	struct {
 		const void *at;
 		unsigned int entries;
@@ -92,8 +92,7 @@ struct zfstrace {
 	struct ring_buffer *ring;
 	zfstrace_event_fn event_fn;
 	void *event_ctx;
-	struct zfstrace_dataset **datasets; /* fsync.c: config.slots pointers */
-	unsigned int dataset_count;
+	struct fsync_sums *fsyncs; /* fsync.c */
 	struct counters counters;
 	uint64_t missed_entries; /* hits at which the kernel says that it ran no program, */
 	uint64_t missed_returns; /* of these some are in counters.lost_return as well */
@@ -134,9 +133,23 @@ uint64_t *session_missed(struct zfstrace *t, const struct probe_def *def);
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);
 void sampler_detach(struct zfstrace *t);
 
-/* fsync.c: what a session of "fsync" has beside. */
-int fsync_refresh(struct zfstrace *t);
+/* fsync.c: what a session of "fsync" has beside. begin gives the kernel side its slots; read
+ * adds up what came, and gives back the slots of what is gone; due says whether that cannot
+ * wait for a refresh; folded counts operations of datasets for which user space had no room;
+ * dataset is the index of what is, or was, in a slot. */
+int fsync_begin(struct zfstrace *t);
+int fsync_read(struct zfstrace *t, uint64_t now_ns);
+bool fsync_due(const struct zfstrace *t, uint64_t now_ns);
+uint64_t fsync_folded(const struct zfstrace *t);
+uint32_t fsync_dataset(const struct zfstrace *t, uint32_t slot, uint32_t life);
 void fsync_free(struct zfstrace *t);
+
+/* room.c: how many slots and lanes a tracer gets, and the CPUs that need a lane each. */
+struct trace_room {
+	unsigned int slots, lanes;
+};
+struct trace_room room_of(const struct tracer_def *def, unsigned int wanted, unsigned int cpus);
+unsigned int room_cpus(const char *online);
 
 /* kprobe_events.c: kprobes by tracefs, which lets one read how often each was
  * missed, and say how many threads may be inside a function that returns at

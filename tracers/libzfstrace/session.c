@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -43,7 +44,6 @@ static int take_options(struct zfstrace *t, const struct zfstrace_opts *opts)
 	if (opts->pool && strlen(opts->pool) >= sizeof(t->config.pool))
 		return fail(t, -EINVAL, "the pool's name is longer than ZFS allows");
 	t->config.pid = opts->pid;
-	t->config.slots = opts->max_datasets ? opts->max_datasets + 1 : t->def->slots;
 	t->config.mode = opts->mode;
 	t->config.slow_ns = opts->slow_ns;
 	t->config.objset = opts->objset;
@@ -51,6 +51,25 @@ static int take_options(struct zfstrace *t, const struct zfstrace_opts *opts)
 	if (opts->pool)
 		strcpy(t->config.pool, opts->pool);
 	return 0;
+}
+
+/* CPUs that come later share the lanes of those that are there. */
+static void take_room(struct zfstrace *t, const struct zfstrace_opts *opts)
+{
+	unsigned int wanted = opts->max_datasets ? opts->max_datasets + 1 : t->def->slots;
+	FILE *f = fopen("/sys/devices/system/cpu/online", "re");
+	char online[4096] = "";
+	struct trace_room room;
+	unsigned int cpus;
+
+	if (f && !fgets(online, sizeof(online), f))
+		online[0] = '\0';
+	if (f)
+		fclose(f);
+	cpus = room_cpus(online);
+	room = room_of(t->def, wanted, cpus ? cpus : (unsigned int)t->cpus);
+	t->config.slots = room.slots;
+	t->config.lanes = room.lanes;
 }
 
 static struct bpf_program *program_of(struct zfstrace *t, unsigned int i)
@@ -124,9 +143,9 @@ static int map_fd(const struct zfstrace *t, const char *name)
 
 static unsigned int map_entries(const struct zfstrace *t, const struct map_def *m)
 {
-	unsigned int n = m->per_slot ? t->config.slots : 1;
-
-	return m->per_cpu ? n * (unsigned int)t->cpus : n;
+	if (m->per_slot)
+		return t->config.slots * (m->per_cpu ? t->config.lanes : 1);
+	return m->per_cpu ? (unsigned int)t->cpus : 1;
 }
 
 static int map_maps(struct zfstrace *t)
@@ -256,7 +275,10 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 	if (err)
 		return err;
 	err = bpf_object__load(t->object);
-	return err ? load_failure(t, err) : map_maps(t);
+	if (err)
+		return load_failure(t, err);
+	err = map_maps(t);
+	return err || !session_map(t, "free_slots") ? err : fsync_begin(t);
 }
 
 static void detach(struct zfstrace *t)
@@ -384,6 +406,8 @@ int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zf
 		return fail(t, -EIO, "cannot tell the number of CPUs");
 	err = take_options(t, opts);
 	if (!err)
+		take_room(t, opts);
+	if (!err)
 		err = probes_list(t, t->def);
 	if (!err)
 		err = probes_resolve(t, opts->no_fentry, false);
@@ -476,11 +500,26 @@ static void count_skipped(struct zfstrace *t)
 	}
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+int zfstrace_tidy(struct zfstrace *t)
+{
+	uint64_t now = now_ns();
+
+	return t->fsyncs && fsync_due(t, now) ? fsync_read(t, now) : 0;
+}
+
 int zfstrace_refresh(struct zfstrace *t)
 {
 	const struct counters *per_cpu = session_map(t, "counters");
 	uint64_t *sum = (uint64_t *)&t->counters;
-	int err = session_map(t, "slot_data") ? fsync_refresh(t) : 0;
+	int err = t->fsyncs ? fsync_read(t, now_ns()) : 0;
 
 	if (err)
 		return err;
@@ -506,7 +545,7 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 		.return_ = returns + t->missed_entries,
 		.event = c->lost_event,
 		.log_block = c->lost_lwb,
-		.overflow = c->slots_overflow,
+		.overflow = c->slots_overflow + fsync_folded(t),
 		.unfinished = c->started > ended ? c->started - ended : 0,
 		.skipped = t->skipped,
 	};

@@ -95,17 +95,26 @@ static const struct probe_def fsync_probes[] = {
 	{ .name = "zil_free",
 	  .symbols = { "zil_free" },
 	  .program = "zil_free",
-	  .cost = "after an export a new dataset may be counted under an old name" },
+	  .cost = "after an export a new dataset may be counted under an old name; what is no "
+		  "longer in use keeps its room" },
+	{ .name = "zpl_kill_sb",
+	  .symbols = { "zpl_kill_sb" },
+	  .program = "kill_sb",
+	  .cost = "after an unmount a new dataset with sync=disabled may be counted under an old "
+		  "name; what is no longer in use keeps its room" },
 };
 
 static const struct map_def fsync_maps[] = {
-	{ "slots", sizeof(struct slot), .per_slot = true },
-	{ "slot_data", sizeof(struct slot_data), .per_slot = true, .per_cpu = true },
+	{ "slots", sizeof(struct slot), .per_slot = true, .writable = true },
+	{ "slot_data", sizeof(struct slot_data), .per_slot = true, .per_cpu = true,
+	  .writable = true },
+	{ "free_slots", sizeof(struct free_slots), .writable = true },
 	{ "counters", sizeof(struct counters), .per_cpu = true },
 };
 _Static_assert(sizeof(struct slot) % 8 == 0 && sizeof(struct slot_data) % 8 == 0 &&
-		       sizeof(struct counters) % 8 == 0,
+		       sizeof(struct free_slots) % 8 == 0,
 	       "the kernel pads entries to 8 bytes");
+_Static_assert(sizeof(struct counters) % 64 == 0, "CPUs share a cache line");
 
 static const struct probe_def txg_probes[] = {
 	{ .name = "txg__opened",

@@ -6,6 +6,7 @@
  *	struct zfstrace *t = NULL;
  *	int err = zfstrace_open(&opts, &t);	// loads and attaches
  *	...
+ *	zfstrace_tidy(t);			// every second or so
  *	zfstrace_poll(t, 1000, on_slow, ctx);	// slow operations as they end
  *	zfstrace_refresh(t);			// merge the per-CPU maps
  *	for (i = 0; i < zfstrace_datasets(t); i++)
@@ -27,7 +28,7 @@
 extern "C" {
 #endif
 
-#define ZFSTRACE_ABI 2
+#define ZFSTRACE_ABI 3
 #define ZFSTRACE_STAGES 11
 #define ZFSTRACE_KINDS 6
 #define ZFSTRACE_HIST_BUCKETS 1216
@@ -52,7 +53,8 @@ const char *zfstrace_kind_name(unsigned int i);
 struct zfstrace_opts {
 	size_t size;	       /* sizeof(struct zfstrace_opts) */
 	uint32_t pid;	       /* only this process (tgid), 0 = all */
-	uint32_t max_datasets; /* separate histograms for so many, 0 = 32; others are summed */
+	uint32_t max_datasets; /* separate histograms for so many at a time, 0 = 32, but in no
+				* more than 256 MiB of the kernel's; others are summed */
 	uint64_t slow_ns;      /* report operations that took at least this, 0 = none */
 	uint32_t slow_buffer;  /* bytes of the ring buffer, 0 = 1 MiB */
 	uint32_t objset_dev;   /* device number of the mounted dataset, 0 = none */
@@ -136,7 +138,8 @@ uint64_t zfstrace_hist_low(unsigned int index);
 uint64_t zfstrace_hist_quantile(const struct zfstrace_hist *h, unsigned int permille);
 
 /*
- * One dataset since the session began. An operation is one fsync(2),
+ * One dataset since the session began, also when it is not in use any more; in use again
+ * under the same objset it goes on. An operation is one fsync(2),
  * fdatasync(2) or msync(2), or one ZIL commit outside of those.
  */
 struct zfstrace_dataset {
@@ -145,6 +148,7 @@ struct zfstrace_dataset {
 	uint32_t dev_major;	      /* of the file system's superblock, */
 	uint32_t dev_minor;	      /* 0:0 when none was seen */
 	bool rest;		      /* sums the datasets that found no room */
+	uint64_t changes;	      /* grows whenever anything below has grown */
 	uint64_t commits;	      /* ZIL commits: equals zil_commit_count's change */
 	uint64_t errors;	      /* fsyncs that returned an error */
 	uint64_t no_zil;	      /* operations that needed no commit (sync=disabled) */
@@ -165,9 +169,15 @@ struct zfstrace_losses {
 	uint64_t skipped;    /* lock waits not seen, by any thread: in the stage around */
 };
 
-/* Merges the per-CPU maps into the session. The accessors below show the
- * state as of the last refresh. */
+/* Merges the kernel's maps into the session. The accessors below show the
+ * state as of the last refresh or tidying. */
 int zfstrace_refresh(struct zfstrace *t);
+
+/* Gives room of datasets that are gone to others, and reads what would wrap: to be called
+ * every few seconds while there is no refresh. It costs next to nothing. */
+int zfstrace_tidy(struct zfstrace *t);
+
+/* A dataset keeps its index. */
 unsigned int zfstrace_datasets(const struct zfstrace *t);
 const struct zfstrace_dataset *zfstrace_dataset(const struct zfstrace *t, unsigned int i);
 void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l);

@@ -47,6 +47,7 @@ class FsyncTrace(Session):
         no_fentry: bool = False,
     ) -> None:
         self._slow: list[SlowEvent] = []
+        self._seen: list[tuple[tuple[int, ...], DatasetCounts]] = []
         self._collect_slow = SLOW_FN(self._on_slow)
         super().__init__(
             "fsync",
@@ -61,8 +62,15 @@ class FsyncTrace(Session):
 
     def datasets(self) -> list[DatasetCounts]:
         """As of the last refresh()."""
-        count = self._lib.zfstrace_datasets(self._handle)
-        return [_counts(self._lib.zfstrace_dataset(self._handle, i).contents) for i in range(count)]
+        for i in range(self._lib.zfstrace_datasets(self._handle)):
+            source = self._lib.zfstrace_dataset(self._handle, i).contents
+            mark = (source.changes, source.objset, source.dev_major, source.dev_minor)
+            # most of a long trace's datasets are idle, or gone
+            if i == len(self._seen):
+                self._seen.append((mark, _counts(source)))
+            elif self._seen[i][0] != mark:
+                self._seen[i] = mark, _counts(source)
+        return [counts for _, counts in self._seen]
 
     def poll(self, timeout_ms: int) -> list[SlowEvent]:
         """Waits up to timeout_ms for slow operations. Raises TraceError."""

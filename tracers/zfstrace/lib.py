@@ -16,7 +16,7 @@ from zfstrace.types import Losses, Probe, Survey
 
 Entry = TypeVar("Entry", bound=ctypes.Structure)
 
-ABI = 2
+ABI = 3
 FILE = "libzfstrace.so"
 HOW = ("missing", "fentry", "kprobe", "tracepoint", "found", "sampling")
 
@@ -69,6 +69,7 @@ class CDataset(ctypes.Structure):
         ("dev_major", ctypes.c_uint32),
         ("dev_minor", ctypes.c_uint32),
         ("rest", ctypes.c_bool),
+        ("changes", ctypes.c_uint64),
         ("commits", ctypes.c_uint64),
         ("errors", ctypes.c_uint64),
         ("no_zil", ctypes.c_uint64),
@@ -148,6 +149,7 @@ _PROTOTYPES = {
     "zfstrace_hist_low": (ctypes.c_uint64, (ctypes.c_uint,)),
     "zfstrace_hist_quantile": (ctypes.c_uint64, (ctypes.POINTER(CHist), ctypes.c_uint)),
     "zfstrace_refresh": (ctypes.c_int, (ctypes.c_void_p,)),
+    "zfstrace_tidy": (ctypes.c_int, (ctypes.c_void_p,)),
     "zfstrace_datasets": (ctypes.c_uint, (ctypes.c_void_p,)),
     "zfstrace_dataset": (ctypes.POINTER(CDataset), (ctypes.c_void_p, ctypes.c_uint)),
     "zfstrace_losses": (None, (ctypes.c_void_p, ctypes.POINTER(_Losses))),
@@ -348,6 +350,12 @@ class Session:
         # a signal may interrupt it, and what it interrupts must not be printed half
         while self._check(self._lib.zfstrace_refresh(self._handle)) == -errno.EINTR:
             pass
+
+    def tidy(self) -> None:
+        """Lets a trace run for weeks: to be called every few seconds, costs next to nothing.
+        Does nothing when the trace is closed. Raises TraceError."""
+        if self._handle:
+            self._check(self._lib.zfstrace_tidy(self._handle))
 
     def losses(self) -> Losses:
         """As of the last refresh()."""

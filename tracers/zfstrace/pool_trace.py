@@ -23,7 +23,7 @@ _CLASSES = len(device.CLASSES)
 class KernelHist(ctypes.Structure):
     """struct hist"""
 
-    _fields_ = (("sum", _u64), ("max", _u64), ("bucket", _u32 * BUCKETS))
+    _fields_ = (("sum", _u64), ("max", _u64), ("bucket", _u64 * BUCKETS))
 
 
 class TxgEvent(ctypes.Structure):

@@ -26,18 +26,13 @@ from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
 
 if TYPE_CHECKING:  # ctypes is slow to load
     from zfs_linux.parameters import LinuxParameters
-    from zfs_linux.sessions import ThrottleWithParams
+    from zfs_linux.sessions import ThrottleWithParams, TracedFsyncs
     from zfstrace.disk import Disk
     from zfstrace.scratch import Scratch
 
 # How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must
 # not read a hundred rows for each.
 _TXGS_NS = 100_000_000
-
-# What a trace may take in the kernel for histograms, and what a dataset takes per CPU:
-# 12 histograms of 1216 buckets of 4 bytes (tracers/bpf/fsync.h).
-_HISTOGRAM_BYTES = 256 << 20
-_DATASET_BYTES = 12 * 1216 * 4
 
 
 class LinuxHost:
@@ -52,6 +47,7 @@ class LinuxHost:
         self._by_dev: dict[mounts.Dev, str] = {}
         self._mountinfo = ""
         self._throttle: ThrottleWithParams | None = None
+        self._fsyncs: TracedFsyncs | None = None
         self._txgs: dict[str, tuple[int, list[dict[str, Value]]]] = {}
 
     def loaded(self) -> bool:
@@ -87,6 +83,8 @@ class LinuxHost:
             self._by_dev.update(mounts.parse_mountinfo(text))
         if self._throttle:
             self._throttle.learn_limits()
+        if self._fsyncs:
+            self._fsyncs.tidy()
 
     def _read_mounts(self) -> str:
         return kstat.read(self._proc / "self/mountinfo")
@@ -224,7 +222,7 @@ class LinuxHost:
             objset, dev = self._locate(options.dataset)
         room = options.max_datasets or self._room()
         trace = TracedFsyncs(options, self.parameter, objset, dev, room)
-        self._throttle = trace.throttle
+        self._throttle, self._fsyncs = trace.throttle, trace
         return trace
 
     def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
@@ -347,11 +345,9 @@ class LinuxHost:
             raise NoZfs("ZFS is not loaded, so there is nothing to trace, run `modprobe zfs`")
 
     def _room(self) -> int:
-        """For how many datasets a trace has distributions of their own: those in use
-        and some to come (a remount takes a new place), in at most 256 MiB."""
-        in_use = sum(len(kstat.objsets(self._kstat, pool)) for pool in self.pools())
-        most = _HISTOGRAM_BYTES // (_DATASET_BYTES * (os.cpu_count() or 1))
-        return max(1, min(in_use + 32, most, 1000))
+        """How many datasets a trace wants to tell apart at a time: those in use and some to
+        come. How many it can in its memory, libzfstrace knows."""
+        return 32 + sum(len(kstat.objsets(self._kstat, pool)) for pool in self.pools())
 
     def _locate(self, dataset: str) -> tuple[int, mounts.Dev]:
         """Object set id (0 when unknown) and device number ((0, 0): not mounted)."""

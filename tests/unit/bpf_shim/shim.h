@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the tests have of shim.c beside what the programs have. */
+#ifndef ZFSTUNE_SHIM_H
+#define ZFSTUNE_SHIM_H
+
+#include "bpf/bpf_helpers.h"
+
+extern unsigned int shim_index_looks; /* at shim_index, a map */
+extern void *shim_index;
+extern void (*shim_before_insert)(void); /* another CPU, between a look and an insert; once */
+extern char shim_event[512];		 /* the last one */
+void shim_reset(void);
+
+#endif

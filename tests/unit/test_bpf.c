@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Unit tests of the fsync tracer's programs, run as functions (bpf_shim), with the part of
+ * libzfstrace that reads what they count: datasets that come and go, more of them than there is
+ * room for, CPUs that come later, counters that wrap.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+#include "shim.h"
+#undef LLONG_MAX
+#include "../../tracers/bpf/fsync.bpf.c"
+
+static unsigned int failures;
+
+#define CHECK(cond)                                                                                \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			printf("%s:%d: %s\n", __FILE__, __LINE__, #cond);                          \
+			failures++;                                                                \
+		}                                                                                  \
+	} while (0)
+
+#define SECONDS 1000000000ULL
+
+/* A dataset as the programs meet it; its addresses are its identity. Without BTF zl_spa is
+ * found by what it points to, and the object set in its log block. */
+struct world {
+	char pool[POOL_NAME_LEN];
+	__u64 dp[2];
+	union {
+		struct zilog zilog;
+		__u64 words[64];
+	};
+	struct objset objset;
+	struct dsl_dataset dataset;
+	struct super_block sb;
+	struct inode inode;
+	struct file file;
+	__u64 lwb[32];
+};
+
+static void make_world(struct world *w, const char *pool, unsigned int number)
+{
+	memset(w, 0, sizeof(*w));
+	snprintf(w->pool, sizeof(w->pool), "%s", pool);
+	w->dataset.ds_object = number;
+	w->objset.os_dsl_dataset = &w->dataset;
+	if (shim_btf) {
+		w->zilog.zl_spa = w->pool;
+		w->zilog.zl_os = &w->objset;
+	} else {
+		w->dp[0] = (__u64)w->pool;
+		w->words[5] = (__u64)w->dp;
+		w->words[6] = (__u64)w->pool;
+	}
+	w->sb.s_dev = 40 + number;
+	w->inode.i_sb = &w->sb;
+	w->file.f_inode = &w->inode;
+	w->lwb[0] = (__u64)&w->zilog;
+	w->lwb[15] = number;
+}
+
+static struct zfstrace *start(unsigned int slot_count, unsigned int lanes)
+{
+	struct zfstrace *t = calloc(1, sizeof(*t));
+	struct trace_config *c = (struct trace_config *)(uintptr_t)&config;
+	__u32 zero = 0;
+
+	shim_reset();
+	memset(c, 0, sizeof(*c));
+	c->slots = slot_count;
+	c->lanes = lanes;
+	enabled = 1;
+	spare_slot = 0;
+	nameless = 0;
+	shim_cpu = 0;
+	shim_size(&slots, slot_count);
+	shim_size(&slot_data, slot_count * lanes);
+	shim_size(&counters, 64);
+	t->config = *c;
+	t->cpus = 64;
+	t->def = tracer_find("fsync");
+	for (unsigned int i = 0; i < t->def->map_count; i++) {
+		const char *name = t->def->maps[i].name;
+
+		t->maps[i].at =
+			strcmp(name, "slots") == 0	  ? bpf_map_lookup_elem(&slots, &zero)
+			: strcmp(name, "slot_data") == 0  ? bpf_map_lookup_elem(&slot_data, &zero)
+			: strcmp(name, "free_slots") == 0 ? bpf_map_lookup_elem(&free_slots, &zero)
+							  : bpf_map_lookup_elem(&counters, &zero);
+	}
+	CHECK(fsync_begin(t) == 0);
+	return t;
+}
+
+static void end(struct zfstrace *t)
+{
+	fsync_free(t);
+	free(t);
+}
+
+/* An fsync as far as the programs see it. */
+static void do_fsync(struct world *w, bool commit)
+{
+	fentry_zpl_fsync(NULL, &w->file, 0, LLONG_MAX, 0);
+	fentry_zfs_fsync(NULL, NULL);
+	if (commit) {
+		fentry_zil_commit(NULL, (__u64)&w->zilog, 7);
+		fentry_async_to_sync_return(NULL);
+		fentry_add_block(NULL, (__u64)w->lwb, (__u64)w->lwb + 8);
+		fentry_zil_commit_return(NULL);
+	}
+	fentry_zpl_fsync_return(NULL, &w->file, 0, LLONG_MAX, 0, 0);
+}
+
+static void unmount(struct world *w)
+{
+	fentry_zil_free(NULL, (__u64)&w->zilog);
+	fentry_kill_sb(NULL, (__u64)&w->sb);
+}
+
+static const struct zfstrace_dataset *find_objset(const struct zfstrace *t, uint64_t objset)
+{
+	for (unsigned int i = 1; i < zfstrace_datasets(t); i++)
+		if (zfstrace_dataset(t, i)->objset == objset)
+			return zfstrace_dataset(t, i);
+	return NULL;
+}
+
+static uint64_t overflow(const struct zfstrace *t)
+{
+	const struct counters *per_cpu = session_map(t, "counters");
+	uint64_t n = fsync_folded(t);
+
+	for (int cpu = 0; cpu < t->cpus; cpu++)
+		n += per_cpu[cpu].slots_overflow;
+	return n;
+}
+
+static unsigned int used_slots(const struct zfstrace *t)
+{
+	const struct slot *slot = session_map(t, "slots");
+	unsigned int n = 0;
+
+	for (unsigned int i = 1; i < t->config.slots; i++)
+		n += !!slot[i].used;
+	return n;
+}
+
+static void test_stages_sum(void)
+{
+	struct zfstrace *t = start(8, 2);
+	struct world w;
+	const struct zfstrace_dataset *d;
+	uint64_t sum = 0;
+
+	make_world(&w, "tank", 54);
+	shim_task_looks = 0;
+	for (int i = 0; i < 10; i++)
+		do_fsync(&w, true);
+	CHECK(shim_task_looks == 0); /* the kind is known: nothing is asked of the kernel */
+	CHECK(fsync_read(t, 0) == 0);
+	d = find_objset(t, 54);
+	CHECK(d && d->total.count == 10 && d->commits == 10 && d->kinds[KIND_FSYNC] == 10);
+	CHECK(d && strcmp(d->pool, "tank") == 0 && d->dev_minor == 94);
+	for (int i = 0; d && i < STAGE_COUNT; i++)
+		sum += d->stages[i].sum_ns;
+	CHECK(d && sum == d->total.sum_ns && d->total.max_ns * 10 >= sum);
+	end(t);
+}
+
+/* What the index cannot take is counted, and takes no slot. */
+static void test_full_index(void)
+{
+	struct zfstrace *t = start(40, 1);
+	static struct world w[5];
+
+	shim_size(&slot_index, 4);
+	for (unsigned int i = 0; i < 5; i++) {
+		make_world(&w[i], "tank", i + 1);
+		for (int k = 0; k < 20; k++)
+			do_fsync(&w[i], true);
+	}
+	CHECK(used_slots(t) == 4);
+	CHECK(overflow(t) == 20);
+	CHECK(fsync_read(t, 0) == 0);
+	CHECK(zfstrace_dataset(t, 0)->rest && zfstrace_dataset(t, 0)->total.count == 20);
+	unmount(&w[0]); /* now there is room */
+	do_fsync(&w[4], true);
+	CHECK(overflow(t) == 20 && used_slots(t) == 5);
+	end(t);
+}
+
+static void test_unwanted_take_no_room(void)
+{
+	struct zfstrace *t = start(4, 1);
+	static struct world w, other;
+
+	strcpy((char *)(uintptr_t)config.pool, "tank");
+	make_world(&w, "tank", 1);
+	make_world(&other, "side", 2);
+	for (int i = 0; i < 6000; i++) {
+		struct slot_key key = { .ptr = 0x1000 + i };
+		__u32 yes = 1;
+
+		bpf_map_update_elem(&unwanted, &key, &yes, BPF_ANY);
+	}
+	do_fsync(&other, true);
+	do_fsync(&other, true);
+	do_fsync(&w, true);
+	CHECK(fsync_read(t, 0) == 0);
+	CHECK(find_objset(t, 1) && find_objset(t, 1)->total.count == 1);
+	CHECK(!find_objset(t, 2) && used_slots(t) == 1 && overflow(t) == 0);
+	end(t);
+}
+
+/* Few slots, and one dataset after the other: each is counted under its own id. */
+static void test_slots_come_back(bool btf)
+{
+	struct zfstrace *t;
+	static struct world w[3];
+	uint64_t now = SECONDS;
+
+	shim_btf = btf;
+	off_zl_spa = 0;
+	t = start(4, 2);
+	for (unsigned int i = 0; i < 300; i++) {
+		struct world *one = &w[i % 3];
+
+		make_world(one, "tank", i % 200 + 1); /* the first hundred twice */
+		for (unsigned int k = 0; k < 1 + i % 5; k++)
+			do_fsync(one, true);
+		unmount(one);
+		CHECK(fsync_due(t, now));
+		for (int k = 0; k < 2; k++, now += SECONDS)
+			CHECK(fsync_read(t, now) == 0);
+		CHECK(!fsync_due(t, now) && used_slots(t) == 0);
+	}
+	CHECK(overflow(t) == 0 && zfstrace_dataset(t, 0)->total.count == 0);
+	CHECK(zfstrace_datasets(t) == 201);
+	for (unsigned int i = 0; i < 200; i++) {
+		const struct zfstrace_dataset *d = find_objset(t, i + 1);
+
+		CHECK(d && d->total.count == (1 + i % 5) * (i < 100 ? 2 : 1));
+		CHECK(d && d->total.count == d->commits);
+	}
+	CHECK(nameless == 0);
+	shim_btf = 1;
+	end(t);
+}
+
+/* The same where nothing is committed: then the superblock is what is known. */
+static void test_superblocks_come_back(void)
+{
+	struct zfstrace *t = start(3, 1);
+	uint64_t now = SECONDS, n = 0;
+	static struct world w;
+
+	for (unsigned int i = 0; i < 100; i++) {
+		make_world(&w, "tank", i + 1);
+		do_fsync(&w, false);
+		unmount(&w);
+		for (int k = 0; k < 2; k++, now += SECONDS)
+			CHECK(fsync_read(t, now) == 0);
+	}
+	for (unsigned int i = 1; i < zfstrace_datasets(t); i++)
+		n += zfstrace_dataset(t, i)->no_zil;
+	CHECK(n == 100 && overflow(t) == 0);
+	end(t);
+}
+
+/* A slot that is gone keeps its counts until they were read, and a second longer. */
+static void test_no_hurry(void)
+{
+	struct zfstrace *t = start(2, 1);
+	static struct world w, next;
+
+	make_world(&w, "tank", 1);
+	make_world(&next, "tank", 2);
+	do_fsync(&w, true);
+	unmount(&w);
+	CHECK(fsync_read(t, SECONDS) == 0);
+	CHECK(fsync_read(t, SECONDS + SECONDS / 2) == 0);
+	do_fsync(&next, true);
+	CHECK(overflow(t) == 1);
+	CHECK(fsync_read(t, 2 * SECONDS) == 0);
+	do_fsync(&next, true);
+	CHECK(fsync_read(t, 3 * SECONDS) == 0);
+	CHECK(overflow(t) == 1);
+	CHECK(find_objset(t, 1) && find_objset(t, 1)->total.count == 1);
+	CHECK(find_objset(t, 2) && find_objset(t, 2)->total.count == 1);
+	end(t);
+}
+
+/* More datasets than user space keeps apart: the rest is summed, and counted. */
+static void test_many(void)
+{
+	struct zfstrace *t = start(2, 1);
+	uint64_t now = SECONDS, n = 0;
+	static struct world w;
+
+	for (unsigned int i = 0; i < 1100; i++) {
+		make_world(&w, "tank", i + 1);
+		do_fsync(&w, true);
+		unmount(&w);
+		for (int k = 0; k < 2; k++, now += SECONDS)
+			CHECK(fsync_read(t, now) == 0);
+	}
+	CHECK(zfstrace_datasets(t) == 1024);
+	for (unsigned int i = 0; i < zfstrace_datasets(t); i++)
+		n += zfstrace_dataset(t, i)->total.count;
+	CHECK(n == 1100 && overflow(t) == 1100 - 1023);
+	CHECK(zfstrace_dataset(t, 0)->total.count == 1100 - 1023);
+	end(t);
+}
+
+/* A slow operation is of the dataset that was in its slot then. */
+static void test_slow_operation(void)
+{
+	struct zfstrace *t = start(2, 1);
+	const struct slow_event *e = (const struct slow_event *)(const void *)shim_event;
+	static struct world w, next;
+	struct slow_event first;
+	unsigned int i;
+
+	((struct trace_config *)(uintptr_t)&config)->slow_ns = 1;
+	make_world(&w, "tank", 1);
+	make_world(&next, "tank", 2);
+	do_fsync(&w, true);
+	first = *e;
+	i = fsync_dataset(t, first.slot, first.life); /* before it was read for the first time */
+	CHECK(i == 1 && zfstrace_dataset(t, i)->objset == 1);
+	unmount(&w);
+	CHECK(fsync_read(t, SECONDS) == 0 && fsync_read(t, 2 * SECONDS) == 0);
+	do_fsync(&next, true);
+	CHECK(e->slot == first.slot && e->life != first.life);
+	CHECK(zfstrace_dataset(t, fsync_dataset(t, e->slot, e->life))->objset == 2);
+	CHECK(zfstrace_dataset(t, fsync_dataset(t, first.slot, first.life))->objset == 1);
+	end(t);
+}
+
+static struct world *met_first;
+
+static void meet(void)
+{
+	shim_tid++;
+	do_fsync(met_first, true);
+	shim_tid--;
+}
+
+/* Two CPUs meet a dataset at once: one slot, nothing lost. */
+static void test_met_at_once(void)
+{
+	struct zfstrace *t = start(3, 1);
+	static struct world w, next;
+
+	make_world(&w, "tank", 1);
+	make_world(&next, "tank", 2);
+	met_first = &w;
+	shim_index = &slot_index;
+	shim_before_insert = meet;
+	do_fsync(&w, true);
+	CHECK(used_slots(t) == 1);
+	do_fsync(&next, true); /* in the slot that the loser had taken */
+	CHECK(used_slots(t) == 2 && overflow(t) == 0);
+	CHECK(fsync_read(t, 0) == 0);
+	CHECK(find_objset(t, 1) && find_objset(t, 1)->total.count == 2);
+	CHECK(find_objset(t, 2) && find_objset(t, 2)->total.count == 1);
+	end(t);
+}
+
+/* Without BTF each log block asked for its dataset, for ever. */
+static void test_objset_is_learned_once(void)
+{
+	struct zfstrace *t;
+	static struct world w;
+
+	shim_btf = 0;
+	off_zl_spa = 0;
+	t = start(8, 1);
+	make_world(&w, "tank", 77);
+	do_fsync(&w, true);
+	shim_index = &slot_index;
+	shim_index_looks = 0;
+	for (int i = 0; i < 10; i++)
+		fentry_add_block(NULL, (__u64)w.lwb, (__u64)w.lwb + 8);
+	CHECK(shim_index_looks == 0);
+	CHECK(fsync_read(t, 0) == 0);
+	CHECK(find_objset(t, 77) && strcmp(find_objset(t, 77)->pool, "tank") == 0);
+	shim_btf = 1;
+	end(t);
+}
+
+/* CPUs for which there was no lane add to another's. */
+static void test_late_cpu(void)
+{
+	struct zfstrace *t = start(4, 2);
+	static struct world w;
+
+	make_world(&w, "tank", 1);
+	for (unsigned int cpu = 0; cpu < 64; cpu++) {
+		shim_cpu = cpu;
+		do_fsync(&w, true);
+	}
+	shim_cpu = 0;
+	CHECK(fsync_read(t, 0) == 0);
+	CHECK(find_objset(t, 1) && find_objset(t, 1)->total.count == 64);
+	CHECK(find_objset(t, 1) && find_objset(t, 1)->commits == 64);
+	end(t);
+}
+
+/* The kernel's buckets have 32 bits; what is shown of them does not wrap. */
+static void test_wrap(void)
+{
+	struct zfstrace *t = start(4, 2);
+	struct slot_data *data = (struct slot_data *)(uintptr_t)session_map(t, "slot_data");
+	const struct zfstrace_dataset *d;
+	static struct world w;
+	uint64_t n = 0;
+
+	make_world(&w, "tank", 1);
+	do_fsync(&w, true);
+	CHECK(fsync_read(t, 0) == 0);
+	for (int i = 0; i < 3; i++) { /* in both lanes */
+		data[1].hist[STAGE_TOTAL].bucket[100] += 1U << 31;
+		data[4 + 1].hist[STAGE_TOTAL].bucket[100] += 0x7fffffff;
+		data[1].commits++;
+		CHECK(fsync_read(t, 0) == 0);
+	}
+	d = find_objset(t, 1);
+	for (int i = 0; d && i < HIST_BUCKETS; i++)
+		n += d->total.bucket[i];
+	CHECK(d && d->total.count == 1 + 3 * 0xffffffffULL && n == d->total.count);
+	CHECK(fsync_due(t, 61 * SECONDS) && !fsync_due(t, 59 * SECONDS));
+	end(t);
+}
+
+int main(void)
+{
+	test_stages_sum();
+	test_full_index();
+	test_unwanted_take_no_room();
+	test_slots_come_back(true);
+	test_slots_come_back(false);
+	test_superblocks_come_back();
+	test_no_hurry();
+	test_many();
+	test_slow_operation();
+	test_met_at_once();
+	test_objset_is_learned_once();
+	test_late_cpu();
+	test_wrap();
+	if (failures) {
+		printf("BPF unit tests: %u checks failed\n", failures);
+		return 1;
+	}
+	printf("BPF unit tests: all passed\n");
+	return 0;
+}

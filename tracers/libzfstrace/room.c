@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* How much of the kernel's memory a session's tables take. */
+#include <stdlib.h>
+
+#include "../bpf/fsync.h"
+#include "internal.h"
+
+/* Of one session at most, however many CPUs and datasets there are. */
+#define TABLE_BYTES ((size_t)256 << 20)
+/* So many shall have a slot, if as many are wanted: rather than that there are less, CPUs
+ * share a lane, which costs them time but no count. */
+#define LEAST_SLOTS 33
+
+struct trace_room room_of(const struct tracer_def *def, unsigned int wanted, unsigned int cpus)
+{
+	size_t least = wanted < LEAST_SLOTS ? wanted : LEAST_SLOTS, slot = 0, lane = 0, lanes,
+	       slots;
+
+	for (unsigned int i = 0; i < def->map_count; i++)
+		if (def->maps[i].per_slot)
+			*(def->maps[i].per_cpu ? &lane : &slot) += def->maps[i].entry_bytes;
+	lanes = lane && least ? (TABLE_BYTES / least - slot) / lane : cpus;
+	lanes = lanes > cpus ? cpus : lanes;
+	slots = slot + lane ? TABLE_BYTES / (slot + lanes * lane) : wanted;
+	slots = slots > SLOTS_MAX ? SLOTS_MAX : slots;
+	slots = slots > wanted ? wanted : slots;
+	return (struct trace_room) { (unsigned int)slots, (unsigned int)lanes };
+}
+
+/* One more than the last number of a list like "0-3,8-11", 0 when it has none. */
+unsigned int room_cpus(const char *online)
+{
+	unsigned long last = 0;
+	bool found = false;
+
+	while (*online) {
+		char *end;
+
+		if (*online < '0' || *online > '9') {
+			online++;
+			continue;
+		}
+		last = strtoul(online, &end, 10);
+		found = true;
+		online = end;
+	}
+	return found && last < 1U << 20 ? (unsigned int)last + 1 : 0;
+}
