@@ -74,10 +74,9 @@ test-unit: all test-c
 	$(PYTHON) -m pytest tests/unit
 
 TEST_C := build/test_c
-TEST_BPF := build/test_bpf
+TEST_BPF := build/test_bpf build/test_bpf_throttle
 test-c: $(TEST_C) $(TEST_BPF)
-	$(TEST_C)
-	$(TEST_BPF)
+	for test in $^; do $$test || exit 1; done
 
 SANITIZE := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Itracers/libzfstrace
 
@@ -87,10 +86,10 @@ $(TEST_C): tests/unit/test_c.c $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 
 # The programs as functions: the kernel's part is in tests/unit/bpf_shim.
 BPF_SHIM := $(wildcard tests/unit/bpf_shim/*.[ch] tests/unit/bpf_shim/bpf/*.h)
-$(TEST_BPF): tests/unit/test_bpf.c $(BPF_SHIM) $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
+$(TEST_BPF): build/%: tests/unit/%.c $(BPF_SHIM) $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 	@mkdir -p build
 	$(CC) $(ALL_CFLAGS) $(SANITIZE) -Itests/unit/bpf_shim -Wno-attributes -Wno-unused \
-		-Wno-unused-parameter -o $@ tests/unit/test_bpf.c tests/unit/bpf_shim/shim.c \
+		-Wno-unused-parameter -o $@ $< tests/unit/bpf_shim/shim.c \
 		$(LIB_SRC) -lbpf
 
 ## test-flame: flame graphs in Chromium, speedscope and pprof

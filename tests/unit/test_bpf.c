@@ -92,6 +92,7 @@ static struct zfstrace *start(unsigned int slot_count, unsigned int lanes)
 			: strcmp(name, "free_slots") == 0 ? bpf_map_lookup_elem(&free_slots, &zero)
 							  : bpf_map_lookup_elem(&counters, &zero);
 	}
+	room_begin(t);
 	CHECK(fsync_begin(t) == 0);
 	return t;
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from unit.fake_host import FakeHost, FakeSession, run_of, waits
 
 from zfstrace import throttle
+from zfstrace.pool_trace import ThrottleTrace, Waiter
 from zfstrace.throttle import KINDS, ThrottleCounts, ThrottleState
 from zfstrace.types import Losses
 from zfstune.table import Style
@@ -139,3 +142,52 @@ def test_waits_that_were_seen_on_the_way() -> None:
     seen.note("tank", 4, 60, 70)
     # the oldest is forgotten
     assert seen.within("tank", 19, 25) == 0
+
+
+def test_what_has_ended_is_still_in_the_sum() -> None:
+    """Those that are no longer told apart are in the rest, of an interval with what came then."""
+    others = throttle.Ended(most=2)
+    rest = waits(rest=True, comm="<others>")
+
+    def state(*live: ThrottleCounts) -> list[ThrottleCounts]:
+        return [others.rest(rest), *others.last(), *live]
+
+    first = replace(waits(pid=11, txg_wait=[MS] * 3), life=1)
+    before = state(first)
+    others.add(replace(waits(pid=11, txg_wait=[MS] * 5), life=1))
+    for life in (2, 3):
+        others.add(replace(waits(pid=10 + life, txg_wait=[MS] * life), life=life))
+    now = state(replace(waits(pid=11, txg_wait=[MS] * 7), life=4))
+    assert [(c.life, c.latency.count) for c in now] == [(0, 5), (2, 2), (3, 3), (4, 7)]
+    new = throttle.since(now, before)
+    assert [(c.life, c.latency.count) for c in new] == [(0, 2), (2, 2), (3, 3), (4, 7)]
+    assert new[0].kinds["txg_wait"].total_ns == 2 * MS
+    assert sum(c.latency.count for c in new) == 5 + 2 + 3 + 7 - 3
+
+
+def test_entries_of_processes_that_have_ended_are_given_back() -> None:
+    released = []
+
+    class Library:
+        def zfstrace_release(self, _handle: object, i: int) -> int:
+            released.append(i)
+            ctypes.memset(ctypes.addressof(table[i]), 0, ctypes.sizeof(Waiter))
+            return 0
+
+    table = (Waiter * 4)()
+    trace = object.__new__(ThrottleTrace)
+    trace._waiters, trace._ended = table, throttle.Ended()
+    trace._lib, trace._handle = Library(), ctypes.c_void_p(1)  # type: ignore[assignment]
+    for i, pid in ((1, 100), (3, 300)):
+        table[i].used, table[i].pid, table[i].life = 1, pid, i
+        table[i].latency.bucket[9] = table[i].count[3] = i
+        table[i].latency.sum = 9 * i
+    before = trace.waits()
+    trace.release(lambda pid: pid == 100)
+    assert released == [1]
+    assert not table[1].used
+    assert [(c.pid, c.latency.count) for c in trace.waits()] == [(0, 0), (100, 1), (300, 3)]
+    assert all(not c.latency.count for c in throttle.since(trace.waits(), before))
+    trace._handle = None
+    trace.release(lambda _pid: True)
+    assert released == [1]

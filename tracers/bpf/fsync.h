@@ -53,17 +53,6 @@ struct slot {
 	char pool[POOL_NAME_LEN];
 };
 
-/*
- * The free slots, a ring: user space adds to `given` as it gives one, programs to
- * `taken` as they take one. A slot is in it once at most, so it is never full.
- */
-#define SLOTS_MAX 1024
-struct free_slots {
-	unsigned long long taken;
-	unsigned long long given;
-	unsigned int slot[SLOTS_MAX];
-};
-
 /* Of one dataset in one lane: a histogram per stage and STAGE_TOTAL, and counts. */
 struct slot_data {
 	struct small_hist hist[HISTS_PER_SLOT];

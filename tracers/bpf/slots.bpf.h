@@ -4,6 +4,7 @@
 #define ZFSTRACE_BPF_SLOTS_H
 
 #include "config.bpf.h"
+#include "free.bpf.h"
 #include "fsync.h"
 #include "layout.bpf.h"
 #include "op.bpf.h"
@@ -35,14 +36,6 @@ struct {
 	__type(value, __u32);
 } unwanted SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct free_slots);
-} free_slots SEC(".maps");
-
 /* Where a slot is filled in before it is decided whether it is taken. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -62,9 +55,6 @@ struct {
 
 /* Slots of a zilog whose object set is not known yet: see learn_objset(). */
 int nameless;
-
-/* A slot that was taken in vain, for the next: life << 32 | slot, 0 = none. */
-__u64 spare_slot;
 
 /*
  * Whether a dataset is one to measure. What is not known of it yet passes;
@@ -100,27 +90,6 @@ static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u64 file)
 	return slot_wanted(s, s->dev);
 }
 
-/* A free slot as spare_slot has it; 0 = there is none. */
-static __always_inline __u64 slot_take(void)
-{
-	struct free_slots *f;
-	__u64 found = spare_slot;
-	__u32 zero = 0;
-
-	if (found && __sync_val_compare_and_swap(&spare_slot, found, 0) == found)
-		return found;
-	f = bpf_map_lookup_elem(&free_slots, &zero);
-	for (int i = 0; f && i < 4; i++) {
-		__u64 at = f->taken;
-
-		if (at == f->given)
-			return 0;
-		if (__sync_val_compare_and_swap(&f->taken, at, at + 1) == at)
-			return (at + 1) << 32 | f->slot[at % SLOTS_MAX];
-	}
-	return 0;
-}
-
 /*
  * Gives a dataset that is new a slot: scratch, filled in. 0 when there is none, or when the
  * index has no room. The slot is complete before the index leads to it.
@@ -145,7 +114,7 @@ static __always_inline __u32 slot_new(const struct slot_key *key, struct slot *s
 	s = bpf_map_lookup_elem(&slots, &n);
 	if (s)
 		s->used = 0;
-	if (__sync_val_compare_and_swap(&spare_slot, 0, taken) && s)
+	if (!slot_put_back(taken) && s)
 		s->used = s->gone = 1; /* user space gives it back */
 	found = bpf_map_lookup_elem(&slot_index, key);
 	return found ? *found : 0;

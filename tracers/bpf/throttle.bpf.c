@@ -15,6 +15,7 @@
 
 #include "config.bpf.h"
 #include "dirty.bpf.h"
+#include "free.bpf.h"
 #include "hist.bpf.h"
 #include "pool.bpf.h"
 #include "probe.bpf.h"
@@ -42,17 +43,10 @@ struct {
 	__type(value, struct wait);
 } waits SEC(".maps");
 
-unsigned int next_waiter = 1; /* 0 is the rest */
-
-struct waiter_key {
-	__u64 spa;
-	__u32 pid;
-	__u32 pad;
-};
-
+/* Those with an entry of their own: never more than there are. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, SLOTS_MAX);
 	__type(key, struct waiter_key);
 	__type(value, __u32);
 } waiter_index SEC(".maps");
@@ -196,29 +190,38 @@ static __always_inline __u32 wait_kind(const struct wait *w)
 	return p ? delay_kind(w, p) : WAIT_DIRTY_DELAY;
 }
 
+/* An entry for a process that is new; 0 when there is none free, or no room in the index. */
+static __always_inline __u32 new_waiter(const struct waiter_key *key)
+{
+	__u64 taken = slot_take();
+	__u32 n = taken, *found;
+	struct waiter *w = n ? bpf_map_lookup_elem(&waiters, &n) : 0;
+
+	if (!w)
+		return 0;
+	w->spa = key->spa;
+	w->pid = key->pid;
+	w->life = taken >> 32;
+	bpf_get_current_comm(w->comm, sizeof(w->comm));
+	bpf_probe_read_kernel_str(w->pool, sizeof(w->pool), (void *)key->spa);
+	w->used = 1;
+	if (!bpf_map_update_elem(&waiter_index, key, &n, BPF_NOEXIST))
+		return n;
+	/* another thread of it was first, or there is no room */
+	w->used = 0;
+	if (!slot_put_back(taken))
+		w->used = 1;
+	found = bpf_map_lookup_elem(&waiter_index, key);
+	return found ? *found : 0;
+}
+
 static __always_inline struct waiter *find_waiter(__u64 spa)
 {
 	struct waiter_key key = { .spa = spa, .pid = bpf_get_current_pid_tgid() >> 32 };
-	__u32 *found = bpf_map_lookup_elem(&waiter_index, &key), n = 0;
-	struct waiter *w;
+	__u32 *found = bpf_map_lookup_elem(&waiter_index, &key);
+	__u32 n = found ? *found : new_waiter(&key);
 
-	if (found)
-		return bpf_map_lookup_elem(&waiters, found);
-	if (next_waiter < config.slots)
-		n = __sync_fetch_and_add(&next_waiter, 1);
-	if (n >= config.slots)
-		n = 0;
-	w = bpf_map_lookup_elem(&waiters, &n);
-	if (!w)
-		return 0;
-	if (n) {
-		w->pid = key.pid;
-		bpf_get_current_comm(w->comm, sizeof(w->comm));
-		bpf_probe_read_kernel_str(w->pool, sizeof(w->pool), (void *)spa);
-	}
-	w->used = 1;
-	bpf_map_update_elem(&waiter_index, &key, &n, BPF_ANY);
-	return w;
+	return bpf_map_lookup_elem(&waiters, &n);
 }
 
 /* Called at the end of every dmu_tx_wait(). */

@@ -14,7 +14,8 @@ enum wait_kind {
 	WAIT_KINDS,
 };
 
-/* One process on one pool; the table "waiters". Entry 0 is the rest. */
+/* One process on one pool; the table "waiters". Entry 0 is the rest. When the
+ * process has ended user space gives its entry to another. */
 struct waiter {
 	unsigned long long count[WAIT_KINDS];
 	unsigned long long total_ns[WAIT_KINDS];
@@ -22,11 +23,20 @@ struct waiter {
 	unsigned long long dirty_bytes; /* of the pool at its last wait, 0 = not known */
 	unsigned long long last_start;	/* of its last wait, CLOCK_MONOTONIC */
 	unsigned long long last_end;
+	unsigned long long spa;
 	struct hist latency;
 	unsigned int pid;
 	unsigned int used;
+	unsigned int life; /* tells one process from the next in this entry; never 0 */
+	unsigned int pad;
 	char comm[COMM_LEN];
 	char pool[POOL_NAME_LEN];
+};
+
+struct waiter_key {
+	unsigned long long spa;
+	unsigned int pid;
+	unsigned int pad;
 };
 
 /* The module's parameters as user space last read them, 0 = not known; the one

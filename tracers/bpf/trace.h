@@ -47,6 +47,17 @@ struct counters {
 	unsigned long long pad;
 };
 
+/*
+ * The free slots, a ring: user space adds to `given` as it gives one, programs to
+ * `taken` as they take one. A slot is in it once at most, so it is never full.
+ */
+#define SLOTS_MAX 1024
+struct free_slots {
+	unsigned long long taken;
+	unsigned long long given;
+	unsigned int slot[SLOTS_MAX];
+};
+
 /* Written into the object before it is loaded. */
 struct trace_config {
 	unsigned int pid;   /* tgid, 0 = all */

@@ -82,14 +82,6 @@ static struct slot_data *lane_of(const struct zfstrace *t, uint32_t lane, uint32
 
 /* ---- slots -------------------------------------------------------------- */
 
-static void give(const struct zfstrace *t, uint32_t slot)
-{
-	struct free_slots *f = (struct free_slots *)(uintptr_t)session_map(t, "free_slots");
-
-	f->slot[f->given % SLOTS_MAX] = slot;
-	__atomic_store_n(&f->given, f->given + 1, __ATOMIC_RELEASE);
-}
-
 static void give_back(struct zfstrace *t, uint32_t i, uint32_t dataset)
 {
 	struct slot_state *state = &t->fsyncs->slots[i];
@@ -101,7 +93,7 @@ static void give_back(struct zfstrace *t, uint32_t i, uint32_t dataset)
 	for (uint32_t lane = 0; lane < t->config.lanes; lane++)
 		memset(lane_of(t, lane, i), 0, sizeof(struct slot_data));
 	memset(&slots_of(t)[i], 0, sizeof(struct slot));
-	give(t, i);
+	room_give(t, i);
 }
 
 /* ---- datasets ----------------------------------------------------------- */
@@ -179,8 +171,6 @@ int fsync_begin(struct zfstrace *t)
 	if (!t->fsyncs || dataset_of(t->fsyncs, &slots_of(t)[0]) == NO_DATASET)
 		return fail(t, -ENOMEM, "out of memory");
 	t->fsyncs->datasets[0]->sums.rest = true;
-	for (uint32_t i = 1; i < t->config.slots; i++)
-		give(t, i);
 	return 0;
 }
 

@@ -133,10 +133,9 @@ uint64_t *session_missed(struct zfstrace *t, const struct probe_def *def);
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);
 void sampler_detach(struct zfstrace *t);
 
-/* fsync.c: what a session of "fsync" has beside. begin gives the kernel side its slots; read
- * adds up what came, and gives back the slots of what is gone; due says whether that cannot
- * wait for a refresh; folded counts operations of datasets for which user space had no room;
- * dataset is the index of what is, or was, in a slot. */
+/* fsync.c: what a session of "fsync" has beside. read adds up what came, and gives back the slots
+ * of what is gone; due says whether that cannot wait for a refresh; folded counts operations of
+ * datasets for which user space had no room; dataset is the index of what is, or was, in a slot. */
 int fsync_begin(struct zfstrace *t);
 int fsync_read(struct zfstrace *t, uint64_t now_ns);
 bool fsync_due(const struct zfstrace *t, uint64_t now_ns);
@@ -150,6 +149,9 @@ struct trace_room {
 };
 struct trace_room room_of(const struct tracer_def *def, unsigned int wanted, unsigned int cpus);
 unsigned int room_cpus(const char *online);
+/* Gives the kernel side all slots, or one that is empty. */
+void room_begin(const struct zfstrace *t);
+void room_give(const struct zfstrace *t, unsigned int slot);
 
 /* kprobe_events.c: kprobes by tracefs, which lets one read how often each was
  * missed, and say how many threads may be inside a function that returns at

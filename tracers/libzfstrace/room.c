@@ -46,3 +46,17 @@ unsigned int room_cpus(const char *online)
 	}
 	return found && last < 1U << 20 ? (unsigned int)last + 1 : 0;
 }
+
+void room_give(const struct zfstrace *t, unsigned int slot)
+{
+	struct free_slots *f = (struct free_slots *)(uintptr_t)session_map(t, "free_slots");
+
+	f->slot[f->given % SLOTS_MAX] = slot;
+	__atomic_store_n(&f->given, f->given + 1, __ATOMIC_RELEASE);
+}
+
+void room_begin(const struct zfstrace *t)
+{
+	for (unsigned int i = 1; session_map(t, "free_slots") && i < t->config.slots; i++)
+		room_give(t, i);
+}

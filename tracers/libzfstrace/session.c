@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../bpf/throttle.h"
 #include "internal.h"
 
 int zfstrace_abi(void)
@@ -278,7 +279,10 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 	if (err)
 		return load_failure(t, err);
 	err = map_maps(t);
-	return err || !session_map(t, "free_slots") ? err : fsync_begin(t);
+	if (err)
+		return err;
+	room_begin(t);
+	return session_map(t, "slot_data") ? fsync_begin(t) : 0;
 }
 
 static void detach(struct zfstrace *t)
@@ -513,6 +517,21 @@ int zfstrace_tidy(struct zfstrace *t)
 	uint64_t now = now_ns();
 
 	return t->fsyncs && fsync_due(t, now) ? fsync_read(t, now) : 0;
+}
+
+int zfstrace_release(struct zfstrace *t, unsigned int i)
+{
+	struct waiter *w = (struct waiter *)(uintptr_t)session_map(t, "waiters");
+	struct waiter_key key = {};
+
+	if (!w || !i || i >= t->config.slots || !w[i].used)
+		return fail(t, -EINVAL, "there is no waiter %u to give back", i);
+	key.spa = w[i].spa;
+	key.pid = w[i].pid;
+	(void)bpf_map_delete_elem(map_fd(t, "waiter_index"), &key);
+	memset(&w[i], 0, sizeof(w[i]));
+	room_give(t, i);
+	return 0;
 }
 
 int zfstrace_refresh(struct zfstrace *t)

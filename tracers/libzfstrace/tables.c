@@ -192,7 +192,8 @@ static const struct probe_def throttle_probes[] = {
 };
 
 static const struct map_def throttle_maps[] = {
-	{ "waiters", sizeof(struct waiter), .per_slot = true },
+	{ "waiters", sizeof(struct waiter), .per_slot = true, .writable = true },
+	{ "free_slots", sizeof(struct free_slots), .writable = true },
 	{ "params", sizeof(struct throttle_params), .writable = true },
 	{ "counters", sizeof(struct counters), .per_cpu = true },
 };

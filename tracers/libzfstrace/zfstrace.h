@@ -177,6 +177,9 @@ int zfstrace_refresh(struct zfstrace *t);
  * every few seconds while there is no refresh. It costs next to nothing. */
 int zfstrace_tidy(struct zfstrace *t);
 
+/* Of "throttle": gives the entry of a process that has ended, and was read, to another. */
+int zfstrace_release(struct zfstrace *t, unsigned int i);
+
 /* A dataset keeps its index. */
 unsigned int zfstrace_datasets(const struct zfstrace *t);
 const struct zfstrace_dataset *zfstrace_dataset(const struct zfstrace *t, unsigned int i);

@@ -150,6 +150,7 @@ _PROTOTYPES = {
     "zfstrace_hist_quantile": (ctypes.c_uint64, (ctypes.POINTER(CHist), ctypes.c_uint)),
     "zfstrace_refresh": (ctypes.c_int, (ctypes.c_void_p,)),
     "zfstrace_tidy": (ctypes.c_int, (ctypes.c_void_p,)),
+    "zfstrace_release": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_uint)),
     "zfstrace_datasets": (ctypes.c_uint, (ctypes.c_void_p,)),
     "zfstrace_dataset": (ctypes.POINTER(CDataset), (ctypes.c_void_p, ctypes.c_uint)),
     "zfstrace_losses": (None, (ctypes.c_void_p, ctypes.POINTER(_Losses))),

@@ -6,6 +6,7 @@ Their structures are those of tracers/bpf/{txg,throttle,device,arc}.h.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 from zfstrace import device, throttle
 from zfstrace.device import ClassCounts, DeviceCounts
@@ -72,9 +73,12 @@ class Waiter(ctypes.Structure):
         ("dirty_bytes", _u64),
         ("last_start", _u64),
         ("last_end", _u64),
+        ("spa", _u64),
         ("latency", KernelHist),
         ("pid", _u32),
         ("used", _u32),
+        ("life", _u32),
+        ("pad", _u32),
         ("comm", _COMM),
         ("pool", _POOL),
     )
@@ -155,6 +159,7 @@ class ThrottleTrace(Session):
     def __init__(self, *, pool: str | None = None, pid: int = 0, no_fentry: bool = False) -> None:
         super().__init__("throttle", pool=pool, pid=pid, no_fentry=no_fentry)
         self._waiters = self.table("waiters", Waiter)
+        self._ended = throttle.Ended()
         self._seen = throttle.Seen()
         self._params = self.table("params", ThrottleParams)[0]
 
@@ -176,27 +181,38 @@ class ThrottleTrace(Session):
         return self._seen.within(pool, start_ns, end_ns)
 
     def waits(self) -> list[ThrottleCounts]:
-        """A process on a pool keeps its index."""
-        found = []
-        for i, waiter in enumerate(self._waiters):
-            if i and not waiter.used:
-                break
-            kinds = {
-                name: Waits(waiter.count[k], waiter.total_ns[k], waiter.max_ns[k])
-                for k, name in enumerate(throttle.KINDS)
-            }
-            found.append(
-                ThrottleCounts(
-                    text(waiter.pool),
-                    waiter.pid,
-                    text(waiter.comm) if i else "<others>",
-                    i == 0,
-                    kinds,
-                    _hist(waiter.latency),
-                    waiter.dirty_bytes or None,
-                )
-            )
-        return found
+        """The rest first, then the processes, also those that have ended."""
+        rest, *others = (
+            _waiter(waiter, rest=not i)
+            for i, waiter in enumerate(self._waiters)
+            if waiter.used or not i
+        )
+        return [self._ended.rest(rest), *self._ended.last(), *others]
+
+    def release(self, ended: Callable[[int], bool]) -> None:
+        """Notes what processes that have ended had waited for, and gives their entries to others.
+        Does nothing when the trace is closed. Raises TraceError."""
+        for i, waiter in enumerate(self._waiters if self._handle else ()):
+            if i and waiter.used and ended(waiter.pid):
+                self._ended.add(_waiter(waiter, rest=False))
+                self._check(self._lib.zfstrace_release(self._handle, i))
+
+
+def _waiter(waiter: Waiter, *, rest: bool) -> ThrottleCounts:
+    kinds = {
+        name: Waits(waiter.count[k], waiter.total_ns[k], waiter.max_ns[k])
+        for k, name in enumerate(throttle.KINDS)
+    }
+    return ThrottleCounts(
+        text(waiter.pool),
+        waiter.pid,
+        "<others>" if rest else text(waiter.comm),
+        rest,
+        kinds,
+        _hist(waiter.latency),
+        waiter.dirty_bytes or None,
+        waiter.life,
+    )
 
 
 class DeviceTrace(Session):

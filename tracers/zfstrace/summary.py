@@ -1,6 +1,7 @@
 """From the counts per kernel slot to one summary per pool and per dataset.
 
-A dataset may have several slots: a remount or a re-import makes a new one.
+A dataset may have several slots, one after the other or, for what is known by its superblock
+only, a second one.
 """
 
 from __future__ import annotations

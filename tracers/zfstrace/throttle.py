@@ -33,7 +33,8 @@ class Waits:
 class ThrottleCounts:
     """One process on one pool since the session began. rest sums those that found no
     room. latency is of all its waits. dirty_bytes is the pool's dirty data at its last
-    wait, None when it could not be read."""
+    wait, None when it could not be read. life tells one process from the next; where it is
+    0, the place in the list does."""
 
     pool: str
     pid: int
@@ -42,6 +43,7 @@ class ThrottleCounts:
     kinds: Mapping[str, Waits]
     latency: Hist
     dirty_bytes: int | None
+    life: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,53 @@ def _subtract(now: ThrottleCounts, earlier: ThrottleCounts) -> ThrottleCounts:
     )
 
 
+def _add(one: ThrottleCounts, other: ThrottleCounts) -> ThrottleCounts:
+    return replace(
+        one,
+        kinds={
+            kind: Waits(
+                waits.count + other.kinds[kind].count,
+                waits.total_ns + other.kinds[kind].total_ns,
+                max(waits.max_ns, other.kinds[kind].max_ns),
+            )
+            for kind, waits in one.kinds.items()
+        },
+        latency=one.latency.merge(other.latency),
+    )
+
+
+class Ended:
+    """Processes that have ended: the last ones as they were, the others in one sum."""
+
+    def __init__(self, most: int = 1024) -> None:
+        self._last: deque[ThrottleCounts] = deque()
+        self._most = most
+        self._sum: ThrottleCounts | None = None
+
+    def add(self, counts: ThrottleCounts) -> None:
+        self._last.append(counts)
+        if len(self._last) > self._most:
+            first = self._last.popleft()
+            self._sum = _add(self._sum, first) if self._sum else first
+
+    def last(self) -> list[ThrottleCounts]:
+        return list(self._last)
+
+    def rest(self, rest: ThrottleCounts) -> ThrottleCounts:
+        """With those that are no longer told apart."""
+        return _add(rest, self._sum) if self._sum else rest
+
+
 def since(now: Sequence[ThrottleCounts], earlier: Sequence[ThrottleCounts]) -> list[ThrottleCounts]:
-    """What came between two states of one session, by index."""
-    return [_subtract(c, earlier[i]) if i < len(earlier) else c for i, c in enumerate(now)]
+    """What came between two states of one session."""
+    was = {c.life or -i: c for i, c in enumerate(earlier)}
+    found = []
+    for i, counts in enumerate(now):
+        before = was.pop(counts.life or -i, None)
+        found.append(_subtract(counts, before) if before else counts)
+    for gone in was.values():  # in the rest by now, also with what it had before
+        found[0] = _subtract(found[0], gone)
+    return found
 
 
 def rows(

@@ -82,7 +82,7 @@ class LinuxHost:
             # a device number is used again after an unmount: the present one wins
             self._by_dev.update(mounts.parse_mountinfo(text))
         if self._throttle:
-            self._throttle.learn_limits()
+            self._throttle.learn()
         if self._fsyncs:
             self._fsyncs.tidy()
 
@@ -114,6 +114,9 @@ class LinuxHost:
             if name == "Tgid" and value.strip() != str(pid):
                 return f"{pid} is a thread of process {value.strip()}"
         return None
+
+    def _has_ended(self, pid: int) -> bool:
+        return not (self._proc / str(pid)).exists()
 
     def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
         now = time.monotonic_ns()
@@ -221,7 +224,7 @@ class LinuxHost:
         if options.dataset is not None:
             objset, dev = self._locate(options.dataset)
         room = options.max_datasets or self._room()
-        trace = TracedFsyncs(options, self.parameter, objset, dev, room)
+        trace = TracedFsyncs(options, self.parameter, self._has_ended, objset, dev, room)
         self._throttle, self._fsyncs = trace.throttle, trace
         return trace
 
@@ -312,7 +315,7 @@ class LinuxHost:
         from zfs_linux.sessions import ThrottleWithParams
 
         self._require_zfs()
-        self._throttle = ThrottleWithParams(options, self.parameter)
+        self._throttle = ThrottleWithParams(options, self.parameter, self._has_ended)
         return self._throttle
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:

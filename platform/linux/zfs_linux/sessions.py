@@ -20,13 +20,20 @@ class ThrottleWithParams(ThrottleTrace):
     when it is told to: an administrator or a tuner may change them. What waits between a
     change and then may be told as of the wrong kind."""
 
-    def __init__(self, options: TraceOptions, parameter: Callable[[str], int | None]) -> None:
+    def __init__(
+        self,
+        options: TraceOptions,
+        parameter: Callable[[str], int | None],
+        ended: Callable[[int], bool],
+    ) -> None:
         super().__init__(pool=options.pool, pid=options.pid or 0, no_fentry=options.no_fentry)
-        self._parameter = parameter
-        self.learn_limits()
+        self._parameter, self._has_ended = parameter, ended
+        self.learn()
 
-    def learn_limits(self) -> None:
-        """Reads the parameters. Does nothing when the trace is closed."""
+    def learn(self) -> None:
+        """Reads the parameters, and looks which processes have ended. Does nothing when the
+        trace is closed."""
+        self.release(self._has_ended)
         self.tell(*(self._parameter(name) or 0 for name in _PARAMETERS))
 
 
@@ -38,6 +45,7 @@ class TracedFsyncs(FsyncTrace):
         self,
         options: FsyncOptions,
         parameter: Callable[[str], int | None],
+        ended: Callable[[int], bool],
         objset: int,
         dev: tuple[int, int],
         max_datasets: int,
@@ -56,7 +64,7 @@ class TracedFsyncs(FsyncTrace):
             return
         try:
             self.throttle = ThrottleWithParams(
-                TraceOptions(pool=options.pool, no_fentry=options.no_fentry), parameter
+                TraceOptions(pool=options.pool, no_fentry=options.no_fentry), parameter, ended
             )
         except TraceError:  # its field is null then, the rest of the trace goes on
             self.throttle = None
