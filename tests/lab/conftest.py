@@ -42,6 +42,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
     "faults": (("size=2G",), 5400),
+    "slots": (("size=4G",), 2400),
     "counts": (("size=4G",), 900),
     "bench": (("size=4G", "size=1G"), 900),
     "bench_matrix": (
@@ -53,6 +54,9 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "dtrace": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "dtrace_traces": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
 }
+
+# Arguments of scripts/lab beside those.
+MACHINES = {"slots": ("--max-cpus", "64")}
 
 # With --sample these run on one flavour, whose index is here: others test the kernel's part in it
 # as well, or it is small.
@@ -189,6 +193,7 @@ def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str
 def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
     disks, timeout = SCENARIOS[name]
     command = [str(ROOT / "scripts/lab"), "run", "--flavour", flavour, "--out", str(out)]
+    command += MACHINES.get(name, ())
     for disk in disks:
         command += ["--disk", disk]
     command += ["--timeout", f"{timeout}s", "--"]

@@ -1,0 +1,55 @@
+"""A trace takes little of the kernel's memory, whatever the machine could have; datasets that come
+and go are all counted, and leave their room to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from lab.rows import Json, dataset_row, pool_row
+
+LIMIT = 256 << 20
+
+
+@pytest.fixture
+def slots(scenario: Callable[[str, str], Json], flavour: str) -> Json:
+    return scenario("slots", flavour)
+
+
+def test_memory_is_by_the_cpus_that_are_there(slots: Json) -> None:
+    many = slots["many"]
+    assert many["possible"].strip() == "0-63"
+    assert "slot_data" in many["maps"]
+    # the tables of this trace are 20 MB here, and would be 500 for 64 CPUs
+    assert sum(many["maps"].values()) < LIMIT // 4
+    assert many["took"] < LIMIT
+
+
+def test_many_datasets_are_counted_apart(slots: Json) -> None:
+    many = slots["many"]
+    for i in range(100):
+        assert dataset_row(many["rows"], f"tank/d/{i}")["kinds"]["fsync"] == 3
+    row = pool_row(many["rows"])
+    assert row["commits"] == many["kstat_commits"]
+    assert row["losses"]["overflow"] == row["lost"] == 0
+    assert many["status"] == 0
+
+
+def test_slots_come_back(slots: Json) -> None:
+    """Also those of datasets that were known by their superblock only."""
+    turns = slots["turns"]
+    log = {f"tank/d/{i}" for i in range(200) if i % 8 != 7}
+    assert {name: turns["found"].get(name) for name in log} == {
+        name: turns["wrote"][name] for name in log
+    }
+    silent = sum(n for name, n in turns["wrote"].items() if name not in log)
+    assert turns["found"]["unknown"] == silent
+    assert turns["found"].get("rest", 0) == 0
+    assert turns["in_use"] == 0
+    assert turns["lost"]["overflow"] == 0
+
+
+def test_a_cpu_that_comes_later_loses_nothing(slots: Json) -> None:
+    late = slots["late_cpu"]
+    assert sum(late["counts"]) == 11 + 13
+    assert late["lost"]["return"] == late["lost"]["start"] == 0
