@@ -16,6 +16,14 @@ struct {
 /* A slot that was taken in vain, for the next: as slot_take() has it, 0 = none. */
 __u64 spare_slot;
 
+static __always_inline bool slot_is_free(void)
+{
+	__u32 zero = 0;
+	struct free_slots *f = bpf_map_lookup_elem(&free_slots, &zero);
+
+	return spare_slot || (f && f->taken != f->given);
+}
+
 /* life << 32 | slot; 0 = there is none. */
 static __always_inline __u64 slot_take(void)
 {

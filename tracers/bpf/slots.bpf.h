@@ -139,6 +139,8 @@ static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 		return *found;
 	if (bpf_map_lookup_elem(&unwanted, &key))
 		return SLOT_UNWANTED;
+	if (!config.pool[0] && !config.objset && !slot_is_free())
+		return 0; /* whatever it is */
 	s = bpf_map_lookup_elem(&slot_scratch, &zero);
 	if (!s)
 		return 0;
