@@ -1,5 +1,7 @@
 """Scenario: many datasets on a machine that could have many CPUs, datasets that come and go in a
 trace with room for few, and a CPU that comes later.
+
+slots.py [MANY TURNS]
 """
 
 from __future__ import annotations
@@ -7,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
 from labkit import Json, Tracer, commits, finish, make_pool, progress, sh, sync_writes
 from zfstrace.fsync_trace import FsyncTrace
 
-MANY = 100  # in use at once
-TURNS = 200  # one after the other
+MANY, TURNS = map(int, sys.argv[1:3] or ("100", "200"))  # in use at once, one after the other
 FEW = 8  # slots
 CPUS = Path("/sys/devices/system/cpu")
 
@@ -73,7 +75,7 @@ def many(results: Json) -> None:
         "status": tracer.process.returncode,
     }
     for i in range(MANY):
-        sh(f"zfs unmount tank/d/{i}")
+        sh(f"umount /mnt/d{i}")
 
 
 def turns(results: Json, names: dict[int, str]) -> None:
@@ -83,7 +85,7 @@ def turns(results: Json, names: dict[int, str]) -> None:
         for i in [*range(TURNS), 0]:
             sh(f"zfs mount tank/d/{i}")
             sync_writes(f"/mnt/d{i}/turn", 1 + i % 3)
-            sh(f"zfs unmount tank/d/{i}")
+            sh(f"umount /mnt/d{i}")
             wrote[f"tank/d/{i}"] = wrote.get(f"tank/d/{i}", 0) + 1 + i % 3
             trace.tidy()
             if i % 50 == 49:
