@@ -82,19 +82,25 @@ def turns(results: Json, names: dict[int, str]) -> None:
     progress(f"{TURNS} datasets in turns, room for {FEW}")
     wrote: dict[str, int] = {}
     with FsyncTrace(pool="tank", max_datasets=FEW) as trace:
+        slots = trace.table("slots", Slot)
+
+        def settle(most: int) -> None:
+            """Waits until so many slots are in use; on a fast machine they go faster than they
+            come back."""
+            until = time.monotonic() + 120
+            while sum(slot.used for slot in slots) > most and time.monotonic() < until:
+                time.sleep(0.2)
+                trace.tidy()
+
         for i in [*range(TURNS), 0]:
+            settle(FEW - 1)
             sh(f"zfs mount tank/d/{i}")
             sync_writes(f"/mnt/d{i}/turn", 1 + i % 3)
             sh(f"umount /mnt/d{i}")
             wrote[f"tank/d/{i}"] = wrote.get(f"tank/d/{i}", 0) + 1 + i % 3
-            trace.tidy()
             if i % 50 == 49:
                 progress(f"{i + 1} of {TURNS}")
-        slots = trace.table("slots", Slot)
-        until = time.monotonic() + 120
-        while any(slot.used for slot in slots) and time.monotonic() < until:
-            time.sleep(0.5)
-            trace.tidy()
+        settle(0)
         trace.refresh()
         found: dict[str, int] = {}
         for d in trace.datasets():
