@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -75,6 +76,19 @@ FEW = "healthy,slow_flush,failing_log,mapped"
 
 # Arguments of the scenario "tune", by --tune.
 TUNE = {"short": ["5m", "5s", "short"], "full": ["15m", "10s"]}
+
+# What pytest says at the end: runs that were repeated, and what scenarios have to tell.
+REPEATED: list[str] = []
+SUMMARIES: list[str] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.section("lab")
+    for line in SUMMARIES:
+        terminalreporter.write_line(line)
+    terminalreporter.write_line(f"runs of a guest that were repeated: {len(REPEATED)}")
+    for line in REPEATED:
+        terminalreporter.write_line(f"  {line}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -181,18 +195,38 @@ def scenario(
 
 
 def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
-    for attempt in range(ATTEMPTS):
-        found = _run_once(name, flavour, out, arguments)
-        if not isinstance(found, str) or not (fault := fault_of(found)):
-            return found
-        if attempt < ATTEMPTS - 1:
-            print(f"{flavour}: {fault}, see docs/lab.md; again:\n{found}", file=sys.stderr)
-    return found
+    for attempt in range(1, ATTEMPTS + 1):
+        done = _run_once(name, flavour, out, arguments)
+        if done.results is not None:
+            if "summary" in done.results:
+                SUMMARIES.append(f"{name} on {flavour}: {done.results['summary']}")
+            return done.results
+        fault = fault_of(name, done.log)
+        if fault is None or attempt == ATTEMPTS:
+            break
+        REPEATED.append(f"{name} on {flavour}: {fault}")
+        print(f"{flavour}: {name}: {fault}, see docs/lab.md; again:", file=sys.stderr)
+        print(done.shown, file=sys.stderr, flush=True)
+    return f"scenario {name} on {flavour} ended with status {done.status}:\n{done.shown}"
 
 
-def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
+@dataclass(frozen=True)
+class Done:
+    """One run of a scenario; results only if it came to its end."""
+
+    status: int
+    log: str
+    results: Json | None
+
+    @property
+    def shown(self) -> str:
+        return self.log[-4000:]
+
+
+def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Done:
     disks, timeout = SCENARIOS[name]
-    command = [str(ROOT / "scripts/lab"), "run", "--flavour", flavour, "--out", str(out)]
+    command = [str(ROOT / "scripts/lab"), "run", "--verbose", "--flavour", flavour]
+    command += ["--out", str(out)]
     command += MACHINES.get(name, ())
     for disk in disks:
         command += ["--disk", disk]
@@ -206,9 +240,6 @@ def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Json 
     took = time.monotonic() - start
     print(f"{flavour}: scenario {name} took {took:.0f} s", file=sys.stderr, flush=True)
     results = out / "results.json"
-    if status or not results.exists():
-        return (
-            f"scenario {name} on {flavour} ended with status {status}:\n{log.read_text()[-4000:]}"
-        )
-    found: Json = json.loads(results.read_text())
-    return found
+    whole = not status and results.exists()
+    found: Json | None = json.loads(results.read_text()) if whole else None
+    return Done(status, log.read_text(errors="replace"), found)

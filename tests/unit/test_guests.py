@@ -1,0 +1,98 @@
+"""Which runs of a guest are repeated: those that only the emulation can have ended."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from lab.guests import CALLERS, NEVER, emulated, fault_of, fell_at
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Recorded: QEMU's gdb stub put a breakpoint at the first instruction of a function with a kprobe,
+# as the race of the emulation does.
+RECORDED = sorted((ROOT / "tests/data/lab").glob("*.log"))
+NOT_BOOTED = """\
+lab: trixie 0123456789ab, QEMU 10.0.2, tcg,thread=multi
+lab: the guest was not ready after 3m00s
+"""
+
+
+def function(recorded: Path) -> str:
+    return recorded.stem.partition("-")[2]
+
+
+@pytest.fixture(params=RECORDED, ids=lambda path: path.stem)
+def recorded(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_there_are_recorded_ones() -> None:
+    assert {path.stem.partition("-")[0] for path in RECORDED} >= {"trixie"}
+
+
+def test_a_fall_at_a_probe_is_repeated(recorded: Path) -> None:
+    log = recorded.read_text()
+    assert emulated(log)
+    assert function(recorded) in (fell_at(log) or "").split(" or ")
+    assert fault_of("robust", log) == f"the guest's kernel fell at the probe of {fell_at(log)}"
+
+
+@pytest.mark.parametrize("scenario", sorted(NEVER))
+def test_never_where_each_run_must_hold(recorded: Path, scenario: str) -> None:
+    assert fault_of(scenario, recorded.read_text()) is None
+    assert fault_of(scenario, NOT_BOOTED) is None
+
+
+def test_not_under_kvm(recorded: Path) -> None:
+    log = recorded.read_text().replace("tcg,thread=multi", "kvm")
+    assert fault_of("robust", log) is None
+    assert fault_of("robust", NOT_BOOTED.replace("tcg,thread=multi", "kvm")) is None
+
+
+def test_not_when_the_accelerator_is_not_known(recorded: Path) -> None:
+    log = recorded.read_text()
+    assert fault_of("robust", log[log.index("\n") + 1 :]) is None
+
+
+def test_a_null_call_of_the_code_is_a_failure(recorded: Path) -> None:
+    """In a thread, with interrupts on: through a parameter that makes a pointer 0, say."""
+    log = re.sub(
+        r"EFLAGS: ([0-9a-f]{8})",
+        lambda m: f"EFLAGS: {int(m[1], 16) | 0x200:08x}",
+        recorded.read_text(),
+    )
+    assert fault_of("robust", log) is None
+
+
+def test_a_trace_without_a_caller_of_a_probed_function_is_a_failure(recorded: Path) -> None:
+    log = re.sub(
+        r"(Call Trace:\n.*<TASK>\n[^\n]*\]  )\w+", r"\1param_attr_store", recorded.read_text()
+    )
+    assert "param_attr_store+0x" in log
+    assert fault_of("robust", log) is None
+
+
+def test_another_address_is_a_failure(recorded: Path) -> None:
+    log = recorded.read_text().replace("RIP: 0010:0x0\n", "RIP: 0010:zio_done+0x12/0x10a0 [zfs]\n")
+    assert fault_of("robust", log) is None
+
+
+def test_what_the_command_prints_is_no_console(recorded: Path) -> None:
+    """A scenario that shows such a log, as dmesg would."""
+    log = recorded.read_text().replace("\n  | ", "\n")
+    assert fault_of("robust", log) is None
+
+
+def test_a_guest_that_does_not_boot_is_started_again() -> None:
+    assert fault_of("robust", NOT_BOOTED) == "the guest did not boot"
+    assert fault_of("robust", "lab: timeout: the command took longer than 15m00s\n") is None
+
+
+def test_callers_are_of_functions_with_a_probe() -> None:
+    probed = set(re.findall(r'"(\w+)"', (ROOT / "tracers/libzfstrace/tables.c").read_text()))
+    for tool in (ROOT / "tracers/bpftrace").glob("*.bt"):
+        probed |= set(re.findall(r"kr?e?t?probe:(\w+)", tool.read_text()))
+    assert set(CALLERS) <= probed
