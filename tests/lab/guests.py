@@ -4,6 +4,7 @@ the run is repeated then, and told at the end."""
 from __future__ import annotations
 
 import re
+import sys
 
 ATTEMPTS = 3
 
@@ -38,6 +39,21 @@ _CONSOLE = re.compile(r"^  \| (?:\[ *[\d.]+\](?:\[ *[TC]\d+\])? ?)?", re.M)
 _FRAME = re.compile(r"^ +([a-zA-Z_][\w.]*)\+0x[0-9a-f]+/0x[0-9a-f]+", re.M)
 _FLAGS = re.compile(r"EFLAGS: ([0-9a-f]{8})")
 _IF = 0x200
+
+
+# What pytest tells at the end of the run.
+REPEATED: list[str] = []
+
+
+def again(attempt: int, scenario: str, flavour: str, log: str) -> bool:
+    """Whether a run that was the attempt-th (from 1) is to be repeated; counted and told then."""
+    fault = fault_of(scenario, log) if attempt < ATTEMPTS else None
+    if fault:
+        REPEATED.append(f"{scenario} on {flavour}: {fault}")
+        print(
+            f"{REPEATED[-1]}, see docs/lab.md; again:\n{log[-4000:]}", file=sys.stderr, flush=True
+        )
+    return fault is not None
 
 
 def fault_of(scenario: str, log: str) -> str | None:

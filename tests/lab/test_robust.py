@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab.guests import ATTEMPTS, fault_of
+from lab.guests import ATTEMPTS, again
 from lab.rows import Json, dataset_row, pool_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,17 +122,17 @@ def test_rounds_under_load(robust: Json) -> None:
 
 
 def test_without_zfs(flavour: str) -> None:
-    command = [str(ROOT / "scripts/lab"), "run", "--flavour", flavour, "--no-zfs", "--"]
+    command = [str(ROOT / "scripts/lab"), "run", "--verbose", "--flavour", flavour]
     script = "zfstune trace fsync --duration 1s; echo status $?; zfstune doctor; echo status $?"
-    for _ in range(ATTEMPTS):
-        done = subprocess.run(
-            [*command, "sh", "-c", script], capture_output=True, text=True, check=False
-        )
-        if not fault_of(done.stderr):
+    command += ["--no-zfs", "--", "sh", "-c", script]
+    for attempt in range(1, ATTEMPTS + 1):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not again(attempt, "robust", flavour, done.stderr):
             break
     assert done.returncode == 0, done.stderr
-    assert _one_line(done.stderr)
-    assert "ZFS not loaded" in done.stderr
-    assert "modprobe zfs" in done.stderr
+    said = "".join(x for x in done.stderr.splitlines(True) if not x.startswith("lab: "))
+    assert _one_line(said), done.stderr
+    assert "ZFS not loaded" in said
+    assert "modprobe zfs" in said
     assert done.stdout.startswith("status 3\n")
     assert done.stdout.endswith("status 3\n")

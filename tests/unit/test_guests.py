@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from lab.guests import CALLERS, NEVER, emulated, fault_of, fell_at
+from lab import guests
+from lab.guests import ATTEMPTS, CALLERS, NEVER, again, emulated, fault_of, fell_at
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,6 +90,16 @@ def test_what_the_command_prints_is_no_console(recorded: Path) -> None:
 def test_a_guest_that_does_not_boot_is_started_again() -> None:
     assert fault_of("robust", NOT_BOOTED) == "the guest did not boot"
     assert fault_of("robust", "lab: timeout: the command took longer than 15m00s\n") is None
+
+
+def test_each_repeat_is_counted_and_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(guests, "REPEATED", [])
+    asked = [again(n, "views", "trixie", NOT_BOOTED) for n in range(1, ATTEMPTS + 1)]
+    assert asked == [True] * (ATTEMPTS - 1) + [False]
+    assert guests.REPEATED == ["views on trixie: the guest did not boot"] * (ATTEMPTS - 1)
+    assert capsys.readouterr().err.count("again:\nlab: trixie") == ATTEMPTS - 1
 
 
 def test_callers_are_of_functions_with_a_probe() -> None:
