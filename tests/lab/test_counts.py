@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 
 import pytest
 from lab.rows import Json, dataset_row, pool_row, share, total_ns
+
+# Those that fio did, several times each: guest/counts.py, TRIES.
+FIOS = ("fsync", "fdatasync", "threads")
+
+
+def tries(counts: Json, key: str) -> list[Json]:
+    found = counts[key]
+    return found if isinstance(found, list) else [found]
 
 
 @pytest.fixture
@@ -26,35 +35,42 @@ def counts(scenario: Callable[[str, str], Json], flavour: str) -> Json:
     ],
 )
 def test_count_is_exact(counts: Json, key: str, dataset: str, kind: str, expected: int) -> None:
-    row = dataset_row(counts[key]["rows"], dataset)
-    assert row["kinds"][kind] == expected
-    assert row["count"] == sum(row["kinds"].values())
-    if key != "zvol":  # closing a volume flushes it once more
-        assert row["count"] == expected
-    assert row["lost"] == 0
-    assert row["errors"] == 0
-    assert row["unfinished"] == 0
-    assert counts[key]["status"] == 0
+    for one in tries(counts, key):
+        row = dataset_row(one["rows"], dataset)
+        assert row["kinds"][kind] == expected
+        assert row["count"] == sum(row["kinds"].values())
+        if key != "zvol":  # closing a volume flushes it once more
+            assert row["count"] == expected
+        assert row["lost"] == 0
+        assert row["errors"] == 0
+        assert row["unfinished"] == 0
+        assert one["status"] == 0
 
 
-@pytest.mark.parametrize("key", ["fsync", "fdatasync", "threads"])
+@pytest.mark.parametrize("key", FIOS)
 def test_count_is_fios(counts: Json, key: str) -> None:
-    assert dataset_row(counts[key]["rows"], "tank/db")["count"] == counts[f"{key}_fio"]["syncs"]
+    for one in tries(counts, key):
+        assert dataset_row(one["rows"], "tank/db")["count"] == one["fio"]["syncs"]
 
 
-@pytest.mark.parametrize("key", ["fsync", "fdatasync", "threads", "o_dsync", "msync", "zvol"])
+@pytest.mark.parametrize("key", [*FIOS, "o_dsync", "msync", "zvol"])
 def test_commits_are_the_kstats(counts: Json, key: str) -> None:
-    assert pool_row(counts[key]["rows"])["commits"] == counts[key]["kstat_commits"]
+    for one in tries(counts, key):
+        assert pool_row(one["rows"])["commits"] == one["kstat_commits"]
 
 
-@pytest.mark.parametrize("key", ["fsync", "fdatasync", "threads"])
+@pytest.mark.parametrize("key", FIOS)
 @pytest.mark.parametrize("percentile", ["50.000000", "99.000000"])
 def test_percentiles_are_fios(counts: Json, key: str, percentile: str) -> None:
-    """fio's time includes the system call itself, ours the probes."""
-    row = dataset_row(counts[key]["rows"], "tank/db")
-    ours = row["latency"][{"50.000000": "p50", "99.000000": "p99"}[percentile]]
-    theirs = counts[f"{key}_fio"]["lat"]["percentile"][percentile]
-    assert ours == pytest.approx(theirs, rel=0.10)
+    """fio's time includes the system call itself, ours the probes. The median of the tries is
+    judged: more of them wrong than right is an error of the tracer, not of a busy host."""
+    name = {"50.000000": "p50", "99.000000": "p99"}[percentile]
+    ratios = [
+        dataset_row(one["rows"], "tank/db")["latency"][name]
+        / one["fio"]["lat"]["percentile"][percentile]
+        for one in tries(counts, key)
+    ]
+    assert median(ratios) == pytest.approx(1, rel=0.10), ratios
 
 
 def test_zil_commit_is_bpftraces(counts: Json) -> None:
@@ -87,15 +103,16 @@ def test_filters(counts: Json) -> None:
 
 def test_fentry_where_it_is_right(counts: Json, flavour: str) -> None:
     """bookworm's module has no BTF; the kernel of trixie-backports is preemptible."""
-    how = set(counts["fsync"]["rows"][0]["probes"]["how"].values())
+    first = counts["fsync"][0]["rows"][0]
+    how = set(first["probes"]["how"].values())
     assert how == ({"fentry", "tracepoint"} if flavour == "trixie" else {"kprobe", "tracepoint"})
     assert set(counts["kprobes"]["rows"][0]["probes"]["how"].values()) == {"kprobe", "tracepoint"}
-    assert counts["fsync"]["rows"][0]["probes"]["missing"] == []
+    assert first["probes"]["missing"] == []
 
 
 def test_stages_sum_to_the_total(counts: Json) -> None:
-    for key in ("fsync", "fdatasync", "threads", "o_dsync", "msync", "zvol", "always"):
-        for row in counts[key]["rows"]:
+    for key in (*FIOS, "o_dsync", "msync", "zvol", "always"):
+        for row in (row for one in tries(counts, key) for row in one["rows"]):
             if row["count"]:
                 assert total_ns(row) // row["count"] == row["latency"]["mean"]
                 assert sum(n for _, _, n in row["histogram"]) == row["count"]

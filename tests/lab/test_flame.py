@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 
 import pytest
 from lab.rows import Json
 
 HZ = 99
-RECORDED = ("off_cpu", "wakeup", "pid", "on_cpu", "zip", "txg_sync", "all_zfs", "both", "fast_only")
+OFF_CPU = ("off_cpu", "off_cpu_2", "off_cpu_3")  # the same load, three times
+RECORDED = (
+    *OFF_CPU,
+    *("wakeup", "pid", "on_cpu", "zip", "txg_sync", "all_zfs", "both", "fast_only"),
+)
 
 
 @pytest.fixture
@@ -45,7 +50,9 @@ def test_nothing_is_lost(flame: Json, key: str) -> None:
 
 
 def test_off_cpu_time_is_fios(flame: Json) -> None:
-    assert total(flame["off_cpu"]) == pytest.approx(flame["off_cpu_fio"]["total_ns"], rel=0.10)
+    """In most tries: a host that is held up makes threads run for longer, which fio counts too."""
+    ratios = [total(flame[key]) / flame[key]["fio"]["total_ns"] for key in OFF_CPU]
+    assert median(ratios) == pytest.approx(1, rel=0.10), ratios
 
 
 def test_slow_flushes_are_slept_in(flame: Json) -> None:
