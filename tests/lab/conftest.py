@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from lab.guests import ATTEMPTS, fault_of
+from lab.guests import ATTEMPTS, REPEATED, again
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
     "faults": (("size=2G",), 5400),
     "slots": (("size=4G",), 2400),
-    "counts": (("size=4G",), 900),
+    "counts": (("size=4G",), 1500),
     "bench": (("size=4G", "size=1G"), 900),
     "bench_matrix": (
         ("size=4G,flush-delay=5ms", "size=2G", "size=2G", "size=2G", "size=128M"),
@@ -77,8 +77,7 @@ FEW = "healthy,slow_flush,failing_log,mapped"
 # Arguments of the scenario "tune", by --tune.
 TUNE = {"short": ["5m", "5s", "short"], "full": ["15m", "10s"]}
 
-# What pytest says at the end: runs that were repeated, and what scenarios have to tell.
-REPEATED: list[str] = []
+# What scenarios have to tell at the end of the run.
 SUMMARIES: list[str] = []
 
 
@@ -201,13 +200,9 @@ def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str
             if "summary" in done.results:
                 SUMMARIES.append(f"{name} on {flavour}: {done.results['summary']}")
             return done.results
-        fault = fault_of(name, done.log)
-        if fault is None or attempt == ATTEMPTS:
+        if not again(attempt, name, flavour, done.log):
             break
-        REPEATED.append(f"{name} on {flavour}: {fault}")
-        print(f"{flavour}: {name}: {fault}, see docs/lab.md; again:", file=sys.stderr)
-        print(done.shown, file=sys.stderr, flush=True)
-    return f"scenario {name} on {flavour} ended with status {done.status}:\n{done.shown}"
+    return f"scenario {name} on {flavour} ended with status {done.status}:\n{done.log[-4000:]}"
 
 
 @dataclass(frozen=True)
@@ -217,10 +212,6 @@ class Done:
     status: int
     log: str
     results: Json | None
-
-    @property
-    def shown(self) -> str:
-        return self.log[-4000:]
 
 
 def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Done:

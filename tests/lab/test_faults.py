@@ -14,10 +14,18 @@ CASES = (
     "tuner killed",
     "tuner and supervisor killed",
     "supervisor killed",
+    "supervisor stopped",
     "SIGTERM",
     "SIGHUP",
     "SIGINT",
+    "tuner does not go on",
+    "stderr stalled",
     "disk full",
+    "state frozen",
+    "state frozen, both killed",
+    "state unopenable",
+    "state unopenable, both killed",
+    "state read-only",
     "one copy damaged",
     "both copies damaged",
     "administrator",
@@ -35,12 +43,26 @@ def rounds(faults: Json, case: str) -> list[Json]:
     return [one for one in faults["rounds"] if one["case"] == case]
 
 
+def nearly_all_within(limit_s: float, times_s: list[float]) -> bool:
+    """All but one in ten, but one of three or more: a machine may be held up at any moment. None
+    of them for long."""
+    late = [one for one in times_s if one >= limit_s]
+    allowed = max(len(times_s) // 10, len(times_s) >= 3)
+    return len(late) <= allowed and max(times_s) < 30
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_all_is_as_before(faults: Json, case: str) -> None:
     found = rounds(faults, case)
     failed = [one for one in found if not one["ok"]]
     assert found
     assert not failed, f"seed {faults['seed']}: {failed}"
+
+
+def test_what_is_in_force_is_compared_too(faults: Json) -> None:
+    """What parameters that read 0 stand for: writing 0 back would not restore it."""
+    names = ("c_max", "c_min", "arc_sys_free", "arc_grow_retry", "arc_shrink_shift")
+    assert set(faults["compared"]) == {f"arc {name}" for name in (*names, "arc_no_grow_shift")}
 
 
 def test_enough_of_them_died_in_the_midst(faults: Json) -> None:
@@ -50,19 +72,34 @@ def test_enough_of_them_died_in_the_midst(faults: Json) -> None:
 
 def test_administrator_is_noticed_within_a_second(faults: Json) -> None:
     """Or right after the call that sets values and was running: under emulation one may take
-    seconds. One of the rounds in time will do: a machine may be held up at any moment."""
+    seconds."""
     found = rounds(faults, "administrator")
     for one in found:
         assert one["facts"]["override"], one
         assert one["facts"]["pid_right"], one
-    assert min(one["facts"]["told_after_apply_s"] for one in found) < 1, found
+    assert nearly_all_within(1, [one["facts"]["told_after_apply_s"] for one in found]), found
 
 
 def test_dead_supervisor_is_noticed_within_a_second(faults: Json) -> None:
     found = rounds(faults, "supervisor killed")
     for one in found:
         assert one["facts"]["error"] == ["SupervisorGone"], one
-    assert min(one["facts"]["noticed_s"] for one in found) < 1, found
+    assert nearly_all_within(1, [one["facts"]["noticed_s"] for one in found]), found
+
+
+def test_no_restore_waits_for_the_state_disk(faults: Json) -> None:
+    """It was complete while the file system was frozen, or failed: the round fails otherwise."""
+    found = [one for one in faults["rounds"] if one["case"].startswith("state ")]
+    assert any(one["facts"].get("left") for one in found)
+    for one in found:
+        assert "back_s" in one["facts"], one
+
+
+def test_what_is_not_explained_is_named_twice(faults: Json) -> None:
+    """Rounds in which nothing, and in which something could be used of the journal."""
+    found = rounds(faults, "both copies damaged")
+    assert any(one["facts"]["unusable"] or one["facts"]["left"] for one in found), found
+    assert any(one["facts"]["restored"] for one in found), found
 
 
 def test_full_disk_ends_the_session(faults: Json) -> None:

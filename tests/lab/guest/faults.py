@@ -1,77 +1,33 @@
 """Scenario: sessions that die, are disturbed or find the disk full, at random moments; after
 each round the parameters must be as before, or as the administrator has set them.
 
-faults.py ROUNDS [SEED]
+faults.py ROUNDS [SEED [KIND ...]]: of all kinds, or only of these
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from faults_session import ADMIN, NAMES, PARAMETERS, STATE, WHERE, Child, Values, reset, values
+import faults_state
+import faults_stopped
+from faults_round import Round
+from faults_state import SILENT_S
+from state_disk import StateDisk
+
+from faults_session import ADMIN, PARAMETERS, WHERE, Child, Stderr, Values, reset, values
 from labkit import Json, finish, make_pool, progress, run, sh
 from zfs_linux.host import LinuxHost
-from zfstune import guard, planner, recover
+from zfstune import guard, planner
 from zfstune.places import Busy, Lock
-
-
-@dataclass
-class Round:
-    case: str
-    host: LinuxHost
-    original: Values
-    rng: random.Random
-    child: Child
-    expected: Values = field(default_factory=dict)
-    facts: Json = field(default_factory=dict)
-
-    def pause(self, most: float = 1.2) -> None:
-        """Until a random moment, now and then one in which the session begins."""
-        if self.rng.random() < 0.8:
-            self.child.listen_for("applied", 60)
-        self.child.listen(self.rng.uniform(0, most))
-
-    def ready(self) -> None:
-        if not self.child.listen_for("supervisor", 60):
-            raise RuntimeError(f"no session: {self.child.lines}")
-
-    def wait_free(self) -> None:
-        """Until the tuner and its supervisor have ended."""
-        Lock.take(WHERE, "faults", 60).release()
-
-    def kill_both(self) -> None:
-        """In either order, or the tuner alone when there is no supervisor yet."""
-        pid = self.child.supervisor
-        first = pid is not None and self.rng.random() < 0.5
-        if pid and first:
-            os.kill(pid, signal.SIGKILL)
-        os.kill(self.child.pid, signal.SIGKILL)
-        if pid and not first:
-            os.kill(pid, signal.SIGKILL)
-        self.child.wait()
-        self.wait_free()
-
-    def recover(self) -> None:
-        """By the next command, or by that of the systemd unit."""
-        said: list[str] = []
-        if self.rng.random() < 0.5:
-            os.environ |= {
-                "ZFSTUNE_STATE_DIR": str(WHERE.state),
-                "ZFSTUNE_RUN_DIR": str(WHERE.run),
-            }
-            recover.if_needed("the next command")
-        else:
-            recover.restore_now(self.host, WHERE, "zfstune recover", said.append, -1)
-        self.facts["said"] = said
 
 
 def killed(r: Round) -> None:
@@ -108,59 +64,6 @@ def supervisor_killed(r: Round) -> None:
     for line in r.child.found("noticed"):
         r.facts["noticed_s"] = line["noticed"] - r.child.free_at(start)
     r.facts["error"] = [line["error"] for line in r.child.found("error")]
-
-
-def disk_full(r: Round) -> None:
-    """A record of the journal cannot be written: the session ends and restores."""
-    r.ready()
-    r.pause()
-    filler = STATE / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
-    full = time.monotonic()
-    r.child.wait()
-    r.facts |= {"errors": r.child.found("error"), "ended_s": time.monotonic() - full}
-    # nothing begins on a full disk
-    second = Child.start(r.rng.randint(0, 1 << 30))
-    second.wait()
-    r.facts["refused"] = second.found("error")
-    filler.unlink()
-    r.wait_free()
-
-
-def damage(path: Path, rng: random.Random) -> None:
-    data = path.read_bytes()
-    at = rng.randrange(len(data))
-    if rng.random() < 0.5:
-        path.write_bytes(data[:at])
-    else:
-        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :])
-
-
-def one_copy_damaged(r: Round) -> None:
-    r.ready()
-    r.pause()
-    r.kill_both()
-    damage(r.rng.choice([WHERE.state, WHERE.run]) / "journal", r.rng)
-    r.recover()
-
-
-def both_copies_damaged(r: Round) -> None:
-    """What the journal does not explain any more is left: never a wrong write."""
-    r.ready()
-    r.pause()
-    r.kill_both()
-    before = values(r.host)
-    for directory in (WHERE.state, WHERE.run):
-        damage(directory / "journal", r.rng)
-    r.recover()
-    after = values(r.host)
-    r.facts["left"] = [n for n in after if after[n] != r.original[n]]
-    wrong = [n for n in NAMES if after[n] not in (before[n], r.original[n])]
-    if wrong:
-        raise RuntimeError(f"wrong writes: {[(n, before[n], after[n]) for n in wrong]}")
-    r.expected = after
 
 
 def administrator(r: Round) -> None:
@@ -248,35 +151,52 @@ def reload_zfs() -> None:
     start_load()
 
 
-CASES: dict[str, tuple[Callable[[Round], None], int]] = {
-    "tuner killed": (killed, 6),
-    "tuner and supervisor killed": (killed_both, 8),
-    "supervisor killed": (supervisor_killed, 2),
-    "SIGTERM": (signalled(signal.SIGTERM), 3),
-    "SIGHUP": (signalled(signal.SIGHUP), 3),
-    "SIGINT": (signalled(signal.SIGINT), 2),
-    "disk full": (disk_full, 3),
-    "one copy damaged": (one_copy_damaged, 4),
-    "both copies damaged": (both_copies_damaged, 3),
-    "administrator": (administrator, 8),
-    "second session": (second_session, 2),
-    "module reloaded": (reloaded, 2),
+@dataclass(frozen=True)
+class Case:
+    play: Callable[[Round], None]
+    weight: int
+    silent_s: int = 0
+    stderr: bool = False
+
+
+CASES = {
+    "tuner killed": Case(killed, 10),
+    "tuner and supervisor killed": Case(killed_both, 12),
+    "supervisor killed": Case(supervisor_killed, 8),
+    "supervisor stopped": Case(faults_stopped.supervisor_stopped, 4),
+    "SIGTERM": Case(signalled(signal.SIGTERM), 5),
+    "SIGHUP": Case(signalled(signal.SIGHUP), 5),
+    "SIGINT": Case(signalled(signal.SIGINT), 3),
+    "tuner does not go on": Case(faults_stopped.does_not_go_on, 4, SILENT_S),
+    "stderr stalled": Case(faults_stopped.stderr_stalled, 6, stderr=True),
+    "disk full": Case(faults_state.disk_full, 4),
+    "state frozen": Case(faults_state.frozen, 6, SILENT_S),
+    "state frozen, both killed": Case(faults_state.frozen_both, 4),
+    "state unopenable": Case(faults_state.unopenable_killed, 5),
+    "state unopenable, both killed": Case(faults_state.unopenable_both, 5),
+    "state read-only": Case(faults_state.read_only, 4),
+    "one copy damaged": Case(faults_state.one_copy_damaged, 5),
+    "both copies damaged": Case(faults_state.both_copies_damaged, 5),
+    "administrator": Case(administrator, 10),
+    "second session": Case(second_session, 3),
+    "module reloaded": Case(reloaded, 4),
 }
 
 
-def play(case: str, host: LinuxHost, original: Values, seed: int) -> Json:
+def play(case: str, host: LinuxHost, original: Values, disk: StateDisk, seed: int) -> Json:
     """One round; ok tells whether all is as it should be afterwards."""
     rng = random.Random(seed)
     start = time.monotonic()
-    r = Round(case, host, original, rng, Child.start(seed))
+    how = CASES[case]
+    stderr = Stderr(rng.choice(["pipe", "terminal"])) if how.stderr else None
+    child = Child.start(seed, stderr.theirs if stderr else -1, how.silent_s)
+    r = Round(case, host, original, disk, rng, child, stderr)
     problem = None
     try:
-        CASES[case][0](r)
+        how.play(r)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-    with contextlib.suppress(ProcessLookupError, ChildProcessError, OSError):
-        os.kill(r.child.pid, signal.SIGKILL)
-        os.waitpid(r.child.pid, 0)
+    r.clean_up()
     expected, now = r.expected or original, values(host)
     wrong = {n: (now[n], expected[n]) for n in now if now[n] != expected[n]}
     ok = not wrong and problem is None
@@ -318,15 +238,32 @@ def stop_load() -> None:
 
 
 def schedule(rounds: int, rng: random.Random) -> list[str]:
-    """Every case at least once, the others by weight."""
-    names = list(CASES)
-    weights = [weight for _case, weight in CASES.values()]
-    total = sum(weights)
-    plan = []
-    for name, weight in zip(names, weights, strict=True):
-        plan += [name] * max(1, round(rounds * weight / total))
+    """So many rounds, by weight; each case at least once."""
+    plan = list(CASES)
+    total = sum(case.weight for case in CASES.values())
+    missing = {name: rounds * case.weight / total - 1 for name, case in CASES.items()}
+    while len(plan) < rounds:
+        name = max(missing, key=lambda one: missing[one])
+        missing[name] -= 1
+        plan.append(name)
     rng.shuffle(plan)
     return plan
+
+
+def summary(rounds: list[Json]) -> str:
+    """How many of each kind, and how long they took."""
+    kinds = Counter(one["case"] for one in rounds)
+    failed = Counter(one["case"] for one in rounds if not one["ok"])
+    counts = [
+        f"{name} {kinds[name]}" + (f" ({failed[name]} FAILED)" if failed[name] else "")
+        for name in CASES
+        if kinds[name]
+    ]
+    seconds = sum(one["took"] for one in rounds) / max(1, len(rounds))
+    return (
+        f"{len(rounds)} rounds of {len(kinds)} kinds, {seconds:.1f} s each, "
+        f"{sum(failed.values())} failed: {', '.join(counts)}"
+    )
 
 
 def by_hand(results: Json) -> None:
@@ -368,21 +305,26 @@ def main() -> None:
     progress(f"{rounds} rounds, seed {seed}")
     rng = random.Random(seed)
     make_pool()
-    sh(f"mkdir -p {STATE}; mount -t tmpfs -o size=1m faults {STATE}")
+    disk = StateDisk()
     start_load()
     host = LinuxHost()
     original = values(host)
     # read once, for all that are forked
     planner.plan(guard.state(host), {}, guard.facts(host))
-    results: Json = {"seed": seed, "rounds": [], "fanotify": True}
+    compared = [name for name in original if name.startswith("arc ")]
+    results: Json = {"seed": seed, "rounds": [], "compared": compared}
+    for name in [name for name in CASES if sys.argv[3:] and name not in sys.argv[3:]]:
+        del CASES[name]
     for i, case in enumerate(schedule(rounds, rng)):
-        found = play(case, host, original, rng.randrange(1 << 30))
+        found = play(case, host, original, disk, rng.randrange(1 << 30))
         results["rounds"].append(found)
         said = "ok" if found["ok"] else "FAILED"
         facts = str({key: fact for key, fact in found["facts"].items() if key != "said"})
         facts = f"{found['applied'][:9]} {facts}"
         progress(f"{i + 1}: {case} {said} {found['took']:.1f} s {facts[:300]}")
     stop_load()
+    results["summary"] = summary(results["rounds"])
+    progress(f"faults: {results['summary']}")
     results["dmesg"] = sh("dmesg | grep -E 'divide error|BUG|Oops|blocked for more' || true")
     by_hand(results)
     kept(results)
@@ -390,4 +332,5 @@ def main() -> None:
     finish(results)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,28 +1,34 @@
 """The session that the scenario faults disturbs: a process that applies random legal values, and
-tells by a pipe what it does."""
+tells by a pipe what it does, and on stderr, as `zfstune tune` would."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import pty
 import random
 import select
 import signal
 import sys
+import termios
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit import Json, sh
+from state_disk import STATE
+
+from labkit import Json, kernel_ints, sh
 from zfs_linux.host import LinuxHost
-from zfstune import apply, guard, planner, session_guard
+from zfstune import apply, guard, planner, session_guard, supervisor
 from zfstune.places import Places
+from zfstune.progress import Progress
 
 MIB = 1 << 20
-STATE, RUN = Path("/mnt/state"), Path("/run/zfstune-faults")
+RUN = Path("/run/zfstune-faults")
 WHERE = Places(STATE / "zfstune", RUN)
 PARAMETERS = Path("/sys/module/zfs/parameters")
 
@@ -30,7 +36,9 @@ PARAMETERS = Path("/sys/module/zfs/parameters")
 RANGES = {
     "zfs_arc_max": (500 * MIB, 700 * MIB),
     "zfs_arc_min": (70 * MIB, 120 * MIB),
-    "zfs_arc_sys_free": (64 * MIB, 120 * MIB),
+    "zfs_arc_grow_retry": (1, 60),
+    "zfs_arc_shrink_shift": (6, 9),
+    "zfs_arc_sys_free": (80 * MIB, 160 * MIB),
     "zfs_commit_timeout_pct": (1, 40),
     "zfs_delay_min_dirty_percent": (61, 90),
     "zfs_delay_scale": (100_000, 900_000),
@@ -54,27 +62,46 @@ ADMIN = {
     "zfs_delay_min_dirty_percent": 91,
 }
 
-# what is in force of them, by the key of arcstats
+# What is in force is not what the parameter says when that is 0: the limits in arcstats, and
+# variables of the module (arc.c, arc_tuning_update()).
 LIMITS = {"zfs_arc_max": "c_max", "zfs_arc_min": "c_min", "zfs_arc_sys_free": "arc_sys_free"}
+VARIABLES = {
+    "zfs_arc_grow_retry": ("arc_grow_retry",),
+    "zfs_arc_shrink_shift": ("arc_shrink_shift", "arc_no_grow_shift"),
+}
 
 Values = dict[str, int]
 
 
 def values(host: LinuxHost) -> Values:
-    """What must be as before: the parameters, and the limits of the ARC that are in force."""
+    """What must be as before: the parameters, and what is in force for them."""
     found = {name: int((PARAMETERS / name).read_text()) for name in NAMES}
     arc = host.kstat("arcstats")
-    return found | {f"arc {key}": arc[key] for key in LIMITS.values()}
+    found |= {f"arc {key}": arc[key] for key in LIMITS.values()}
+    variables = [name for names in VARIABLES.values() for name in names]
+    return found | {f"arc {name}": value for name, value in kernel_ints(variables).items()}
+
+
+def effects(name: str) -> list[str]:
+    """What goes with a parameter in values()."""
+    found = VARIABLES.get(name, ())
+    return [f"arc {one}" for one in (*found, *([LIMITS[name]] if name in LIMITS else []))]
 
 
 def reset(host: LinuxHost, original: Mapping[str, int]) -> None:
     """By hand, after a round that left something."""
     limits = {name: original[f"arc {key}"] for name, key in LIMITS.items()}
+    limits |= {name: original[f"arc {keys[0]}"] for name, keys in VARIABLES.items()}
     wanted = {name: limits.get(name, original[name]) for name in NAMES}
     for write in planner.plan(guard.state(host), wanted, guard.facts(host), back=True):
         (PARAMETERS / write.name).write_text(str(write.value))
     for name in limits:
         (PARAMETERS / name).write_text(str(original[name]))
+    forget()
+
+
+def forget() -> None:
+    """All that zfstune has written down."""
     sh(f"rm -rf {WHERE.state} {WHERE.run}")
 
 
@@ -95,6 +122,7 @@ class Driver:
     def __init__(self, seed: int, out: int) -> None:
         self._rng = random.Random(seed)
         self._out = out
+        self._progress = Progress(sys.stderr, time.monotonic_ns() + 3600 * 10**9)
         self._ended = False
         self._told = 0
 
@@ -125,6 +153,7 @@ class Driver:
 
     def _said(self, text: str) -> None:
         self.say(said=text, time=time.monotonic())
+        self._progress.line(text)
 
     def _end(self, *_: object) -> None:
         self._ended = True
@@ -133,6 +162,8 @@ class Driver:
         names = set(NAMES)
         while not self._ended:
             start = time.monotonic()
+            self._progress.status("faults driver")
+            self._progress.line("a candidate comes")
             wanted = candidate(self._rng, host, names)
             try:
                 session.apply(wanted)
@@ -173,6 +204,36 @@ class Driver:
         self._told = len(found)
 
 
+class Stderr:
+    """What a session has for stderr: a pipe, or a terminal, whose reader stops."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.ours, self.theirs = pty.openpty() if kind == "terminal" else os.pipe()
+        os.set_blocking(self.ours, False)
+
+    def stall(self) -> None:
+        if self.kind == "terminal":
+            termios.tcflow(self.theirs, termios.TCOOFF)
+            return
+        # a description of its own: theirs must stay one that blocks
+        own = os.open(f"/proc/self/fd/{self.theirs}", os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(own, b"x")
+        os.close(own)
+
+    def go_on(self) -> None:
+        """For whoever still waits to write."""
+        if self.kind == "terminal":
+            termios.tcflow(self.theirs, termios.TCOON)
+        os.close(self.theirs)
+        with contextlib.suppress(OSError):
+            while os.read(self.ours, 65536):
+                pass
+        os.close(self.ours)
+
+
 @dataclass
 class Child:
     pid: int
@@ -182,8 +243,11 @@ class Child:
     status: int | None = None
 
     @classmethod
-    def start(cls, seed: int) -> Child:
+    def start(cls, seed: int, stderr: int = -1, silent_s: int = 0) -> Child:
+        """stderr is what it has for that, /dev/null by default; silent_s the time after which
+        its supervisor takes it for dead, the usual one by default."""
         sys.stdout.flush()
+        sys.stderr.flush()
         read, write = os.pipe()
         pid = os.fork()
         if pid:
@@ -192,6 +256,10 @@ class Child:
         status = 8
         try:
             os.close(read)
+            os.dup2(os.open(os.devnull, os.O_WRONLY) if stderr < 0 else stderr, 2)
+            if silent_s:
+                limit: dict[str, Any] = {"silent": (silent_s, 1.0)}
+                supervisor.start = functools.partial(supervisor.start, **limit)
             status = Driver(seed, write)()
         finally:
             os._exit(status)
@@ -235,3 +303,30 @@ class Child:
         self.listen(60)
         self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self.pipe)
+
+    def ended(self, seconds: float) -> bool:
+        """Whether it has within so long; takes what it says meanwhile."""
+        end = time.monotonic() + seconds
+        while self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.listen(0.1)
+                self.status = os.waitstatus_to_exitcode(status)
+                os.close(self.pipe)
+            elif time.monotonic() > end:
+                return False
+            else:
+                self.listen(0.05)
+        return True
+
+    @property
+    def state(self) -> str:
+        """As the kernel tells: R, S, D, T, Z ..."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    def stop(self) -> None:
+        """Outside of any call of the kernel that cannot be interrupted."""
+        os.kill(self.pid, signal.SIGSTOP)
+        end = time.monotonic() + 30
+        while self.state not in "TZ" and time.monotonic() < end:
+            time.sleep(0.01)

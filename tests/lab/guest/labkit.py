@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 OUT = Path("/out")
 KSTAT = Path("/proc/spl/kstat/zfs")
+_PT_LOAD = 1
 Json = dict[str, Any]
 
 
@@ -43,6 +46,36 @@ def kstat(name: str) -> dict[str, int]:
         if len(fields) == 3 and fields[2].isdigit():
             values[fields[0]] = int(fields[2])
     return values
+
+
+def kernel_ints(names: Sequence[str]) -> dict[str, int]:
+    """Variables (int) of the zfs module, those that are there, by /proc/kcore."""
+    found = {}
+    with Path("/proc/kcore").open("rb", buffering=0) as core:
+        for name, offset in _offsets(tuple(names), Path("/sys/module/zfs").stat().st_ino):
+            core.seek(offset)
+            (found[name],) = struct.unpack("<i", core.read(4))
+    return found
+
+
+@cache
+def _offsets(names: tuple[str, ...], _module: int) -> list[tuple[str, int]]:
+    """Where they are in /proc/kcore: an ELF file of what is mapped. It takes seconds when emulated,
+    so once for each time that the module was loaded."""
+    lines = sh("grep -w zfs /proc/kallsyms").splitlines()
+    found = {name: int(address, 16) for address, _kind, name, *_ in map(str.split, lines)}
+    with Path("/proc/kcore").open("rb") as core:
+        header = core.read(64)
+        (table,) = struct.unpack_from("<Q", header, 32)
+        size, count = struct.unpack_from("<HH", header, 54)
+        core.seek(table)
+        segments = [struct.unpack_from("<IIQQQQQ", core.read(size)) for _ in range(count)]
+    return [
+        (name, offset + found[name] - start)
+        for name in names
+        for kind, _flags, offset, start, _physical, _file, length in segments
+        if name in found and kind == _PT_LOAD and start <= found[name] < start + length
+    ]
 
 
 def commits() -> int:
@@ -173,7 +206,7 @@ def suspended_pool(disk: str) -> Iterator[str]:
     sectors = int(sh(f"blockdev --getsz {disk}"))
     sh(f"dmsetup create {name} --table '0 {sectors} linear {disk} 0'; udevadm settle")
     sh(f"zpool create -f -o ashift=12 -o failmode=wait {name} /dev/mapper/{name}")
-    _turn(name, f"0 {sectors} error")
+    turn(name, f"0 {sectors} error")
     sh(f"(dd if=/dev/zero of=/{name}/x bs=1M count=64; sync) >/dev/null 2>&1 &")
     state, until = KSTAT / name / "state", time.monotonic() + 60
     while state.read_text().strip() != "SUSPENDED" and time.monotonic() < until:
@@ -181,13 +214,14 @@ def suspended_pool(disk: str) -> Iterator[str]:
     try:
         yield state.read_text().strip()
     finally:
-        _turn(name, f"0 {sectors} linear {disk} 0")
+        turn(name, f"0 {sectors} linear {disk} 0")
         sh(f"zpool clear {name}", check=False)
 
 
-def _turn(name: str, table: str) -> None:
+def turn(name: str, table: str) -> None:
+    """Another table for a device of device mapper; what waits for the old one gets the new one."""
     sh(
-        f"dmsetup suspend --noflush {name}; dmsetup load {name} --table '{table}'; "
+        f"dmsetup suspend --nolockfs --noflush {name}; dmsetup load {name} --table '{table}'; "
         f"dmsetup resume {name}"
     )
 

@@ -1,0 +1,103 @@
+"""One round of the scenario faults: a session, what is done to it, and what was seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass, field
+
+from state_disk import StateDisk
+
+from faults_session import WHERE, Child, Stderr, Values, values
+from labkit import Json, run
+from zfs_linux.host import LinuxHost
+from zfstune import recover
+from zfstune.places import Lock
+
+# Until then values must be back: far more than it takes, since an emulated machine may be held up.
+# How long it took is in the facts.
+DEADLINE_S = 30
+ENVIRONMENT = {"ZFSTUNE_STATE_DIR": str(WHERE.state), "ZFSTUNE_RUN_DIR": str(WHERE.run)}
+
+
+@dataclass
+class Round:
+    case: str
+    host: LinuxHost
+    original: Values
+    disk: StateDisk
+    rng: random.Random
+    child: Child
+    stderr: Stderr | None = None
+    expected: Values = field(default_factory=dict)
+    facts: Json = field(default_factory=dict)
+
+    def pause(self, most: float = 1.2) -> None:
+        """Until a random moment, now and then one in which the session begins."""
+        if self.rng.random() < 0.8:
+            self.child.listen_for("applied", 60)
+        self.child.listen(self.rng.uniform(0, most))
+
+    def ready(self) -> None:
+        if not self.child.listen_for("supervisor", 60):
+            raise RuntimeError(f"no session: {self.child.lines}")
+
+    def wait_free(self) -> None:
+        """Until the tuner and its supervisor have ended."""
+        Lock.take(WHERE, "faults", 60).release()
+
+    def in_force(self) -> None:
+        """Until a random moment after it has set values for the first time."""
+        self.ready()
+        self.child.listen_for("applied", 60)
+        self.child.listen(self.rng.uniform(0, 1.2))
+
+    def back(self, since: float, seconds: float = DEADLINE_S) -> None:
+        """Waits for the values of before, and notes how long after since that was; a round in which
+        they do not come is a failure."""
+        end = time.monotonic() + seconds
+        while (now := values(self.host)) != self.original:
+            if time.monotonic() > end:
+                wrong = {n: (now[n], self.original[n]) for n in now if now[n] != self.original[n]}
+                raise RuntimeError(f"not restored after {seconds:g} s: {wrong}")
+            self.child.listen(0.02) if self.child.status is None else time.sleep(0.02)
+        self.facts["back_s"] = round(time.monotonic() - since, 2)
+
+    def command(self, *words: str) -> Json:
+        """A zfstune command on the same journal."""
+        return run(["zfstune", *words], env=os.environ | ENVIRONMENT)
+
+    def kill_both(self) -> None:
+        """In either order, or the tuner alone when there is no supervisor yet."""
+        pid = self.child.supervisor
+        first = pid is not None and self.rng.random() < 0.5
+        if pid and first:
+            os.kill(pid, signal.SIGKILL)
+        os.kill(self.child.pid, signal.SIGKILL)
+        if pid and not first:
+            os.kill(pid, signal.SIGKILL)
+        self.child.wait()
+        self.wait_free()
+
+    def recover(self) -> None:
+        """By the next command, or by that of the systemd unit."""
+        said: list[str] = []
+        if self.rng.random() < 0.5:
+            os.environ |= ENVIRONMENT
+            recover.if_needed("the next command")
+        else:
+            recover.restore_now(self.host, WHERE, "zfstune recover", said.append, -1)
+        self.facts["said"] = said
+
+    def clean_up(self) -> None:
+        """Nothing of this round lives on into the next one."""
+        with contextlib.suppress(ProcessLookupError, ChildProcessError, OSError):
+            os.kill(self.child.pid, signal.SIGKILL)
+            os.waitpid(self.child.pid, 0)
+        pid = self.child.found("supervisor")
+        with contextlib.suppress(ProcessLookupError):
+            if pid and self.child.status is None:
+                os.kill(pid[0]["supervisor"], signal.SIGCONT)

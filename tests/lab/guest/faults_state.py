@@ -1,0 +1,229 @@
+"""Rounds of the scenario faults in which the state directory or the journal fails."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from faults_round import DEADLINE_S, ENVIRONMENT, Round
+
+from faults_session import NAMES, WHERE, Child, effects, forget, values
+from labkit import Json
+
+# A tuner that hangs in the kernel is taken for dead after this, in s.
+SILENT_S = 8
+
+
+def disk_full(r: Round) -> None:
+    """A record of the journal cannot be written: the session ends and restores."""
+    r.ready()
+    r.pause()
+    with r.disk.full():
+        full = time.monotonic()
+        r.child.wait()
+        r.facts |= {"errors": r.child.found("error"), "ended_s": time.monotonic() - full}
+        # nothing begins on a full disk
+        second = Child.start(r.rng.randint(0, 1 << 30))
+        second.wait()
+        r.facts["refused"] = second.found("error")
+    r.wait_free()
+
+
+def recovery(r: Round, seconds: float = DEADLINE_S) -> None:
+    """`zfstune recover` by hand, which must neither hang nor refuse."""
+    process = subprocess.Popen(
+        ["zfstune", "recover"],
+        env=os.environ | ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    since = time.monotonic()
+    try:
+        r.back(since, seconds)
+        process.wait(seconds)
+    finally:
+        # one that hangs in the kernel ends when the disk works again
+        process.kill()
+    assert process.stdout
+    r.facts["recover"] = {"status": process.returncode, "said": process.stdout.read()}
+
+
+def frozen(r: Round) -> None:
+    """The file system of the state directory does not answer (fsfreeze, a suspended pool): what
+    the tuner has set is put back all the same, by its supervisor. The tuner is killed, or only
+    hangs in the kernel, where no signal reaches it."""
+    r.in_force()
+    how = r.rng.choice(["stopped", "killed", "hangs"])
+    r.facts["how"] = how
+    if how == "stopped":
+        r.child.stop()
+    with r.disk.frozen():
+        since = time.monotonic()
+        if how != "hangs":
+            os.kill(r.child.pid, signal.SIGKILL)
+        r.facts["state"] = r.child.state
+        # one in state D dies with the thaw only: it is the silence that tells
+        r.back(since, DEADLINE_S + (0 if how == "stopped" else SILENT_S))
+    r.child.wait()
+    r.wait_free()
+
+
+def frozen_both(r: Round) -> None:
+    """As before, but it is `zfstune recover` that puts back."""
+    r.in_force()
+    r.child.stop()
+    with r.disk.frozen():
+        r.kill_both()
+        r.facts["left"] = values(r.host) != r.original
+        recovery(r)
+
+
+@contextlib.contextmanager
+def unopenable(r: Round) -> Iterator[None]:
+    """The state directory cannot be used, in one of three ways."""
+    how = r.rng.choice(["mode", "no directory", "EIO"])
+    r.facts["how"] = how
+    aside = WHERE.state.with_name("aside")
+    if how == "EIO":
+        with r.disk.failing():
+            yield
+    elif how == "mode":
+        WHERE.state.chmod(0o775)
+        yield
+        WHERE.state.chmod(0o700)
+    else:
+        WHERE.state.rename(aside)
+        WHERE.state.write_text("")
+        yield
+        WHERE.state.unlink()
+        aside.rename(WHERE.state)
+
+
+def unopenable_killed(r: Round) -> None:
+    r.in_force()
+    r.child.stop()
+    with unopenable(r):
+        os.kill(r.child.pid, signal.SIGKILL)
+        since = time.monotonic()
+        r.child.wait()
+        r.back(since)
+        r.wait_free()
+
+
+def unopenable_both(r: Round) -> None:
+    r.in_force()
+    r.child.stop()
+    with unopenable(r):
+        r.kill_both()
+        r.facts["left"] = values(r.host) != r.original
+        recovery(r)
+
+
+def read_only(r: Round) -> None:
+    """As after an error of the disk. The session ends by itself, or is killed in between."""
+    r.in_force()
+    how = r.rng.choice(["ends", "killed", "both killed"])
+    r.facts["how"] = how
+    if how != "ends":
+        r.child.stop()
+    with r.disk.read_only():
+        since = time.monotonic()
+        if how == "both killed":
+            r.kill_both()
+            recovery(r)
+        else:
+            if how == "killed":
+                os.kill(r.child.pid, signal.SIGKILL)
+            r.child.wait()
+            r.back(since)
+            r.wait_free()
+    r.facts["errors"] = r.child.found("error")
+
+
+def damage(path: Path, rng: random.Random, most: int | None = None) -> None:
+    """Truncates it or turns a bit, anywhere or in the first bytes."""
+    data = path.read_bytes()
+    at = rng.randrange(most or len(data))
+    if rng.random() < 0.5:
+        path.write_bytes(data[:at])
+    else:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :])
+
+
+def one_copy_damaged(r: Round) -> None:
+    r.ready()
+    r.pause()
+    r.kill_both()
+    damage(r.rng.choice([WHERE.state, WHERE.run]) / "journal", r.rng)
+    r.recover()
+
+
+def explained(name: str) -> dict[str, tuple[int, set[int]]]:
+    """What the longest intact beginning of a journal says of parameters: the value of before, and
+    those that may be ours now. Read without the product's code."""
+    best: list[Json] = []
+    for directory in (WHERE.state, WHERE.run):
+        records: list[Json] = []
+        digest = ""
+        for line in (directory / name).read_bytes().split(b"\n")[:-1]:
+            found, _, text = line.partition(b" ")
+            digest = hashlib.sha256(digest.encode() + b" " + text).hexdigest()[:16]
+            if found != digest.encode():
+                break
+            records.append(json.loads(text))
+        best = max(best, records, key=len)
+    ours: dict[str, tuple[int, set[int]]] = {}
+    for record in best:
+        kind, parameter = record["type"], record.get("name", "")
+        if kind == "original":
+            ours[parameter] = record["value"], {record["value"]}
+        elif kind == "intend":
+            ours[parameter] = ours[parameter][0], {record["old"], record["new"]}
+        elif kind == "wrote":
+            ours[parameter] = ours[parameter][0], {record["value"]}
+    return ours
+
+
+def both_copies_damaged(r: Round) -> None:
+    """What the journal still explains is restored, to the true values; the rest is left and named,
+    and is not forgotten: the second call says what the first one said."""
+    r.in_force()
+    r.kill_both()
+    before = values(r.host)
+    # now and then nothing of it can be used
+    most = 40 if r.rng.random() < 0.4 else None
+    for directory in (WHERE.state, WHERE.run):
+        damage(directory / "journal", r.rng, most)
+    journal = explained("journal")
+    ours = {n for n in NAMES if n in journal and before[n] in journal[n][1]}
+    r.expected = before | {n: r.original[n] for n in ours}
+    first = r.command("recover")
+    after = values(r.host)
+    # an effect is that of its parameter
+    r.expected |= {
+        one: r.original[one] if n in ours else after[one] for n in NAMES for one in effects(n)
+    }
+    changed = {n for n in NAMES if before[n] != r.original[n]}
+    left = sorted(changed - ours)
+    r.facts |= {"unusable": not journal, "restored": sorted(changed & ours), "left": left}
+    said = first["stdout"] + first["stderr"]
+    if not journal:
+        second, status = r.command("recover"), r.command("status")
+        r.facts["calls"] = [first, second, status]
+        if not (first["status"] == second["status"] == status["status"] == 1):
+            raise RuntimeError(f"forgotten: {r.facts['calls']}")
+        if first["stderr"] != second["stderr"] or "unreadable" not in status["stdout"]:
+            raise RuntimeError(f"not the same again: {r.facts['calls']}")
+    elif unnamed := [name for name in left if name not in said]:
+        raise RuntimeError(f"left without a word: {unnamed}: {said}")
+    # nothing of it is left to the next round
+    forget()

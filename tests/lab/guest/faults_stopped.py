@@ -1,0 +1,95 @@
+"""Rounds of the scenario faults in which somebody stops: who reads stderr, the tuner, its
+supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from faults_round import DEADLINE_S, Round
+from faults_state import SILENT_S
+
+from labkit import sh
+
+CGROUPS = Path("/mnt/cgroup")
+
+
+def stderr_stalled(r: Round) -> None:
+    """Nobody reads stderr any more (Ctrl-S, a pager, a stuck journald). The session must come to
+    its end when it is told to, and its supervisor must restore."""
+    assert r.stderr
+    how = r.rng.choice(["SIGTERM", "SIGKILL"])
+    r.facts |= {"stderr": r.stderr.kind, "how": how}
+    r.ready()
+    r.child.listen_for("applied", 60)
+    r.stderr.stall()
+    try:
+        r.child.listen(r.rng.uniform(0, 1.2))
+        os.kill(r.child.pid, signal.Signals[how])
+        since = time.monotonic()
+        r.back(since)
+        if not r.child.ended(DEADLINE_S):
+            raise RuntimeError("it has restored, and hangs")
+        r.wait_free()
+    finally:
+        r.stderr.go_on()
+
+
+@contextlib.contextmanager
+def stopped(r: Round) -> Iterator[None]:
+    os.kill(r.child.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(r.child.pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def in_frozen_cgroup(r: Round) -> Iterator[None]:
+    if not CGROUPS.exists():
+        sh(f"mkdir {CGROUPS}; mount -t cgroup2 none {CGROUPS}")
+    group = CGROUPS / f"round-{r.child.pid}"
+    group.mkdir()
+    (group / "cgroup.procs").write_text(str(r.child.pid))
+    (group / "cgroup.freeze").write_text("1")
+    try:
+        yield
+    finally:
+        (group / "cgroup.freeze").write_text("0")
+
+
+def does_not_go_on(r: Round) -> None:
+    """The tuner is stopped, or frozen: it lives, and no guardrail of it works any more. Its
+    supervisor kills it and restores."""
+    how = r.rng.choice(["SIGSTOP", "frozen cgroup"])
+    r.facts["how"] = how
+    r.in_force()
+    with stopped(r) if how == "SIGSTOP" else in_frozen_cgroup(r):
+        r.back(time.monotonic(), DEADLINE_S + SILENT_S)
+        if not r.child.ended(DEADLINE_S):
+            raise RuntimeError("it was not killed")
+    r.wait_free()
+
+
+def supervisor_stopped(r: Round) -> None:
+    """A supervisor that does not go on holds nobody up: the session notices, or comes to its end
+    when it is told to."""
+    r.in_force()
+    pid = r.child.supervisor
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        r.child.listen(r.rng.uniform(0, 2))
+        os.kill(r.child.pid, r.rng.choice([signal.SIGTERM, signal.SIGUSR1]))
+        r.back(time.monotonic())
+        if not r.child.ended(DEADLINE_S):
+            raise RuntimeError("it has restored, and hangs")
+        r.wait_free()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,92 @@
+"""A state directory on a real file system, that fills up, freezes, fails or becomes read-only:
+ext4 on device mapper on a loop device."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from labkit import sh, turn
+
+STATE = Path("/mnt/state")
+_IMAGE, _NAME = Path("/var/tmp/state.img"), "state"
+_SIZE = 8 << 20
+
+
+class StateDisk:
+    def __init__(self) -> None:
+        """Makes and mounts it."""
+        with _IMAGE.open("wb") as file:
+            file.truncate(_SIZE)
+        self._loop = sh(f"modprobe loop; losetup --find --show {_IMAGE}").strip()
+        sectors = _SIZE // 512
+        self._works = f"0 {sectors} linear {self._loop} 0"
+        self._fails = f"0 {sectors} error"
+        sh(f"dmsetup create {_NAME} --table '{self._works}'; udevadm settle")
+        self.make()
+
+    def make(self) -> None:
+        """An empty file system, whatever became of the last one."""
+        sh(f"umount -l {STATE}", check=False)
+        sh(f"mkfs.ext4 -q -F -b 1024 -m 0 -E lazy_itable_init=0 /dev/mapper/{_NAME}")
+        sh(f"mkdir -p {STATE}; mount /dev/mapper/{_NAME} {STATE}")
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Whoever writes there hangs, and cannot be killed."""
+        sh(f"fsfreeze -f {STATE}")
+        try:
+            yield
+        finally:
+            sh(f"fsfreeze -u {STATE}")
+
+    @contextlib.contextmanager
+    def failing(self) -> Iterator[None]:
+        """Each access is EIO; afterwards it is empty."""
+        turn(_NAME, self._fails)
+        sh("echo 3 > /proc/sys/vm/drop_caches")
+        try:
+            yield
+        finally:
+            sh(f"umount -l {STATE}", check=False)
+            turn(_NAME, self._works)
+            self._until_free()
+            self.make()
+
+    @contextlib.contextmanager
+    def read_only(self) -> Iterator[None]:
+        """As after an error. While somebody has a file open for writing it cannot be made so."""
+        for _ in range(200):
+            if not sh(f"mount -o remount,ro {STATE} 2>&1", check=False):
+                break
+            time.sleep(0.02)
+        else:
+            raise RuntimeError("the state directory could not be made read-only")
+        try:
+            yield
+        finally:
+            sh(f"mount -o remount,rw {STATE}")
+
+    @contextlib.contextmanager
+    def full(self) -> Iterator[None]:
+        filler = STATE / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        # what is left of the last block
+        with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x")
+        try:
+            yield
+        finally:
+            filler.unlink()
+
+    @staticmethod
+    def _until_free() -> None:
+        """A lazily unmounted one is in use until the last descriptor is closed."""
+        end = time.monotonic() + 60
+        while int(sh(f"dmsetup info -c --noheadings -o open {_NAME}")) and time.monotonic() < end:
+            time.sleep(0.05)

@@ -1,0 +1,97 @@
+"""What the scenario faults plans and judges by, without a guest: its schedule, its own reading of a
+journal, and what it tells of the rounds."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import test_faults as judge
+
+from zfstune.journal import Journal
+from zfstune.journal_records import Original
+from zfstune.places import Places
+
+GUEST = str(Path(__file__).parents[1] / "lab/guest")
+
+
+@pytest.fixture(scope="module")
+def faults() -> Any:
+    sys.path.insert(0, GUEST)
+    try:
+        import faults
+    finally:
+        sys.path.remove(GUEST)
+    return faults
+
+
+def test_each_kind_is_judged(faults: Any) -> None:
+    assert list(faults.CASES) == list(judge.CASES)
+
+
+@pytest.mark.parametrize(("rounds", "least"), [(20, 1), (40, 1), (200, 5)])
+def test_schedule(faults: Any, rounds: int, least: int) -> None:
+    plan = faults.schedule(rounds, random.Random(7))
+    kinds = Counter(plan)
+    assert len(plan) == rounds
+    assert set(kinds) == set(faults.CASES)
+    assert min(kinds.values()) >= least
+    if rounds >= 40:  # those of which nearly all must be in time
+        assert min(kinds["administrator"], kinds["supervisor killed"]) >= 3
+
+
+def test_summary(faults: Any) -> None:
+    found = [
+        {"case": "tuner killed", "ok": True, "took": 4.0},
+        {"case": "SIGTERM", "ok": False, "took": 2.0},
+        {"case": "tuner killed", "ok": True, "took": 3.0},
+    ]
+    assert faults.summary(found) == (
+        "3 rounds of 2 kinds, 3.0 s each, 1 failed: tuner killed 2, SIGTERM 1 (1 FAILED)"
+    )
+
+
+def test_nearly_all_is_more_than_one() -> None:
+    assert judge.nearly_all_within(1, [0.1, 0.2, 9.0])
+    assert judge.nearly_all_within(1, [0.1] * 18 + [2.0, 3.0])
+    assert not judge.nearly_all_within(1, [0.1, 2.0, 3.0])
+    assert not judge.nearly_all_within(1, [0.1, 2.0])
+    assert not judge.nearly_all_within(1, [0.1, 0.2, 99.0])
+
+
+@pytest.fixture
+def journal(faults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
+    where = Places(tmp_path / "state", tmp_path / "run")
+    monkeypatch.setattr(faults.faults_state, "WHERE", where)
+    written = Journal(where, write=True)
+    originals = {"zfs_txg_timeout": Original(5), "zfs_delay_scale": Original(500000)}
+    written.begin("session", "here", "test", originals)
+    written.intend("zfs_txg_timeout", 5, 9)
+    written.wrote("zfs_txg_timeout", 9)
+    written.intend("zfs_txg_timeout", 9, 11)
+    written.close()
+    return where
+
+
+def test_journal_is_read_without_the_products_code(faults: Any, journal: Places) -> None:
+    assert faults.faults_state.explained("journal") == {
+        "zfs_txg_timeout": (5, {9, 11}),
+        "zfs_delay_scale": (500000, {500000}),
+    }
+
+
+def test_journal_is_read_as_far_as_it_is_intact(faults: Any, journal: Places) -> None:
+    """The longest beginning of both copies counts."""
+    lines = (journal.state / "journal").read_bytes().splitlines(keepends=True)
+    broken = lines[4].replace(b"9", b"8", 1)
+    (journal.state / "journal").write_bytes(b"".join([*lines[:4], broken, *lines[5:]]))
+    (journal.run / "journal").write_bytes(b"".join(lines[:3]))
+    found = faults.faults_state.explained("journal")
+    assert found == {"zfs_txg_timeout": (5, {5}), "zfs_delay_scale": (500000, {500000})}
+    for path in (journal.state, journal.run):
+        (path / "journal").write_bytes(b"\0" + b"".join(lines))
+    assert faults.faults_state.explained("journal") == {}
