@@ -42,7 +42,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
         1200,
     ),
     "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
-    "faults": (("size=2G",), 5400),
+    "faults": (("size=2G",), 9000),
     "slots": (("size=4G",), 2400),
     "counts": (("size=4G",), 1500),
     "bench": (("size=4G", "size=1G"), 900),

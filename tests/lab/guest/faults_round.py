@@ -66,6 +66,11 @@ class Round:
             self.child.listen(0.02) if self.child.status is None else time.sleep(0.02)
         self.facts["back_s"] = round(time.monotonic() - since, 2)
 
+    def must_end(self) -> None:
+        """By itself, or as it is killed by its supervisor."""
+        if not self.child.ended(DEADLINE_S):
+            raise RuntimeError(f"it hangs, in state {self.child.state}")
+
     def command(self, *words: str) -> Json:
         """A zfstune command on the same journal."""
         return run(["zfstune", *words], env=os.environ | ENVIRONMENT)
@@ -94,6 +99,8 @@ class Round:
 
     def clean_up(self) -> None:
         """Nothing of this round lives on into the next one."""
+        if self.stderr:
+            self.stderr.go_on()
         with contextlib.suppress(ProcessLookupError, ChildProcessError, OSError):
             os.kill(self.child.pid, signal.SIGKILL)
             os.waitpid(self.child.pid, 0)

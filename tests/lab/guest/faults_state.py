@@ -143,7 +143,7 @@ def read_only(r: Round) -> None:
         else:
             if how == "killed":
                 os.kill(r.child.pid, signal.SIGKILL)
-            r.child.wait()
+            r.must_end()
             r.back(since)
             r.wait_free()
     r.facts["errors"] = r.child.found("error")
