@@ -20,11 +20,10 @@ from pathlib import Path
 import faults_state
 import faults_stopped
 from faults_round import Round
-from faults_state import SILENT_S
-from state_disk import StateDisk
-
 from faults_session import ADMIN, PARAMETERS, WHERE, Child, Stderr, Values, reset, values
+from faults_state import SILENT_S
 from labkit import Json, finish, make_pool, progress, run, sh
+from state_disk import StateDisk
 from zfs_linux.host import LinuxHost
 from zfstune import guard, planner
 from zfstune.places import Busy, Lock

@@ -9,10 +9,9 @@ import signal
 import time
 from dataclasses import dataclass, field
 
-from state_disk import StateDisk
-
 from faults_session import WHERE, Child, Stderr, Values, values
 from labkit import Json, run
+from state_disk import StateDisk
 from zfs_linux.host import LinuxHost
 from zfstune import recover
 from zfstune.places import Lock

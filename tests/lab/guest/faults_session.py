@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from state_disk import STATE
-
 from labkit import Json, kernel_ints, sh
+from state_disk import STATE
 from zfs_linux.host import LinuxHost
 from zfstune import apply, guard, planner, session_guard, supervisor
 from zfstune.places import Places

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from faults_round import DEADLINE_S, ENVIRONMENT, Round
-
 from faults_session import NAMES, WHERE, Child, effects, forget, values
 from labkit import Json
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from faults_round import DEADLINE_S, Round
 from faults_state import SILENT_S
-
 from labkit import sh
 
 CGROUPS = Path("/mnt/cgroup")
