@@ -78,10 +78,9 @@ def journal(faults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
 
 
 def test_journal_is_read_without_the_products_code(faults: Any, journal: Places) -> None:
-    assert faults.faults_state.explained("journal") == {
-        "zfs_txg_timeout": (5, {9, 11}),
-        "zfs_delay_scale": (500000, {500000}),
-    }
+    found = faults.faults_state.explained()
+    assert found.ours == {"zfs_txg_timeout": (5, {9, 11}), "zfs_delay_scale": (500000, {500000})}
+    assert not found.damaged
 
 
 def test_journal_is_read_as_far_as_it_is_intact(faults: Any, journal: Places) -> None:
@@ -90,8 +89,10 @@ def test_journal_is_read_as_far_as_it_is_intact(faults: Any, journal: Places) ->
     broken = lines[4].replace(b"9", b"8", 1)
     (journal.state / "journal").write_bytes(b"".join([*lines[:4], broken, *lines[5:]]))
     (journal.run / "journal").write_bytes(b"".join(lines[:3]))
-    found = faults.faults_state.explained("journal")
-    assert found == {"zfs_txg_timeout": (5, {5}), "zfs_delay_scale": (500000, {500000})}
+    found = faults.faults_state.explained()
+    assert found.ours == {"zfs_txg_timeout": (5, {5}), "zfs_delay_scale": (500000, {500000})}
+    assert found.damaged
     for path in (journal.state, journal.run):
         (path / "journal").write_bytes(b"\0" + b"".join(lines))
-    assert faults.faults_state.explained("journal") == {}
+    found = faults.faults_state.explained()
+    assert (found.ours, found.damaged) == ({}, True)

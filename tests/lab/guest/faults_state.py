@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from faults_round import DEADLINE_S, ENVIRONMENT, Round
@@ -166,35 +167,47 @@ def one_copy_damaged(r: Round) -> None:
     r.recover()
 
 
-def explained(name: str) -> dict[str, tuple[int, set[int]]]:
-    """What the longest intact beginning of a journal says of parameters: the value of before, and
-    those that may be ours now. Read without the product's code."""
+@dataclass
+class Found:
+    """What the longest intact beginning of a journal says. ours is of parameters: the value of
+    before, and those that may be ours now; damaged tells whether there is more, not intact."""
+
+    ours: dict[str, tuple[int, set[int]]]
+    damaged: bool
+
+
+def explained() -> Found:
+    """Of both copies; read without the product's code."""
     best: list[Json] = []
+    damaged = False
     for directory in (WHERE.state, WHERE.run):
+        data = (directory / "journal").read_bytes()
         records: list[Json] = []
-        digest = ""
-        for line in (directory / name).read_bytes().split(b"\n")[:-1]:
+        digest, size = "", 0
+        for line in data.split(b"\n")[:-1]:
             found, _, text = line.partition(b" ")
             digest = hashlib.sha256(digest.encode() + b" " + text).hexdigest()[:16]
             if found != digest.encode():
                 break
             records.append(json.loads(text))
-        best = max(best, records, key=len)
+            size += len(line) + 1
+        if len(records) >= len(best):
+            best, damaged = records, size < len(data)
     ours: dict[str, tuple[int, set[int]]] = {}
     for record in best:
-        kind, parameter = record["type"], record.get("name", "")
+        kind, name = record["type"], record.get("name", "")
         if kind == "original":
-            ours[parameter] = record["value"], {record["value"]}
+            ours[name] = record["value"], {record["value"]}
         elif kind == "intend":
-            ours[parameter] = ours[parameter][0], {record["old"], record["new"]}
+            ours[name] = ours[name][0], {record["old"], record["new"]}
         elif kind == "wrote":
-            ours[parameter] = ours[parameter][0], {record["value"]}
-    return ours
+            ours[name] = ours[name][0], {record["value"]}
+    return Found(ours, damaged)
 
 
 def both_copies_damaged(r: Round) -> None:
-    """What the journal still explains is restored, to the true values; the rest is left and named,
-    and is not forgotten: the second call says what the first one said."""
+    """What the journal still explains is restored, to the true values; the rest is left and told,
+    and is not forgotten: the second call says what the first one said, until an explicit word."""
     r.in_force()
     r.kill_both()
     before = values(r.host)
@@ -202,27 +215,28 @@ def both_copies_damaged(r: Round) -> None:
     most = 40 if r.rng.random() < 0.4 else None
     for directory in (WHERE.state, WHERE.run):
         damage(directory / "journal", r.rng, most)
-    journal = explained("journal")
-    ours = {n for n in NAMES if n in journal and before[n] in journal[n][1]}
-    r.expected = before | {n: r.original[n] for n in ours}
+    journal = explained()
+    ours = {n for n in NAMES if n in journal.ours and before[n] in journal.ours[n][1]}
+    changed = {n for n in NAMES if before[n] != r.original[n]}
+    left = changed - ours
+    r.facts |= {"unusable": not journal.ours, "restored": sorted(changed & ours)}
+    r.facts["left"] = sorted(left)
     first = r.command("recover")
     after = values(r.host)
+    r.expected = before | {n: r.original[n] for n in ours}
     # an effect is that of its parameter
     r.expected |= {
         one: r.original[one] if n in ours else after[one] for n in NAMES for one in effects(n)
     }
-    changed = {n for n in NAMES if before[n] != r.original[n]}
-    left = sorted(changed - ours)
-    r.facts |= {"unusable": not journal, "restored": sorted(changed & ours), "left": left}
-    said = first["stdout"] + first["stderr"]
-    if not journal:
-        second, status = r.command("recover"), r.command("status")
-        r.facts["calls"] = [first, second, status]
-        if not (first["status"] == second["status"] == status["status"] == 1):
-            raise RuntimeError(f"forgotten: {r.facts['calls']}")
-        if first["stderr"] != second["stderr"] or "unreadable" not in status["stdout"]:
-            raise RuntimeError(f"not the same again: {r.facts['calls']}")
-    elif unnamed := [name for name in left if name not in said]:
-        raise RuntimeError(f"left without a word: {unnamed}: {said}")
+    unnamed = [n for n in left if n in journal.ours and n not in first["stderr"]]
+    if unnamed:
+        raise RuntimeError(f"left without a word: {unnamed}: {first}")
+    if left and journal.damaged:
+        calls = [first, r.command("recover"), r.command("status"), r.command("recover", "--forget")]
+        last = [(call["stdout"] + call["stderr"]).splitlines()[-1:] for call in calls]
+        if [call["status"] for call in calls] != [1, 1, 1, 0] or last[0] != last[1]:
+            raise RuntimeError(f"forgotten, or not the same again: {calls}")
+        if "not known" not in calls[2]["stdout"]:
+            raise RuntimeError(f"status knows nothing of it: {calls[2]}")
     # nothing of it is left to the next round
     forget()
