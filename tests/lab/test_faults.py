@@ -1,5 +1,6 @@
-"""Sessions that die or are disturbed at random moments: parameters are as before afterwards,
-or as the administrator has set them."""
+"""Sessions that die, stop or are disturbed at random moments, and state disks that fail:
+parameters, and what is in force for them, are as before afterwards, or as the administrator has
+set them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Scenario: sessions that die, are disturbed or find the disk full, at random moments; after
-each round the parameters must be as before, or as the administrator has set them.
+"""Scenario: sessions that die, stop, are disturbed or find a state disk that is full, frozen or
+broken, at random moments; after each round the parameters, and what is in force for them, must be
+as before, or as the administrator has set them.
 
 faults.py ROUNDS [SEED [KIND ...]]: of all kinds, or only of these
 """
