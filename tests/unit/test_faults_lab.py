@@ -46,12 +46,13 @@ def test_schedule(faults: Any, rounds: int, least: int) -> None:
 
 def test_summary(faults: Any) -> None:
     found = [
-        {"case": "tuner killed", "ok": True, "took": 4.0},
-        {"case": "SIGTERM", "ok": False, "took": 2.0},
-        {"case": "tuner killed", "ok": True, "took": 3.0},
+        {"case": "tuner killed", "ok": True, "took": 4.0, "facts": {}},
+        {"case": "SIGTERM", "ok": False, "took": 2.0, "facts": {"back_s": 1.5}},
+        {"case": "tuner killed", "ok": True, "took": 3.0, "facts": {"back_s": 0.5}},
     ]
     assert faults.summary(found) == (
-        "3 rounds of 2 kinds, 3.0 s each, 1 failed: tuner killed 2, SIGTERM 1 (1 FAILED)"
+        "3 rounds of 2 kinds, 3.0 s each, 1 failed: tuner killed 2, SIGTERM 1 (1 FAILED); "
+        "back after 1.0 s, 1.5 s at most"
     )
 
 

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import faults_state
 import faults_stopped
@@ -251,7 +252,7 @@ def schedule(rounds: int, rng: random.Random) -> list[str]:
 
 
 def summary(rounds: list[Json]) -> str:
-    """How many of each kind, and how long they took."""
+    """How many of each kind, how long they took, and when values were back while a fault lasted."""
     kinds = Counter(one["case"] for one in rounds)
     failed = Counter(one["case"] for one in rounds if not one["ok"])
     counts = [
@@ -260,9 +261,11 @@ def summary(rounds: list[Json]) -> str:
         if kinds[name]
     ]
     seconds = sum(one["took"] for one in rounds) / max(1, len(rounds))
+    back = [one["facts"]["back_s"] for one in rounds if "back_s" in one["facts"]]
+    times = f"; back after {median(back):.1f} s, {max(back):.1f} s at most" if back else ""
     return (
         f"{len(rounds)} rounds of {len(kinds)} kinds, {seconds:.1f} s each, "
-        f"{sum(failed.values())} failed: {', '.join(counts)}"
+        f"{sum(failed.values())} failed: {', '.join(counts)}{times}"
     )
 
 
