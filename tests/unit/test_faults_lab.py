@@ -3,6 +3,7 @@ journal, and what it tells of the rounds."""
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import sys
 from collections import Counter
@@ -16,17 +17,22 @@ from zfstune.journal import Journal
 from zfstune.journal_records import Original
 from zfstune.places import Places
 
-GUEST = str(Path(__file__).parents[1] / "lab/guest")
+GUEST = Path(__file__).parents[1] / "lab/guest"
 
 
 @pytest.fixture(scope="module")
 def faults() -> Any:
-    sys.path.insert(0, GUEST)
+    """The program of the guest, under a name of its own."""
+    sys.path.insert(0, str(GUEST))
     try:
-        import faults
+        spec = importlib.util.spec_from_file_location("guest_faults", GUEST / "faults.py")
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
     finally:
-        sys.path.remove(GUEST)
-    return faults
+        sys.path.remove(str(GUEST))
+    return module
 
 
 def test_each_kind_is_judged(faults: Any) -> None:
