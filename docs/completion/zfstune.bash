@@ -178,7 +178,7 @@ _zfstune() {
 		"tune "*) words=$(_zfstune_tune) ;;
 		"revert "*) words="--print --json --help" ;;
 		"keep "*) words="$(_zfstune_parameters) --print --remove --json --help" ;;
-		"recover "*) words="--wait --help" ;;
+		"recover "*) words="--wait --forget --help" ;;
 		"report "*)
 			words="--output --help"
 			if [[ $cur != -* ]]; then

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from unit.fake_module import ARC, DEFAULTS, GIB, LOADED, MIB, ModuleHost
 from unit.kernel import Arc
+from unit.test_journal import in_process  # noqa: F401
 
 from zfstrace.errors import ParameterError
 from zfstrace.params import Change
@@ -402,6 +403,7 @@ def test_originals_have_the_limit_in_force(fix: Fixture) -> None:
     }
 
 
+@pytest.mark.usefixtures("in_process")
 def test_damaged_journal_never_leads_to_a_wrong_write(fix: Fixture) -> None:
     """Both copies, everywhere: what the intact beginning explains is put back, all else stays."""
     fix.applier().apply(CANDIDATE | {"zfs_commit_timeout_pct": 3})

@@ -19,7 +19,7 @@ from zfstune import guard, planner
 from zfstune.catalogue import Parameter
 from zfstune.errors import NotPossible, RestoredError
 from zfstune.journal import Journal, now_utc
-from zfstune.journal_records import GONE, RESTORED, Layer, Original, Override
+from zfstune.journal_records import APPLIED, GONE, RESTORED, Layer, Original, Override
 from zfstune.planner import Write
 
 # A write that must not meet a writer in the throttle waits until the throttle has stood
@@ -62,6 +62,8 @@ class RestoreReport:
     kept: tuple[Override, ...] = ()
     gone: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    # the module was loaded anew: all that is gone is there, with the values of the new one
+    stale: bool = False
 
     @property
     def complete(self) -> bool:
@@ -146,7 +148,9 @@ class Applier:
     def _theirs(self, name: str, value: int) -> bool:
         """Whether somebody else wrote it, by its value; recorded then."""
         history = self._journal.history
-        if name in history.base and value not in history.expected[name]:
+        # to go back, what it goes back to is no stranger
+        ours = history.ours(name) if self._journal.tolerant else history.expected.get(name, ())
+        if name in history.base and value not in ours:
             self._override(self._writer_of(name, _LATE_S) or Change(name))
             return True
         return False
@@ -166,10 +170,10 @@ class Applier:
         writes = planner.plan(state, wanted, guard.facts(self._host), force=force)
         self._require_ours(write.name for write in writes)
         before = self.originals(write.name for write in writes)
-        for name, original in before.items():
-            if name not in self._journal.layer.originals:
-                self._journal.original(name, original, sync=False)
         try:
+            for name, original in before.items():
+                if name not in self._journal.layer.originals:
+                    self._journal.original(name, original, sync=False)
             for write in writes:
                 self.before_write()
                 self._write(write)
@@ -282,6 +286,13 @@ class Applier:
         kind = type(error) if isinstance(error, ApplyError) else ApplyError
         raise kind(message) from None
 
+    def applied(self, layer: Layer) -> None:
+        """What was set stays. Raises ApplyError when there is no room to say so."""
+        try:
+            self._journal.end(layer, APPLIED)
+        except NotPossible as error:
+            raise ApplyError(f"cannot keep the values in force, {error}") from None
+
     # --- restore
 
     def restore(self, layer: Layer) -> RestoreReport:
@@ -300,7 +311,7 @@ class Applier:
             here = self.params.identity()
             stale = any(layer.identity != here for layer in layers)
             if stale:
-                report = RestoreReport(gone=tuple(originals))
+                report = RestoreReport(gone=tuple(originals), stale=True)
             else:
                 self.notice()
                 report = self._back(originals)
@@ -327,9 +338,8 @@ class Applier:
             elif name not in history.base:
                 found = last.get(name, Override(name, now))
                 kept.append(replace(found, value=now, original=original.value))
-            elif now not in history.expected[name]:
-                if now != original.value:
-                    kept.append(Override(name, now, original=original.value))
+            elif now not in history.ours(name):
+                kept.append(Override(name, now, original=original.value))
             elif now != original.value or not self._in_force(name, original):
                 targets[name] = original
         return self._order(state, targets), kept, gone

@@ -1,11 +1,15 @@
 """The journal: which parameters were changed, from which values and by whom, written before
 the change.
 
-There are two copies of one file, in the state and in the run directory (places.py). Each
+There are two copies of one file, in the run and in the state directory (copies.py). Each
 line is a checksum and a JSON object; the checksum covers the line and the checksum before it, so
 that nothing can be changed, left out or put in between. What counts is the longest intact
-beginning of either copy. Every write of a parameter is announced in both before it is
-done, so that any one of them is enough.
+beginning of either copy; two files with different ids are no copies of each other, and the one of
+the present boot counts. Every write of a parameter is announced in both before it is done, so that
+any one of them is enough.
+
+The copy of the run directory is in memory and is written first. To restore it is enough: the
+state's is brought up to date when the parameters are back.
 
 Layers: `params set` makes manual ones, which end "applied" at once. A tune session is a
 layer on top of them; one that was left open by a crash is undone to the state at its
@@ -15,12 +19,12 @@ beginning. What ended "applied" stays until it is reverted, to the values from b
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from zfstune.copies import DAMAGED, FOREIGN, LAST, Content, Copy
 from zfstune.errors import NotPossible
 from zfstune.journal_records import (
     RESTORED,
@@ -30,114 +34,49 @@ from zfstune.journal_records import (
     Original,
     Override,
     Record,
-    decode,
     encode,
-    encode_all,
 )
-from zfstune.paths import FILE
-from zfstune.places import Places, open_directory, open_file, replace_file
+from zfstune.places import Places
 
-LAST, DAMAGED = f"{FILE}.last", f"{FILE}.damaged"
-_LARGEST = 64 << 20
+# A session waits so long for the disk, and ends then. Seconds.
+_WRITE_S = 10.0
+# A look at the state's copy, where there is another one, and where there is none.
+_LOOK_S, _LOOK_ALONE_S = 1.0, 5.0
+# What is written after the parameters are back.
+_SETTLE_S = 2.0
 
-
-class _Copy:
-    """One of the two files, and whether it can still be relied on for writing."""
-
-    def __init__(self, path: Path, directory: int | None) -> None:
-        self.path, self.directory = path, directory
-        self.size = 0  # of what is known to be good
-        self.failed: OSError | None = None
-
-    def read(self) -> bytes:
-        if self.directory is None:
-            return b""
-        try:
-            with os.fdopen(open_file(self.directory, FILE, os.O_RDONLY), "rb") as file:
-                data = file.read(_LARGEST)
-        except FileNotFoundError:
-            return b""
-        except OSError as error:
-            self.failed = error
-            return b""
-        self.size = len(data)
-        return data
-
-    def rewrite(self, data: bytes) -> None:
-        if self.directory is None:
-            return
-        try:
-            replace_file(self.directory, FILE, data)
-            self.size, self.failed = len(data), None
-        except OSError as error:
-            self.failed = error
-
-    def append(self, line: bytes, sync: bool) -> None:
-        """Raises OSError; the file is then as long as before, and takes no more."""
-        if self.failed or self.directory is None:
-            raise self.failed or FileNotFoundError(errno.ENOENT, "is not there")
-        try:
-            fd = open_file(self.directory, FILE, os.O_WRONLY | os.O_APPEND)
-            try:
-                if os.fstat(fd).st_size != self.size:
-                    raise OSError(errno.EIO, "somebody else has changed it")
-                if os.write(fd, line) != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                if sync:
-                    os.fsync(fd)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(fd, self.size)
-                raise
-            finally:
-                os.close(fd)
-        except OSError as error:
-            self.failed = error
-            raise
-        self.size += len(line)
-
-    def cut(self, size: int) -> None:
-        """Takes back the last record."""
-        if self.size > size and self.directory is not None:
-            with contextlib.suppress(OSError):
-                fd = open_file(self.directory, FILE, os.O_WRONLY)
-                os.ftruncate(fd, size)
-                os.close(fd)
-            self.size = size
-
-    def remove(self) -> None:
-        if self.directory is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(FILE, dir_fd=self.directory)
-        self.size, self.failed = 0, None
-
-    def close(self) -> None:
-        if self.directory is not None:
-            os.close(self.directory)
-            self.directory = None
+LOST = (
+    "a part of the journal cannot be read (it is kept as journal.damaged), compare with `zfstune "
+    "params list --changed`, then run `zfstune recover --forget`"
+)
+_UNREAD = "look at it, then run `zfstune recover --forget`"
 
 
 class Journal:
-    """Opened by whoever holds the lock; read by anybody with the privilege."""
+    """Reads both copies; with write=True, which wants the lock, what counts is written again where
+    a copy is not so. here is the identity of boot and module, where it is known.
 
-    def __init__(self, where: Places, *, write: bool) -> None:
-        """Raises NotPossible. notes then has what a person must know of its state."""
-        self.notes: list[str] = []
-        self._copies = [
-            _Copy(path / FILE, _directory(path, write)) for path in (where.state, where.run)
-        ]
-        self._state = str(where.state)
+    Raises NotPossible when neither directory can be used."""
+
+    def __init__(self, where: Places, *, write: bool, here: str = "") -> None:
         # where a record cannot be written, go on all the same: for a restore
         self.tolerant = False
-        contents = [copy.read() for copy in self._copies]
-        found = [decode(data) for data in contents]
-        self.records, self._last = max(found, key=lambda one: len(one[0]))
-        self.history = History()
-        for record in self.records:
-            self.history.add(record)
-        self._judge(contents, [len(records) for records, _digest in found])
-        if write:
-            self._repair(contents)
+        self._write, self._here, self._asked = write, here, where.state
+        self._run = Copy(where.run, limited=False)
+        self._run.look(0)
+        # a journal knows where its other copy is
+        header = self._run.content.history.header
+        self._state = Copy(Path(header.get("state", where.state)), limited=True)
+        self._state.look(_LOOK_S if header else _LOOK_ALONE_S)
+        self._copies = (self._run, self._state)
+        self._take(self._choose())
+        self._unknown = self._why_unknown()
+        # what a person must know of its state
+        self.notes = [note for copy in self._copies if (note := self._note(copy))]
+        if write and not self._refused:
+            self._repair()
+
+    # --- what is there
 
     @property
     def layer(self) -> Layer:
@@ -145,120 +84,217 @@ class Journal:
         return self.history.layers[-1]
 
     @property
-    def unreadable(self) -> bool:
-        """Whether there is one of which nothing can be used."""
-        failed = self.damaged or any(copy.failed for copy in self._copies)
-        return failed and not self.history.layers
+    def unknown(self) -> str:
+        """Why not all that was changed can be known, and what to do; "" when it can."""
+        lost = self.history.lost
+        return LOST if lost is not None and lost in ("", self._here or lost) else self._unknown
 
-    def _judge(self, contents: list[bytes], lengths: list[int]) -> None:
-        elsewhere = self.history.header.get("state", self._state)
-        if elsewhere != self._state:
-            raise NotPossible(
-                f"cannot use {self._state}, parameters were changed with the state directory "
-                f"{elsewhere}, set ZFSTUNE_STATE_DIR={elsewhere}"
-            )
-        self.damaged = False
-        for copy, data, length in zip(self._copies, contents, lengths, strict=True):
-            if len(data) > len(encode_all(self.records[:length])):
-                self.damaged = True
-                other = ", the other copy is used" if len(self.records) > length else ""
-                self.notes.append(f"{copy.path} is damaged after record {length}{other}")
+    @property
+    def last(self) -> History | None:
+        """Of the journal that was put aside last."""
+        found = [Content(copy.found.last).history for copy in self._copies if copy.found.last]
+        return next((history for history in reversed(found) if history.layers), None)
 
-    def _repair(self, contents: list[bytes]) -> None:
-        """Makes both copies what counts; a damaged one is kept for a look at it."""
-        wanted = encode_all(self.records)
-        for copy, data in zip(self._copies, contents, strict=True):
-            if data == wanted:
-                continue
-            if self.damaged and data and copy.directory is not None:
-                with contextlib.suppress(OSError):
-                    replace_file(copy.directory, DAMAGED, data)
-            if wanted:
-                copy.rewrite(wanted)
-            else:
-                copy.remove()
+    @property
+    def kept(self) -> list[Path]:
+        """What was put aside for a look at it."""
+        return [copy.directory / name for copy in self._copies for name in copy.found.kept]
 
-    def _append(self, record: Record, *, sync: bool = True) -> None:
-        """Raises NotPossible when a copy cannot be written, unless tolerant."""
-        record = {"n": len(self.records), **record}
-        line, digest = encode(record, self._last)
-        problem = None
-        sizes = [copy.size for copy in self._copies]
+    @property
+    def _refused(self) -> bool:
+        """Whether what counts is of a later version, which nothing may touch."""
+        return self._run.refused or (self._state.refused and not self._run.content.records)
+
+    def _take(self, content: Content) -> None:
+        """This is what counts: what each copy lacks of it, and whether that has to be kept."""
+        self.records, self._last = list(content.records), content.last
+        self._lines, self.history = list(content.lines), content.history
         for copy in self._copies:
-            try:
-                copy.append(line, sync)
-            except OSError as error:
-                problem = problem or f"cannot write {copy.path}, {error.strerror}"
-        if problem and not self.tolerant:
-            # a copy that took it is cut back: the record has not happened
-            for copy, size in zip(self._copies, sizes, strict=True):
-                copy.cut(size)
-            raise NotPossible(f"{problem}, nothing can be changed without a journal, make room")
+            copy.compare(content)
+
+    def _choose(self) -> Content:
+        run, state = self._run.content, self._state.content
+        if run.id and state.id and run.id != state.id:
+            # two journals; the run directory's is of this boot, unless that outlives one
+            here = self._here
+            return state if here and state.is_of(here) and not run.is_of(here) else run
+        best = state if len(state.records) > len(run.records) else run
+        for copy in self._copies:
+            # it was put aside, and the other one could not be, or came back
+            last = Content(copy.found.last or None)
+            if copy.found.data is None and last.id == best.id and not last.history.in_force:
+                return last if len(last.records) >= len(best.records) else best
+        return best
+
+    def _why_unknown(self) -> str:
+        """Raises NotPossible when nothing can be used."""
+        if self._refused:
+            copy = self._run if self._run.refused else self._state
+            return f"{copy.failed}: install that one again, or run its `zfstune revert`"
+        if any(self._explains(copy.content) for copy in self._copies):
+            return ""
+        if any(copy.content.damaged for copy in self._copies):
+            return LOST
+        failed = [copy for copy in self._copies if copy.failed]
+        if not failed or self.records:
+            return ""
+        if not failed[0].found.there:
+            raise NotPossible(failed[0].failed)
+        return f"{failed[0].failed}, {_UNREAD}"
+
+    def _explains(self, content: Content) -> bool:
+        """Whether it is intact, and all of what counts; of a file without a beginning it is not
+        known whether that was a copy of it, so it must be of the present."""
+        if not content.whole or content.lines != self._lines:
+            return False
+        nameless = any(copy.content.damaged and not copy.content.id for copy in self._copies)
+        return not nameless or not self._here or content.is_of(self._here)
+
+    def _note(self, copy: Copy) -> str:
+        used = ", the other copy is used" if self.records and not self._unknown else ""
+        if copy.content.damaged:
+            return f"{copy.path} is damaged after record {len(copy.content.records)}{used}"
+        if copy.failed:
+            return f"{copy.failed}{used}"
+        if copy.keep == FOREIGN:
+            return f"{copy.path} is another journal{used}"
+        return ""
+
+    # --- both copies as they should be
+
+    def _repair(self) -> None:
+        """In the run directory; the other one waits until there is time."""
+        if self._unknown == LOST and self.history.lost is None:
+            if not self.records:
+                self._add(self._header())
+            self._add({"type": "lost", "identity": self._here})
+        if self._lines and self._run.lacks(self._lines):
+            self._run.again()
+            with contextlib.suppress(NotPossible):
+                self._run.update(self._lines, sync=True, limit_s=0)
+
+    def settle(self) -> None:
+        """Brings both copies up to date, as far as that goes in some seconds."""
+        for copy in self._copies:
+            if self._lines and copy.lacks(self._lines):
+                copy.again()
+                with contextlib.suppress(NotPossible):
+                    copy.update(self._lines, sync=True, limit_s=_SETTLE_S)
+
+    def put_aside(self) -> None:
+        """Nothing of it is in force any more: it becomes journal.last. As long as one copy cannot
+        be, as on a disk that became read-only, the other stays, which says so."""
+        if self.unknown:
+            return
+        self.settle()
+        if any(copy.failed for copy in self._copies) or not self.records:
+            return
+        if self._state.aside(LAST, _SETTLE_S):
+            self._run.aside(LAST, 0)
+            self._reset()
+
+    def forget(self) -> None:
+        """A person has looked at what cannot be read: it is put aside. Raises NotPossible."""
+        if self.unknown == LOST:
+            self._unknown = ""
+            self.tolerant = True
+            self._append({"type": "forgotten"})
+            self.settle()
+            wrong = [copy.failed for copy in self._copies if copy.failed]
+            if len(wrong) == len(self._copies):
+                raise NotPossible(f"{wrong[0]}, make room")
+            return
+        for copy in self._copies:
+            if (copy.found.error or copy.refused) and not copy.aside(DAMAGED, _LOOK_ALONE_S):
+                raise NotPossible(copy.failed)
+        self._unknown = ""
+        self._reset()
+
+    def _reset(self) -> None:
+        self.records, self._lines, self._last, self.history = [], [], "", History()
+        for copy in self._copies:
+            copy.have, copy.size, copy.keep = 0, None, ""
+
+    # --- records
+
+    def _header(self) -> Record:
+        return {
+            "type": "journal",
+            "version": VERSION,
+            "id": os.urandom(8).hex(),
+            "state": str(self._state.directory),
+        }
+
+    def _add(self, record: Record) -> None:
+        record = {"n": len(self.records), **record}
+        line, self._last = encode(record, self._last)
+        self._lines.append(line)
         self.records.append(record)
-        self._last = digest
         self.history.add(record)
+
+    def _append(self, record: Record, *, sync: bool = True, tolerant: bool = False) -> None:
+        """In memory first, then in the run directory, then on disk, which gets what is not synced
+        with the next record that is. Raises NotPossible when a copy cannot be written, unless
+        tolerant: then the disk's is only written when the other cannot be."""
+        line, _digest = encode({"n": len(self.records), **record}, self._last)
+        lines = [*self._lines, line]
+        try:
+            self._run.update(lines, sync=sync, limit_s=0)
+            if sync and not (tolerant or self.tolerant):
+                self._state.update(lines, sync=True, limit_s=_WRITE_S)
+        except NotPossible as error:
+            if not (tolerant or self.tolerant):
+                self._run.cut(self._lines)
+                raise _no_journal(error) from None
+            with contextlib.suppress(NotPossible):
+                self._state.update(lines, sync=True, limit_s=_LOOK_S)
+        self._add(record)
 
     def begin(
         self, kind: str, identity: str, command: str, originals: Mapping[str, Original]
     ) -> Layer:
         """A new layer, on stable storage in both copies. Raises NotPossible."""
-        if not self.records:
-            self._create()
-        self._append(
-            {
-                "type": "begin",
-                "kind": kind,
-                "identity": identity,
-                "pid": os.getpid(),
-                "command": command,
-                "time": now_utc(),
-            }
-        )
-        layer = self.layer
+        self._require_both()
+        new = not self.records
+        if new:
+            self._add(self._header())
+        record: Record = {"type": "begin", "kind": kind, "identity": identity}
+        record |= {"pid": os.getpid(), "command": command, "time": now_utc()}
+        count = len(self.history.layers)
         try:
-            for name, original in originals.items():
-                self.original(name, original, sync=False)
+            self._append(record, sync=not originals)
+            for at, (name, original) in enumerate(originals.items(), 1):
+                self.original(name, original, sync=at == len(originals))
         except NotPossible:
             # nothing has begun
-            self.tolerant = True
-            self.end(layer, RESTORED)
+            if new:
+                for copy in self._copies:
+                    copy.remove(_LOOK_S)
+                self._reset()
+            elif len(self.history.layers) > count:
+                self.tolerant = True
+                self.end(self.layer, RESTORED)
+                self.tolerant = False
             raise
-        return layer
+        return self.layer
 
-    def _create(self) -> None:
-        header = {
-            "n": 0,
-            "type": "journal",
-            "version": VERSION,
-            "id": os.urandom(8).hex(),
-            "state": self._state,
-        }
-        line, digest = encode(header, "")
+    def _require_both(self) -> None:
+        if self.unknown:
+            raise NotPossible(f"cannot begin, {self.unknown}")
+        if self._state.directory != self._asked:
+            elsewhere = self._state.directory
+            raise NotPossible(
+                f"cannot use {self._asked}, parameters were changed with the state directory "
+                f"{elsewhere}, set ZFSTUNE_STATE_DIR={elsewhere}"
+            )
         for copy in self._copies:
-            copy.rewrite(line)
             if copy.failed:
-                reason = copy.failed.strerror
-                for other in self._copies:
-                    other.remove()
-                raise NotPossible(
-                    f"cannot write {copy.path}, {reason}, nothing can be changed "
-                    "without a journal, make room or set ZFSTUNE_STATE_DIR"
-                )
-        self.records, self._last = [header], digest
-        self.history = History()
-        self.history.add(header)
+                raise _no_journal(copy.failed)
 
     def original(self, name: str, original: Original, *, sync: bool = True) -> None:
         """The value of a parameter before the layer's first write of it."""
-        self._append(
-            {
-                "type": "original",
-                "name": name,
-                "value": original.value,
-                "effective": original.effective,
-            },
-            sync=sync,
-        )
+        fields = {"value": original.value, "effective": original.effective}
+        self._append({"type": "original", "name": name, **fields}, sync=sync)
 
     def intend(self, name: str, old: int, new: int) -> None:
         """To be called before each write. Raises NotPossible: then it must not be done."""
@@ -269,6 +305,7 @@ class Journal:
         self._append({"type": "wrote", "name": name, "value": value}, sync=False)
 
     def override(self, override: Override) -> None:
+        """What is somebody else's is theirs, whether there is room to say so or not."""
         self._append(
             {
                 "type": "override",
@@ -278,70 +315,29 @@ class Journal:
                 "comm": override.comm,
                 "time": override.time or now_utc(),
                 "lost": override.lost,
-            }
+            },
+            tolerant=True,
         )
 
     def end(self, layer: Layer, how: str) -> None:
         if layer.end != how:
             self._append({"type": "end", "layer": layer.number, "how": how, "time": now_utc()})
 
-    def put_aside(self) -> None:
-        """Nothing of it is in force any more: it becomes journal.last. Where it cannot, as on a
-        disk that became read-only, the copy of the run directory stays, which says so."""
-        state, run = self._copies
-        if state.directory is not None and self.records:
-            if state.failed:
-                state.rewrite(encode_all(self.records))
-            try:
-                os.rename(FILE, LAST, src_dir_fd=state.directory, dst_dir_fd=state.directory)
-                os.fsync(state.directory)
-            except FileNotFoundError:
-                pass
-            except OSError:
-                return
-        state.remove()
-        run.remove()
-        self.records, self._last, self.history = [], "", History()
-
     def close(self) -> None:
-        for copy in self._copies:
-            copy.close()
+        if self._write and not self._refused:
+            self.settle()
 
 
 def read_last(where: Places) -> History | None:
     """The journal that was put aside last. Raises NotPossible without privilege."""
-    directory = _directory(where.state, create=False)
-    if directory is None:
-        return None
-    try:
-        with os.fdopen(open_file(directory, LAST, os.O_RDONLY), "rb") as file:
-            records, _last = decode(file.read(_LARGEST))
-    except OSError:
-        return None
-    finally:
-        os.close(directory)
-    history = History()
-    for record in records:
-        history.add(record)
-    return history if history.layers else None
+    return Journal(where, write=False).last
 
 
-def exists(where: Places) -> bool:
-    """Whether there is a journal, as far as this process may see: the cheap question."""
-    for path in (where.state / FILE, where.run / FILE):
-        with contextlib.suppress(OSError):
-            path.lstat()
-            return True
-    return False
+def _no_journal(reason: object) -> NotPossible:
+    advice = ", make room or set ZFSTUNE_STATE_DIR" if str(reason).startswith("cannot wr") else ""
+    return NotPossible(f"{reason}; nothing can be changed without a journal{advice}")
 
 
 def now_utc() -> str:
     """Of now, ISO 8601 in UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _directory(path: Path, create: bool) -> int | None:
-    try:
-        return open_directory(path, create=create)
-    except FileNotFoundError:
-        return None

@@ -76,6 +76,8 @@ class History:
     base: dict[str, Original] = field(default_factory=dict)
     expected: dict[str, frozenset[int]] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
+    # the identity of boot and module at which a part of the journal was found to be lost
+    lost: str | None = None
 
     @property
     def open_layer(self) -> Layer | None:
@@ -86,6 +88,17 @@ class History:
     @property
     def in_force(self) -> list[Layer]:
         return [layer for layer in self.layers if layer.in_force]
+
+    @property
+    def id(self) -> str:
+        """Of the journal: two with different ones are not copies of each other."""
+        return str(self.header.get("id", ""))
+
+    def ours(self, name: str) -> frozenset[int]:
+        """What a value may be that nobody else has set: what was written last, or what a layer
+        goes back to, whose record may be missing."""
+        layers = (layer.originals.get(name) for layer in self.in_force)
+        return self.expected[name] | {original.value for original in layers if original}
 
     def add(self, record: Record) -> None:
         """Raises KeyError, TypeError, ValueError or IndexError if it makes no sense."""
@@ -107,6 +120,10 @@ class History:
             self._override(record)
         elif kind == "end":
             self._end(int(record["layer"]), str(record["how"]))
+        elif kind == "lost":
+            self.lost = str(record["identity"])
+        elif kind == "forgotten":
+            self.lost = None
         else:
             raise ValueError(f"type {kind}")
 
@@ -138,9 +155,12 @@ class History:
         layer.end = how
         if how == RESTORED:
             earlier = {name for other in self.in_force for name in other.originals}
-            for name in layer.originals:
+            for name, original in layer.originals.items():
                 if name not in earlier:
                     self._forget(name)
+                elif name in self.expected:
+                    # also when there was no room to say that it was written
+                    self.expected[name] = frozenset({original.value})
 
     def _forget(self, name: str) -> None:
         """It is not ours any more."""
@@ -181,9 +201,19 @@ def decode(data: bytes) -> tuple[list[Record], str]:
     return records, digest
 
 
-def encode_all(records: Iterable[Record]) -> bytes:
+def later_version(data: bytes) -> int | None:
+    """The version of a journal that a later zfstune has written, whose lines are its own affair."""
+    try:
+        record = json.loads(data.partition(b"\n")[0].partition(b" ")[2])
+        version = record["version"] if record["type"] == "journal" else VERSION
+    except (ValueError, KeyError, TypeError):
+        return None
+    return version if isinstance(version, int) and version > VERSION else None
+
+
+def encode_lines(records: Iterable[Record]) -> list[bytes]:
     lines, digest = [], ""
     for record in records:
         line, digest = encode(record, digest)
         lines.append(line)
-    return b"".join(lines)
+    return lines

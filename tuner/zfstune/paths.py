@@ -10,6 +10,7 @@ import sys
 FILE = "journal"
 # hier(7): FreeBSD has /var/db for that, and may get a /var/lib or /run by some port
 _FREEBSD = sys.platform.startswith("freebsd")
+_LOOK_S = 1.0
 _STATE = "/var/db/zfstune" if _FREEBSD else "/var/lib/zfstune"
 
 
@@ -25,5 +26,13 @@ def run_directory() -> str:
 
 
 def journal_exists() -> bool:
-    """As far as this process may see."""
-    return any(os.path.lexists(f"{path}/{FILE}") for path in (state_directory(), run_directory()))
+    """As far as this process may see. A state directory that does not answer has none: what is
+    in force is in the run directory as well."""
+    if os.path.lexists(f"{run_directory()}/{FILE}"):
+        return True
+    from zfstune import bounded
+
+    try:
+        return bounded.call(_LOOK_S, os.path.lexists, f"{state_directory()}/{FILE}")
+    except OSError:
+        return False

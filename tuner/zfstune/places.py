@@ -9,6 +9,7 @@ in use.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -56,8 +57,10 @@ def open_directory(path: Path, *, create: bool) -> int:
     except PermissionError:
         raise NotPossible(f"cannot use {path}, no permission, run as root") from None
     except OSError as error:
-        reason = "it is a symbolic link or no directory" if path.exists() else error.strerror
-        raise NotPossible(f"cannot use {path}, {reason}, set ZFSTUNE_STATE_DIR") from None
+        reason = error.strerror
+        if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
+            reason = "it is a symbolic link or no directory"
+        raise NotPossible(f"cannot use {path}, {reason}, repair or remove it") from None
     status = os.fstat(fd)
     problem = None
     if status.st_uid != os.geteuid():
@@ -78,8 +81,18 @@ def open_file(directory: int, name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
 
 
-def replace_file(directory: int, name: str, data: bytes) -> None:
-    """Puts a whole file in place at once, on stable storage. Raises OSError."""
+def free_name(directory: int, name: str) -> str:
+    """The name, or with the first number behind it that is free."""
+    taken, found, number = set(os.listdir(directory)), name, 0
+    while found in taken:
+        number += 1
+        found = f"{name}.{number}"
+    return found
+
+
+def replace_file(directory: int, name: str, data: bytes, keep: str = "") -> None:
+    """Puts a whole file in place at once, on stable storage; what was there before gets the name
+    keep, or one like it. Raises OSError; then it is there still."""
     temporary = f".{name}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=directory)
@@ -90,6 +103,8 @@ def replace_file(directory: int, name: str, data: bytes) -> None:
             while rest:
                 rest = rest[file.write(rest) or 0 :]
         os.fsync(fd)
+        if keep:
+            _keep(directory, name, free_name(directory, keep))
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         os.fsync(directory)
     except OSError:
@@ -98,6 +113,17 @@ def replace_file(directory: int, name: str, data: bytes) -> None:
         raise
     finally:
         os.close(fd)
+
+
+def _keep(directory: int, name: str, keep: str) -> None:
+    """A second name, so that at no moment there is none; needs no room for the content."""
+    try:
+        os.link(name, keep, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    except OSError:
+        # of a directory, or where there are no links
+        os.rename(name, keep, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 @dataclass(frozen=True)
@@ -120,15 +146,26 @@ class Lock:
     """Taken while parameters are written; a supervisor that was forked shares it, so it is free
     only when both have ended."""
 
-    def __init__(self, run: int, fd: int) -> None:
+    def __init__(self, run: int, fd: int, *, substitute: bool = False) -> None:
         self._run, self.fd = run, fd
+        # not the one that a session has which began while the run directory was in order
+        self.substitute = substitute
 
     @classmethod
-    def take(cls, where: Places, command: str, wait_s: float | None = None) -> Lock:
+    def take(
+        cls, where: Places, command: str, wait_s: float | None = None, *, restore: bool = False
+    ) -> Lock:
         """Waits so long at most (-1: without end), by default some seconds: `zfstune recover
-        --wait` may hold it for a moment. Raises Busy with the name of the holder, NotPossible."""
-        run = open_directory(where.run, create=True)
-        fd = open_file(run, _LOCK, os.O_RDWR | os.O_CREAT)
+        --wait` may hold it for a moment. restore: only to restore, for which the run directory
+        need not be in order. Raises Busy with the name of the holder, NotPossible."""
+        substitute = False
+        try:
+            run = open_directory(where.run, create=True)
+            fd = open_file(run, _LOCK, os.O_RDWR | os.O_CREAT)
+        except (NotPossible, OSError) as error:
+            if not restore:
+                raise
+            run, fd, substitute = _substitute(where.run, error)
         try:
             _flock(fd, _WAIT_S if wait_s is None else wait_s)
         except BlockingIOError:
@@ -149,7 +186,7 @@ class Lock:
             os.ftruncate(fd, 0)
             text = json.dumps({"pid": os.getpid(), "command": command, "started": started})
             os.pwrite(fd, text.encode(), 0)
-        return cls(run, fd)
+        return cls(run, fd, substitute=substitute)
 
     def mark_session(self) -> None:
         """A file that is there while a session is in force: systemd starts the recovery
@@ -164,6 +201,28 @@ class Lock:
             self.fd = -1
 
 
+def _substitute(run: Path, error: Exception) -> tuple[int, int, bool]:
+    """Something to lock where the run directory cannot be used: in one that others may write
+    into, the lock that sessions have, otherwise the directory that it is in."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(OSError):
+        directory = os.open(run, flags)
+        try:
+            fd = open_file(directory, _LOCK, os.O_RDWR)
+        except OSError:
+            os.close(directory)
+            raise
+        return directory, fd, False
+    try:
+        directory = os.open(run.parent, flags)
+    except OSError:
+        raise error from None
+    if os.fstat(directory).st_uid != os.geteuid():
+        os.close(directory)
+        raise error from None
+    return directory, os.dup(directory), True
+
+
 def unmark_session(where: Places) -> None:
     """No session is in force, and nothing of one is left. With the lock held."""
     with contextlib.suppress(OSError):
@@ -171,14 +230,14 @@ def unmark_session(where: Places) -> None:
 
 
 def holder(where: Places) -> Holder | None:
-    """Who has the lock now; None when nobody. Raises NotPossible without privilege."""
+    """Who has the lock now; None when nobody, or when the run directory cannot be used."""
     try:
-        run = open_directory(where.run, create=False)
-    except FileNotFoundError:
+        run = os.open(where.run, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
         return None
     try:
         fd = open_file(run, _LOCK, os.O_RDWR)
-    except FileNotFoundError:
+    except OSError:
         return None
     finally:
         os.close(run)

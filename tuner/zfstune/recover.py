@@ -14,14 +14,10 @@ if TYPE_CHECKING:  # nothing of it is needed where there is no journal
     from zfstrace.host import Host
     from zfstune.apply import RestoreReport
     from zfstune.journal import Journal
-    from zfstune.places import Places
+    from zfstune.places import Lock, Places
 
 
 _ALL = "what zfstune has changed"
-UNREADABLE = (
-    "nothing in the journal can be used (a copy of it is journal.damaged, if there is room), "
-    "compare with `zfstune params list --changed`"
-)
 
 
 def if_needed(command: str = "zfstune") -> RestoreReport | None:
@@ -50,13 +46,10 @@ def _left(where: Places) -> bool:
     from zfstune.journal import Journal
 
     journal = Journal(where, write=False)
-    try:
-        if journal.history.open_layer:
-            return True
-        # of an earlier boot: to be put aside
-        return bool(journal.history.layers) and _stale(journal)
-    finally:
-        journal.close()
+    if journal.history.open_layer:
+        return True
+    # of an earlier boot: to be put aside
+    return bool(journal.history.layers) and _stale(journal)
 
 
 def _stale(journal: Journal) -> bool:
@@ -70,83 +63,143 @@ def restore_now(
     host: Host, where: Places, command: str, say: Callable[[str], None], wait_s: float
 ) -> RestoreReport | None:
     """restore_left() under the lock. Raises places.Busy, NotPossible."""
-    from zfstune.places import Lock
-
-    lock = Lock.take(where, command, wait_s)
+    lock = take_lock(where, command, wait_s)
     try:
         return restore_left(host, where, say)
     finally:
         lock.release()
 
 
+def take_lock(where: Places, command: str, wait_s: float | None = None) -> Lock:
+    """To restore. Raises places.Busy, NotPossible."""
+    from zfstune.journal import Journal
+    from zfstune.places import Busy, Lock
+
+    lock = Lock.take(where, command, wait_s, restore=True)
+    if lock.substitute:
+        # whoever began before has another lock
+        layer = Journal(where, write=False).history.open_layer
+        if layer and _alive(layer.pid):
+            lock.release()
+            raise Busy(
+                f"cannot begin, process {layer.pid} (`{layer.command}`) may be changing "
+                f"parameters, and {where.run} cannot be used, wait for its end or stop it"
+            )
+    return lock
+
+
+def _alive(pid: int) -> bool:
+    import os
+
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return pid != os.getpid()
+
+
 def restore_left(host: Host, where: Places, say: Callable[[str], None]) -> RestoreReport | None:
     """With the lock held: ends a session that is open, and puts a journal aside of which
-    nothing is in force. None when there was neither. Raises NotPossible. Signals come after it."""
+    nothing is in force. None when there was neither. It is told when it is done. Raises
+    NotPossible. Signals come after it."""
     from zfstune.places import unmark_session
     from zfstune.signals import put_off
 
-    with put_off():
-        report = _restore_left(host, where, say) if there(where) else None
-        if report is None or report.complete:
-            unmark_session(where)
-        return report
+    said: list[str] = []
+    try:
+        with put_off():
+            report = _restore_left(host, where, said)
+            if report is None or report.complete:
+                unmark_session(where)
+            return report
+    finally:
+        for text in said:
+            say(text)
 
 
-def _restore_left(host: Host, where: Places, say: Callable[[str], None]) -> RestoreReport | None:
+def _restore_left(host: Host, where: Places, said: list[str]) -> RestoreReport | None:
     from zfstune.apply import RestoreReport
     from zfstune.journal import Journal
 
-    journal = Journal(where, write=True)
+    journal = Journal(where, write=True, here=host.parameters().identity())
     try:
-        for note in journal.notes:
-            say(note)
-        if journal.unreadable:
-            return RestoreReport(failed=((_ALL, UNREADABLE),))
-        return _restore(host, journal, say)
+        said += journal.notes
+        report = _restore(host, journal, said)
+        if journal.unknown:
+            said.append(f"{_ALL} is not known: {journal.unknown}")
+            report = with_unknown(report or RestoreReport(), journal)
+        return report
     finally:
         journal.close()
 
 
-def there(where: Places) -> bool:
-    """Whether there is a journal. Raises NotPossible when that cannot be seen."""
-    import contextlib
-    import os
+def with_unknown(report: RestoreReport, journal: Journal) -> RestoreReport:
+    """What cannot be read cannot be restored."""
+    from dataclasses import replace
 
-    from zfstune.journal import exists
-    from zfstune.places import open_directory
-
-    for path in (where.state, where.run):
-        with contextlib.suppress(FileNotFoundError):
-            os.close(open_directory(path, create=False))
-    return exists(where)
+    if not journal.unknown:
+        return report
+    return replace(report, failed=(*report.failed, (_ALL, journal.unknown)))
 
 
-def _restore(host: Host, journal: Journal, say: Callable[[str], None]) -> RestoreReport | None:
+def _restore(host: Host, journal: Journal, said: list[str]) -> RestoreReport | None:
     from zfstune.apply import Applier
     from zfstune.catalogue import load
 
     history = journal.history
-    applier = Applier(host, journal, load(), say)
+    applier = Applier(host, journal, load(), said.append)
     report = None
     here = host.parameters().identity()
     layer = history.open_layer
     if any(one.identity != here for one in history.in_force):
         report = applier.back_to(dict(history.base), history.in_force)
-        say(
+        said.append(
             "the zfs module was loaded anew since parameters were changed: their values went "
             "with it, there is nothing to restore"
         )
     elif layer:
-        say(
+        said.append(
             f"process {layer.pid} (`{layer.command}`, since {layer.time}) was killed, restoring "
             "the parameters that it has changed"
         )
         report = applier.restore(layer)
-        for line in describe(report, host):
-            say(line)
+        said += describe(report, host)
     if not history.in_force:
         journal.put_aside()
     return report
+
+
+def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
+    """The word of a person who has looked at what cannot be read: restores what is known, and
+    goes on without the rest. False when there was no such thing, or something known could not be
+    restored. Raises places.Busy, NotPossible."""
+    import contextlib
+
+    from zfstune.journal import Journal
+    from zfstune.places import unmark_session
+    from zfstune.signals import put_off
+
+    lock = take_lock(where, "zfstune recover --forget", 0)
+    try:
+        with put_off():
+            restore_left(host, where, say)
+            journal = Journal(where, write=True, here=host.parameters().identity())
+            with contextlib.closing(journal):
+                if not journal.unknown:
+                    say("there is nothing that cannot be read, nothing to forget")
+                    return True
+                if journal.history.open_layer:
+                    return False
+                journal.forget()
+                if not journal.history.in_force:
+                    journal.put_aside()
+            unmark_session(where)
+        say("what cannot be read is put aside as journal.damaged")
+        return True
+    finally:
+        lock.release()
 
 
 def describe(report: RestoreReport, host: Host) -> list[str]:
@@ -164,8 +217,11 @@ def describe(report: RestoreReport, host: Host) -> list[str]:
             command = host.parameters().shell(override.name, override.original)
             before = f"; `{command}` sets what was there before"
         lines.append(f"{override}, it is left as it is{before}")
-    lines += [f"{name} is not there any more, nothing to restore" for name in report.gone]
-    lines += [f"{name} could not be restored: {reason}" for name, reason in report.failed]
+    went = "went with the module" if report.stale else "is not there any more"
+    lines += [f"{name} {went}, nothing to restore" for name in report.gone]
+    for name, reason in report.failed:
+        what = "is not known" if name == _ALL else "could not be restored"
+        lines.append(f"{name} {what}: {reason}")
     return lines
 
 
@@ -182,6 +238,8 @@ def require_restored(host: Host, where: Places, say: Callable[[str], None]) -> N
     report = restore_left(host, where, say)
     if report and not report.complete:
         name, reason = report.failed[0]
+        if name == _ALL:
+            raise NotPossible(f"cannot begin, {_ALL} is not known: {reason}")
         raise NotPossible(
             f"cannot begin, {name} of a session that was killed could not be restored: {reason}"
         )
@@ -195,6 +253,8 @@ def run(args: argparse.Namespace) -> int:
 
     where = places()
     try:
+        if args.forget:
+            return DONE if forget(open_host(), where, say) else NEGATIVE
         report = restore_now(open_host(), where, "zfstune recover", say, -1 if args.wait else 0)
     except Busy as error:
         say(f"nothing to do, {error}")

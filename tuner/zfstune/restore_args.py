@@ -16,8 +16,8 @@ examples:
   zfstune status --json | jq -r '.parameters[] | [.name, .before, .value] | @tsv'
 
 exit status:
-  0  nothing is amiss; 1  a session was killed and its values may be in force, or nothing
-  in the journal can be used; 2  usage; 3  not possible here (no privilege)
+  0  nothing is amiss; 1  a session was killed and its values may be in force, or a part
+  of the journal cannot be read; 2  usage; 3  not possible here (no privilege)
 """
 
 _REVERT = """\
@@ -56,9 +56,11 @@ killed. After a reboot there is nothing to restore: values end with the module.
 examples:
   zfstune recover
   zfstune recover --wait               when the session that is running has ended
+  zfstune recover --forget             when a part of the journal cannot be read, after a
+                                       look at `zfstune params list --changed`
 
 exit status:
-  0  nothing is left to restore; 1  something could not be restored
+  0  nothing is left to restore; 1  something could not be restored, or is not known
   2  usage; 3  not possible here (no privilege)
 """
 
@@ -102,5 +104,11 @@ def add_restore(commands: argparse._SubParsersAction[Any]) -> None:
         description="Restores what a session that was killed has left.",
         epilog=_RECOVER,
     )
-    recover.add_argument("--wait", action="store_true", help="wait for a running session to end")
+    how = recover.add_mutually_exclusive_group()
+    how.add_argument("--wait", action="store_true", help="wait for a running session to end")
+    how.add_argument(
+        "--forget",
+        action="store_true",
+        help="go on without the part of the journal that cannot be read, which is put aside",
+    )
     recover.set_defaults(run="recover")

@@ -13,9 +13,9 @@ from zfstune.apply import Applier, RestoreReport
 from zfstune.catalogue import load, remains
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
-from zfstune.journal import Journal, exists
+from zfstune.journal import Journal
 from zfstune.live import say
-from zfstune.places import Lock, Places, places
+from zfstune.places import Places, places
 from zfstune.signals import put_off
 
 
@@ -41,40 +41,40 @@ def run(args: argparse.Namespace) -> int:
 
 def revert(host: Host, where: Places) -> RestoreReport:
     """Puts back everything. Raises NotPossible."""
-    if not recover.there(where):
+    here = host.parameters().identity()
+    journal = Journal(where, write=False, here=here)
+    if not journal.records and not journal.unknown:
         return RestoreReport()
-    lock = Lock.take(where, "zfstune revert")
+    lock = recover.take_lock(where, "zfstune revert")
+    said: list[str] = []
     try:
         with put_off():
-            left = recover.restore_left(host, where, say)
-            if left and not left.complete:
-                return left
-            if not exists(where):
-                return left or RestoreReport()
-            journal = Journal(where, write=True)
+            left = recover.restore_left(host, where, said.append)
+            journal = Journal(where, write=True, here=here)
             with contextlib.closing(journal):
-                report = Applier(host, journal, load(), say).revert()
+                if (left and not left.complete and not journal.unknown) or not journal.records:
+                    return left or recover.with_unknown(RestoreReport(), journal)
+                report = Applier(host, journal, load(), said.append).revert()
                 if not journal.history.in_force:
                     journal.put_aside()
-            return report
+                return recover.with_unknown(report, journal)
     finally:
         lock.release()
+        for text in said:
+            say(text)
 
 
 def commands(host: Host, where: Places) -> list[str]:
     """What revert would do, for a root shell without this program."""
-    journal = Journal(where, write=False)
-    try:
-        if journal.unreadable:
-            return [f"# {recover.UNREADABLE}"]
-        applier = Applier(host, journal, load(), say)
-        here = applier.params.identity()
-        if any(layer.identity != here for layer in journal.history.in_force):
-            return ["# the zfs module was loaded anew, there is nothing to put back"]
-        writes, kept, gone = applier.planned(journal.history.base)
-    finally:
-        journal.close()
-    lines = [f"# {override}, it is left as it is" for override in kept]
+    here = host.parameters().identity()
+    journal = Journal(where, write=False, here=here)
+    unknown = [f"# what zfstune has changed is not known: {journal.unknown}"]
+    lines = unknown if journal.unknown else []
+    if any(layer.identity != here for layer in journal.history.in_force):
+        return [*lines, "# the zfs module was loaded anew, there is nothing to put back"]
+    applier = Applier(host, journal, load(), say)
+    writes, kept, gone = applier.planned(journal.history.base)
+    lines += [f"# {override}, it is left as it is" for override in kept]
     lines += [f"# {name} is not there any more" for name in gone]
     for write in writes:
         if write.quiet:

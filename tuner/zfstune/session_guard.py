@@ -179,7 +179,7 @@ class TuningSession:
         self._journal.tolerant = not applied
         self.overrides()
         if applied:
-            self._journal.end(self._layer, APPLIED)
+            self._applier.applied(self._layer)
             self.report = RestoreReport(kept=tuple(self._layer.overrides))
         else:
             self.report = self._applier.restore(self._layer)

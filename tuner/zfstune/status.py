@@ -12,10 +12,9 @@ from zfstune import sizes
 from zfstune.catalogue import load, remains
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
-from zfstune.journal import DAMAGED, Journal, read_last
+from zfstune.journal import Journal
 from zfstune.journal_records import History
 from zfstune.places import Holder, Places, holder, places
-from zfstune.recover import UNREADABLE
 from zfstune.table import render, style_of
 
 
@@ -36,25 +35,23 @@ def run(args: argparse.Namespace) -> int:
 def look(host: Host, where: Places) -> Json:
     """The state as JSON: state is "unchanged", "changed", "session" (one is running),
     "killed" (one left its values), "gone" (the values went with the module) or "unreadable"
-    (nothing in the journal can be used). Raises NotPossible without privilege."""
+    (not all that was changed can be known; "unknown" says why). Raises NotPossible without
+    privilege."""
     running = holder(where)
-    journal = Journal(where, write=False)
-    try:
-        history = journal.history
-        unreadable = journal.unreadable and not running
-        # a journal that is being written may have half a line
-        notes = [] if running else list(journal.notes)
-    finally:
-        journal.close()
-    damaged = where.state / DAMAGED
-    if damaged.exists():
-        notes.append(
-            f"{damaged} is a journal that was damaged, kept for a look at it, it can be removed"
-        )
+    journal = Journal(where, write=False, here=host.parameters().identity())
+    history = journal.history
+    # a journal that is being written may have half a line
+    unknown = "" if running else journal.unknown
+    notes = [] if running else list(journal.notes)
+    notes += [
+        f"{path} is a journal that was put aside, kept for a look at it"
+        + ("" if unknown else ", it can be removed")
+        for path in journal.kept
+    ]
     return {
         "schema": 1,
         "type": "status",
-        "state": "unreadable" if unreadable else _state(host, history, running),
+        "state": "unreadable" if unknown else _state(host, history, running),
         "session": _holder(running),
         "layers": [
             {
@@ -70,8 +67,9 @@ def look(host: Host, where: Places) -> Json:
         "remains": _remains(host, history, read_last(where)),
         "overrides": _overrides(history),
         "boot": host.parameters().boot().values(),
-        "last": _last(where),
+        "last": _last(journal.last),
         "notes": notes,
+        "unknown": unknown,
     }
 
 
@@ -119,9 +117,8 @@ def _overrides(history: History) -> list[Json]:
     ]
 
 
-def _last(where: Places) -> Json | None:
+def _last(history: History | None) -> Json | None:
     """How the last changes ended."""
-    history = read_last(where)
     if history is None:
         return None
     layer = history.layers[-1]
@@ -149,6 +146,8 @@ def words(found: Json) -> list[str]:
     lines += [f"{back}{text}" for text in found["remains"]]
     for name, value in found["boot"].items():
         lines.append(f"at the next load of the module: {name}={value} (`zfstune keep`)")
+    if found["unknown"]:
+        lines.append(f"what zfstune has changed is not known: {found['unknown']}")
     if found["state"] == "changed":
         lines.append("undo: `zfstune revert`; over a reboot: `zfstune keep`")
     return lines
@@ -167,7 +166,7 @@ def _headline(found: Json) -> list[str]:
             "its values may be in force, run `zfstune recover`"
         ]
     if found["state"] == "unreadable":
-        return [f"what zfstune has changed is not known: {UNREADABLE}"]
+        return []
     if found["state"] == "gone":
         return ["the zfs module was loaded anew, the values that were set went with it"]
     if found["state"] == "changed":

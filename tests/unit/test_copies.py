@@ -1,0 +1,533 @@
+"""Two copies of the journal, of which any one is enough: what is wrong with the other, what cannot
+be read, what is not the same journal."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from unit.fake_module import DEFAULTS, MIB, NAMES, ModuleHost
+from unit.faults import Faults
+
+from zfstune import recover, revert, status
+from zfstune.apply import Applier, ApplyError
+from zfstune.catalogue import load
+from zfstune.errors import NotPossible
+from zfstune.journal import Journal
+from zfstune.journal_records import APPLIED, Original, decode, encode, encode_lines
+from zfstune.places import Lock, Places
+from zfstune.session_guard import TuningSession, set_values
+
+CANDIDATE = {"zfs_txg_timeout": 60, "zfs_dirty_data_max": 256 * MIB}
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
+    found = ModuleHost(tmp_path)
+    monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
+    monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))
+    for module in (status, revert):
+        monkeypatch.setattr(module, "open_host", lambda: found)
+    monkeypatch.setattr("zfstune.host.open_host", lambda: found)
+    monkeypatch.setattr("zfstune.places._WAIT_S", 0.0)
+    return found
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
+    return Faults(monkeypatch)
+
+
+def crash(host: ModuleHost) -> None:
+    """What is left of a session that was killed with its supervisor."""
+    lock = Lock.take(host.where, "zfstune tune tank")
+    lock.mark_session()
+    journal = Journal(host.where, write=True)
+    applier = Applier(host, journal, load(), print, still_s=0)
+    originals = applier.originals(CANDIDATE)
+    journal.begin("session", "boot:1", "zfstune tune tank", originals)
+    applier.apply(CANDIDATE)
+    lock.release()
+
+
+def change(host: ModuleHost, wanted: dict[str, int]) -> None:
+    set_values(host, wanted, "zfstune params set", print, where=host.where)
+
+
+def recovered(*, forget: bool = False) -> int:
+    return recover.run(Namespace(wait=False, forget=forget))
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    capsys.readouterr()
+    code = status.run(Namespace(json=False))
+    return code, capsys.readouterr().out.splitlines()
+
+
+def reverted(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    capsys.readouterr()
+    code = revert.run(Namespace(json=False, print=False))
+    return code, capsys.readouterr().out.splitlines()
+
+
+# --- one copy is enough, whatever is wrong with the other (H1)
+
+
+def writable(directory: Path) -> None:
+    directory.chmod(0o775)
+
+
+def no_directory(directory: Path) -> None:
+    directory.rename(directory.with_name("away"))
+    directory.write_text("a file")
+
+
+def link(directory: Path) -> None:
+    directory.rename(directory.with_name("away"))
+    directory.symlink_to("away")
+
+
+def gone(directory: Path) -> None:
+    directory.rename(directory.with_name("away"))
+
+
+def no_file(directory: Path) -> None:
+    (directory / "journal").unlink()
+    (directory / "journal").mkdir()
+
+
+def a_pipe(directory: Path) -> None:
+    (directory / "journal").unlink()
+    os.mkfifo(directory / "journal")
+
+
+def empty(directory: Path) -> None:
+    (directory / "journal").write_bytes(b"")
+
+
+HARM = [writable, no_directory, link, gone, no_file, a_pipe, empty]
+
+
+@pytest.mark.parametrize("which", ["state", "run"])
+@pytest.mark.parametrize("harm", HARM)
+def test_one_copy_restores(host: ModuleHost, harm: Callable[[Path], None], which: str) -> None:
+    crash(host)
+    harm(getattr(host.where, which))
+    assert recovered() == 0
+    assert host.now() == DEFAULTS
+
+
+@pytest.mark.parametrize("which", ["state", "run"])
+@pytest.mark.parametrize("harm", HARM)
+def test_one_copy_reverts(
+    host: ModuleHost,
+    harm: Callable[[Path], None],
+    which: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    change(host, {"zfs_txg_timeout": 7})
+    harm(getattr(host.where, which))
+    code, lines = shown(capsys)
+    assert code == 0
+    assert any("zfs_txg_timeout" in line and "7" in line for line in lines)
+    assert [line.split()[1] for line in revert.commands(host, host.where)] == ["5"]
+    assert reverted(capsys)[0] == 0
+    assert host.now() == DEFAULTS
+    # and it is over, also as long as that directory is as it is
+    assert recovered() == 0
+    code, lines = shown(capsys)
+    assert code == 0
+    assert any("no parameter is changed" in line for line in lines)
+
+
+ERRNOS = [errno.EIO, errno.EROFS, errno.ENOSPC, errno.EACCES]
+
+
+@pytest.mark.parametrize("which", ["state", "run"])
+@pytest.mark.parametrize("error", ERRNOS)
+@pytest.mark.parametrize("reads", [False, True])
+def test_errors_of_one_copy(
+    host: ModuleHost, faults: Faults, which: str, error: int, reads: bool
+) -> None:
+    change(host, {"zfs_txg_timeout": 7})
+    crash(host)
+    faults.put(getattr(host.where, which), error, reads=reads and error != errno.ENOSPC)
+    if which == "run":  # the supervisor has the lock already
+        recover.restore_left(host, host.where, print)
+    else:
+        assert recovered() == 0
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 7}
+    faults.put(getattr(host.where, which), None)
+    revert.revert(host, host.where)
+    assert host.now() == DEFAULTS
+
+
+def test_the_reason_is_the_real_one(host: ModuleHost, faults: Faults) -> None:
+    host.where.state.mkdir(0o700)
+    faults.put(host.where.state, errno.EIO, reads=True)
+    with pytest.raises(NotPossible, match="Input/output error"):
+        change(host, {"zfs_txg_timeout": 7})
+    assert host.now() == DEFAULTS
+
+
+def test_nothing_begins_with_one_copy(host: ModuleHost) -> None:
+    change(host, {"zfs_txg_timeout": 7})
+    writable(host.where.state)
+    with pytest.raises(NotPossible, match="others may write there"):
+        change(host, {"zfs_txg_timeout": 8})
+    with pytest.raises(NotPossible, match="others may write there"):
+        TuningSession(host, "tune", NAMES, print, host.where, still_s=0).__enter__()
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 7}
+
+
+def test_restores_whatever_the_state_directory_is_called_now(
+    host: ModuleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash(host)
+    other = Places(tmp_path / "other", host.where.run)
+    report = recover.restore_left(host, other, print)
+    assert report and report.complete
+    assert host.now() == DEFAULTS
+    assert not (host.where.state / "journal").exists()
+
+
+# --- a disk that does not answer (H2)
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[[Callable[[], object]], int]]:
+    """Runs something in a process of its own, as a supervisor does; it is ended at the end."""
+    pids = []
+
+    def start(what: Callable[[], object]) -> int:
+        pid = os.fork()
+        if not pid:
+            try:
+                os.setpgid(0, 0)
+                what()
+            finally:
+                os._exit(0)
+        pids.append(pid)
+        return pid
+
+    yield start
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def within(what: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_restore_waits_for_no_disk(
+    host: ModuleHost,
+    faults: Faults,
+    child: Callable[[Callable[[], object]], int],
+    reads: bool,
+) -> None:
+    crash(host)
+    faults.put(host.where.state, "hang", reads=reads)
+    child(lambda: recover.restore_now(host, host.where, "zfstune recover", print, 0))
+    assert within(lambda: host.now() == DEFAULTS, 15)
+
+    def free() -> bool:
+        try:
+            Lock.take(host.where, "test", 0).release()
+        except NotPossible:
+            return False
+        return True
+
+    assert within(free, 30)
+    # the stale copy does not lead a later command wrong
+    faults.put(host.where.state, None)
+    host.params.put("zfs_txg_timeout", 60)
+    assert recovered() == 0
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 60}
+    assert not (host.where.state / "journal").exists()
+
+
+# --- what cannot be read (M6)
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+
+
+def both(host: ModuleHost) -> list[Path]:
+    return [host.where.state / "journal", host.where.run / "journal"]
+
+
+def test_what_cannot_be_read_is_not_forgotten(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, {"zfs_txg_timeout": 60})
+    for path in both(host):
+        damage(path)
+    data = both(host)[0].read_bytes()
+    first = shown(capsys)
+    assert first[0] == 1
+    for _ in range(2):
+        assert recovered() == 1
+        assert reverted(capsys)[0] == 1
+        code, lines = shown(capsys)
+        assert (code, lines[-1]) == (1, first[1][-1])
+        with pytest.raises(NotPossible, match="recover --forget"):
+            change(host, {"zfs_txg_timeout": 8})
+        with pytest.raises(NotPossible, match="recover --forget"):
+            TuningSession(host, "tune", NAMES, print, host.where, still_s=0).__enter__()
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 60}
+    assert recovered(forget=True) == 0
+    assert shown(capsys)[0] == 0
+    change(host, {"zfs_txg_timeout": 8})
+    assert reverted(capsys)[0] == 0
+    # what was there can still be looked at
+    assert data in [path.read_bytes() for path in host.where.state.glob("journal.damaged*")]
+
+
+def test_a_part_that_cannot_be_read_is_not_forgotten(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, {"zfs_txg_timeout": 60})
+    change(host, {"zfs_commit_timeout_pct": 4})
+    for path in both(host):
+        parts = path.read_bytes().splitlines(keepends=True)
+        second = [i for i, part in enumerate(parts) if b'"begin"' in part][1]
+        path.write_bytes(b"".join(parts[:second]) + b"x" * 30)
+    for _ in range(2):
+        code, lines = reverted(capsys)
+        assert code == 1
+        assert "recover --forget" in lines[-1]
+        assert shown(capsys)[0] == 1
+    # what is known is back, the rest is as it is
+    assert host.now() == DEFAULTS | {"zfs_commit_timeout_pct": 4}
+    assert recovered(forget=True) == 0
+    assert shown(capsys)[0] == 0
+
+
+def test_no_room_to_put_it_aside(
+    host: ModuleHost, faults: Faults, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, {"zfs_txg_timeout": 60})
+    for path in both(host):
+        damage(path)
+        faults.put(path.parent, errno.ENOSPC)
+    before = [path.read_bytes() for path in both(host)]
+    for _ in range(2):
+        assert recovered() == 1
+        assert shown(capsys)[0] == 1
+    found = [
+        [path.read_bytes() for path in directory.glob("journal*")]
+        for directory in (host.where.state, host.where.run)
+    ]
+    assert all(data in there for data, there in zip(before, found, strict=True))
+
+
+def test_evidence_is_never_overwritten(host: ModuleHost) -> None:
+    seen = []
+    for value in (7, 8, 9):
+        change(host, {"zfs_txg_timeout": value})
+        path = host.where.state / "journal"
+        damage(path)
+        seen.append(path.read_bytes())
+        revert.revert(host, host.where)
+    assert host.now() == DEFAULTS
+    found = [path.read_bytes() for path in host.where.state.glob("journal.damaged*")]
+    assert sorted(found) == sorted(seen)
+
+
+def test_one_damaged_copy_is_only_a_note(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, {"zfs_txg_timeout": 7})
+    damage(both(host)[0])
+    assert recovered() == 0
+    change(host, {"zfs_txg_timeout": 8})
+    assert reverted(capsys)[0] == 0
+    assert host.now() == DEFAULTS
+    assert shown(capsys)[0] == 0
+
+
+def later(path: Path) -> None:
+    """As of a later version, whose records are not known here."""
+    lines, digest = [], ""
+    for record in decode(path.read_bytes())[0]:
+        record = record | ({"version": 2} if record["n"] == 0 else {"new": 1})
+        line, digest = encode(record, digest)
+        lines.append(line)
+    path.write_bytes(b"".join(lines))
+
+
+def test_a_later_version_is_refused_and_untouched(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, {"zfs_txg_timeout": 60})
+    for path in both(host):
+        later(path)
+    before = [path.read_bytes() for path in both(host)]
+    for _ in range(2):
+        assert recovered() == 1
+        assert "version 2" in capsys.readouterr().err
+        assert reverted(capsys)[0] == 1
+        code, lines = shown(capsys)
+        assert code == 1
+        assert "install" in lines[-1]
+        with pytest.raises(NotPossible, match="version 2"):
+            change(host, {"zfs_txg_timeout": 8})
+    assert [path.read_bytes() for path in both(host)] == before
+    assert sorted(path.name for path in host.where.state.iterdir()) == ["journal"]
+
+
+# --- two journals that are not the same (M7)
+
+
+def foreign(host: ModuleHost, tmp_path: Path, identity: str) -> bytes:
+    """A longer one, of another time."""
+    other = Places(tmp_path / "s2", tmp_path / "r2")
+    journal = Journal(other, write=True)
+    for value in range(20):
+        layer = journal.begin("manual", identity, "other", {"zil_slog_bulk": Original(1)})
+        journal.intend("zil_slog_bulk", 1, value)
+        journal.end(layer, APPLIED)
+    journal.records[0]["state"] = str(host.where.state)
+    return b"".join(encode_lines(journal.records))
+
+
+@pytest.mark.parametrize("identity", ["boot:0", "boot:1"])
+def test_the_longer_one_of_an_earlier_boot_does_not_count(
+    host: ModuleHost, tmp_path: Path, identity: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crash(host)
+    data = foreign(host, tmp_path, identity)
+    (host.where.state / "journal").write_bytes(data)
+    assert recovered() == 0
+    err = capsys.readouterr().err
+    assert "not there any more" not in err
+    assert "loaded anew" not in err
+    assert host.now() == DEFAULTS
+    assert data in [path.read_bytes() for path in host.where.state.iterdir()]
+    assert shown(capsys)[0] == 0
+
+
+def test_the_one_of_this_boot_counts_wherever_it_is(host: ModuleHost, tmp_path: Path) -> None:
+    """A run directory that outlived a boot: the state directory has the present one."""
+    crash(host)
+    (host.where.run / "journal").write_bytes(foreign(host, tmp_path, "boot:0"))
+    assert recovered() == 0
+    assert host.now() == DEFAULTS
+
+
+def test_values_that_went_with_the_module_are_there(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, {"zfs_txg_timeout": 60})
+    host.params.put("zfs_txg_timeout", 5)
+    (host.params.root / ".identity").write_text("boot:2")
+    code, lines = reverted(capsys)
+    assert code == 0
+    assert not any("not there any more" in line for line in lines)
+
+
+def test_a_copy_that_comes_back_after_the_end(host: ModuleHost) -> None:
+    """As by a rollback of the state directory's dataset."""
+    change(host, {"zfs_txg_timeout": 60})
+    data = (host.where.state / "journal").read_bytes()
+    revert.revert(host, host.where)
+    host.params.put("zfs_txg_timeout", 60)
+    (host.where.state / "journal").write_bytes(data)
+    revert.revert(host, host.where)
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 60}
+    assert not (host.where.state / "journal").exists()
+
+
+# --- no room (M8, L8)
+
+
+def test_no_room_at_the_end_of_a_session_disowns_nothing(
+    host: ModuleHost, faults: Faults, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, {"zfs_txg_timeout": 7})
+    with TuningSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
+        session.apply({"zfs_txg_timeout": 20})
+        for path in both(host):
+            faults.put(path.parent, errno.ENOSPC)
+    assert host.params.read("zfs_txg_timeout") == 7
+    for path in both(host):
+        faults.put(path.parent, None)
+    assert recovered() == 0
+    assert reverted(capsys)[0] == 0
+    assert host.now() == DEFAULTS
+
+
+def test_there_is_room_again_at_the_end(host: ModuleHost, faults: Faults) -> None:
+    change(host, {"zfs_txg_timeout": 7})
+    with TuningSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
+        session.apply({"zfs_txg_timeout": 20})
+        faults.put(host.where.run, errno.ENOSPC)
+        with pytest.raises(ApplyError):
+            session.apply({"zfs_txg_timeout": 21})
+        faults.put(host.where.run, None)
+    texts = [path.read_bytes() for path in both(host)]
+    assert texts[0] == texts[1]
+    assert Journal(host.where, write=False).history.open_layer is None
+
+
+@pytest.mark.parametrize("which", ["state", "run"])
+def test_no_room_for_an_original_is_an_apply_error(
+    host: ModuleHost, faults: Faults, which: str
+) -> None:
+    session = TuningSession(host, "tune", ["zfs_commit_timeout_pct"], print, host.where, still_s=0)
+    with session:
+        session.apply({"zfs_commit_timeout_pct": 4})
+        faults.put(getattr(host.where, which), errno.ENOSPC)
+        with pytest.raises(ApplyError, match="No space left on device"):
+            session.apply({"zfs_txg_timeout": 20})
+        assert host.now() == DEFAULTS | {"zfs_commit_timeout_pct": 4}
+    assert host.now() == DEFAULTS
+
+
+@pytest.mark.parametrize("which", ["state", "run"])
+def test_no_room_to_say_who_it_was(host: ModuleHost, faults: Faults, which: str) -> None:
+    """A value of somebody else stays theirs, and the session goes its way to the end."""
+    with TuningSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
+        session.apply({"zfs_txg_timeout": 20, "zfs_commit_timeout_pct": 4})
+        faults.put(getattr(host.where, which), errno.ENOSPC)
+        host.params.put("zfs_txg_timeout", 33)
+        with pytest.raises(ApplyError):
+            session.apply({"zfs_txg_timeout": 21})
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 33}
+
+
+@pytest.mark.parametrize("which", ["state", "run"])
+def test_no_room_for_the_last_word_restores(host: ModuleHost, faults: Faults, which: str) -> None:
+    session = TuningSession(host, "tune", NAMES, print, host.where, still_s=0)
+    with pytest.raises(ApplyError), session:
+        session.apply({"zfs_txg_timeout": 20})
+        faults.put(getattr(host.where, which), errno.ENOSPC)
+        session.finish(applied=True)
+    assert host.now() == DEFAULTS
+
+
+# --- restoring comes before telling
+
+
+def test_restores_before_it_tells(host: ModuleHost) -> None:
+    crash(host)
+
+    def say(_text: str) -> None:
+        assert host.now() == DEFAULTS
+
+    recover.restore_now(host, host.where, "zfstune recover", say, 0)
+    assert host.now() == DEFAULTS

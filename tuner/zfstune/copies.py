@@ -1,0 +1,260 @@
+"""One copy of the journal: a file, and what can go wrong with it and its directory.
+
+The run directory is in memory and always answers. The state directory may be on a disk that is
+frozen, or on a pool that is suspended: whatever is done there is done by another process (bounded),
+and when that does not come back the directory is not asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zfstune import bounded
+from zfstune.errors import NotPossible
+from zfstune.journal_records import VERSION, History, decode, encode_lines, later_version
+from zfstune.paths import FILE
+from zfstune.places import free_name, open_directory, open_file, replace_file
+
+LAST, DAMAGED, FOREIGN = f"{FILE}.last", f"{FILE}.damaged", f"{FILE}.foreign"
+_LARGEST = 64 << 20
+
+# directories that did not answer: once is enough for a process
+_silent: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a directory has. there: whether it is there itself; data is None when there is no
+    journal; error says why it cannot be read; kept are the names of those put aside."""
+
+    there: bool = False
+    data: bytes | None = None
+    error: str = ""
+    last: bytes = b""
+    kept: tuple[str, ...] = ()
+
+
+class Content:
+    """What a file says: its intact beginning, and whether there is more than that."""
+
+    def __init__(self, data: bytes | None) -> None:
+        self.later = later_version(data) if data else None
+        self.records, self.last = decode(data) if data and not self.later else ([], "")
+        self.lines = encode_lines(self.records)
+        self.history = History()
+        for record in self.records:
+            self.history.add(record)
+        self.whole = bool(data) and b"".join(self.lines) == data
+        self.damaged = data is not None and not self.whole and not self.later
+
+    @property
+    def id(self) -> str:
+        return self.history.id
+
+    def is_of(self, identity: str) -> bool:
+        """Whether anything in it is in force of that boot and module."""
+        return any(layer.identity == identity for layer in self.history.in_force)
+
+
+class Copy:
+    """One of the two files. failed says why it cannot be relied on for now, in whole sentences;
+    refused: it is not to be touched at all."""
+
+    def __init__(self, directory: Path, *, limited: bool) -> None:
+        self.directory, self.path = directory, directory / FILE
+        self._limited = limited
+        self.found, self.content = Look(), Content(None)
+        self.failed = ""
+        self.refused = False
+        # where the present file goes before it is replaced
+        self.keep = ""
+        # how many lines it has; size is their length, None when it has to be written anew
+        self.have = 0
+        self.size: int | None = None
+
+    def look(self, limit_s: float) -> None:
+        try:
+            self.found = Look(*self._do(limit_s, _look))
+        except NotPossible as error:
+            self.failed = str(error)
+        except OSError as error:
+            self.failed = f"cannot use {self.directory}, {error.strerror}"
+        if self.found.error:
+            self.failed = f"cannot read {self.path}, {self.found.error}"
+        self.content = Content(self.found.data)
+        if self.content.later:
+            self.refused = True
+            self.failed = (
+                f"{self.path} is of version {self.content.later}, of a later zfstune, this one "
+                f"knows {VERSION}"
+            )
+
+    def compare(self, best: Content) -> None:
+        """What it has of that; what it has beyond it is kept when it is written again."""
+        mine = self.content
+        if mine.whole and mine.lines == best.lines[: len(mine.lines)]:
+            self.have, self.size = len(mine.lines), sum(map(len, mine.lines))
+        elif mine.damaged or self.found.error:
+            self.keep = DAMAGED
+        elif mine.records:
+            self.keep = FOREIGN
+
+    def lacks(self, lines: Sequence[bytes]) -> bool:
+        return bool(self.failed) or self.size is None or self.have != len(lines)
+
+    def update(self, lines: Sequence[bytes], *, sync: bool, limit_s: float) -> None:
+        """Writes what it does not have yet; raises NotPossible, and has then what it had."""
+        if self.failed:
+            raise NotPossible(self.failed)
+        try:
+            if self.size is None:
+                self._do(limit_s, _rewrite, b"".join(lines), self.keep)
+                self.size, self.keep = 0, ""
+            elif self.have < len(lines):
+                self._do(limit_s, _append, b"".join(lines[self.have :]), self.size, sync)
+        except NotPossible as error:
+            self.failed = str(error)
+            raise
+        except OSError as error:
+            self.failed = f"cannot write {self.path}, {error.strerror}"
+            raise NotPossible(self.failed) from None
+        self.have, self.size = len(lines), sum(map(len, lines))
+
+    def cut(self, lines: Sequence[bytes]) -> None:
+        """Takes back what is beyond these; in process."""
+        size = sum(map(len, lines))
+        if self.size is not None and self.size > size:
+            with contextlib.suppress(OSError, NotPossible):
+                _cut(str(self.directory), size)
+            self.have, self.size = len(lines), size
+
+    def again(self) -> None:
+        """To be tried once more, as a whole."""
+        if self.failed and not self.refused:
+            self.failed, self.size = "", None
+
+    def aside(self, name: str, limit_s: float) -> bool:
+        """Gives the file that name, which it may have to itself; whether it is gone then."""
+        try:
+            self._do(limit_s, _aside, name)
+        except (OSError, NotPossible) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            self.failed = self.failed or f"cannot rename {self.path}, {reason}"
+            return False
+        self.have, self.size, self.keep, self.failed = 0, None, "", ""
+        return True
+
+    def remove(self, limit_s: float) -> None:
+        with contextlib.suppress(OSError, NotPossible):
+            self._do(limit_s, _remove)
+        self.have, self.size = 0, None
+
+    def _do(self, limit_s: float, what: Callable[..., Any], *given: object) -> Any:
+        directory = str(self.directory)
+        if not self._limited:
+            return what(directory, *given)
+        if directory in _silent:
+            raise TimeoutError(errno.ETIMEDOUT, "it does not answer")
+        try:
+            return bounded.call(limit_s, what, directory, *given)
+        except TimeoutError:
+            _silent.add(directory)
+            raise
+
+
+# --- what is done in a directory, given by its path: the state's is opened by another process
+
+
+def _look(directory: str) -> tuple[bool, bytes | None, str, bytes, tuple[str, ...]]:
+    """The fields of Look. Raises OSError, NotPossible when the directory cannot be used."""
+    try:
+        fd = open_directory(Path(directory), create=False)
+    except FileNotFoundError:
+        return False, None, "", b"", ()
+    data, error, last = None, "", b""
+    try:
+        names = os.listdir(fd)  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            last = _content(fd, LAST)
+        with contextlib.suppress(FileNotFoundError):
+            data = _content(fd, FILE)
+    except OSError as problem:
+        error = problem.strerror or str(problem)
+    finally:
+        os.close(fd)
+    kept = tuple(sorted(name for name in names if name.startswith((DAMAGED, FOREIGN))))
+    return True, data, error, last, kept
+
+
+def _content(directory: int, name: str) -> bytes:
+    # a pipe would wait for its writer
+    fd = open_file(directory, name, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        return file.read(_LARGEST)
+
+
+def _rewrite(directory: str, data: bytes, keep: str) -> None:
+    with _opened(directory, create=True) as fd:
+        replace_file(fd, FILE, data, keep)
+
+
+def _append(directory: str, data: bytes, size: int, sync: bool) -> None:
+    """Raises OSError; the file is then as long as before."""
+    with _opened(directory) as parent:
+        fd = open_file(parent, FILE, os.O_WRONLY | os.O_APPEND)
+        try:
+            if os.fstat(fd).st_size != size:
+                raise OSError(errno.EIO, "somebody else has changed it")
+            if os.write(fd, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if sync:
+                os.fsync(fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, size)
+            raise
+        finally:
+            os.close(fd)
+
+
+def _cut(directory: str, size: int) -> None:
+    with _opened(directory) as parent:
+        fd = open_file(parent, FILE, os.O_WRONLY)
+        try:
+            os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
+
+
+def _aside(directory: str, name: str) -> None:
+    """journal.last is replaced; of anything else there may be several."""
+    try:
+        with _opened(directory) as fd:
+            to = name if name == LAST else free_name(fd, name)
+            os.rename(FILE, to, src_dir_fd=fd, dst_dir_fd=fd)
+            os.fsync(fd)
+    except FileNotFoundError:
+        return
+
+
+def _remove(directory: str) -> None:
+    with _opened(directory) as fd:
+        os.unlink(FILE, dir_fd=fd)
+
+
+@contextlib.contextmanager
+def _opened(directory: str, *, create: bool = False) -> Iterator[int]:
+    fd = open_directory(Path(directory), create=create)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
