@@ -22,7 +22,6 @@ class Faults:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._fault: dict[str, tuple[int | str, bool]] = {}
         self._after: dict[str, int] = {}
-        self._fds: dict[str, int] = {}
         for name in ("open", "rename", "unlink", "link", "mkdir", "write"):
             monkeypatch.setattr(os, name, self._wrap(name, getattr(os, name)))
 
@@ -34,6 +33,10 @@ class Faults:
         if fault is not None:
             self._fault[path] = (fault, reads)
             self._after[path] = after
+
+    def hanging(self) -> list[str]:
+        """Those that do not answer any more."""
+        return [path for path, (fault, _reads) in self._fault.items() if fault == "hang"]
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def one(*given: Any, **named: Any) -> Any:

@@ -1,0 +1,146 @@
+"""Random faults of either copy and deaths at random points: recover and revert always give the
+values of before, and nothing is disowned."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from unit.fake_module import ARC, DEFAULTS, GIB, MIB, ModuleHost
+from unit.faults import Faults
+
+from zfstune import bounded, copies, recover, revert, status
+from zfstune.apply import ApplyError
+from zfstune.errors import NotPossible
+from zfstune.session_guard import TuningSession, set_values
+
+# More of them: ZFSTUNE_FAULTS=1500 pytest tests/unit/test_copies_faults.py
+ROUNDS = int(os.environ.get("ZFSTUNE_FAULTS", "25"))
+NAMES = ["zfs_txg_timeout", "zfs_dirty_data_max", "zfs_arc_max"]
+FAULTS: list[int | str] = [errno.ENOSPC, errno.EIO, errno.EROFS, "hang"]
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+    """What hangs does not answer at once: in this process, for speed."""
+
+    def call(limit_s: float, what: Callable[..., object], *given: object) -> object:
+        if given[0] in found.hanging() and what is not copies._look:
+            raise TimeoutError(errno.ETIMEDOUT, "it does not answer")
+        return what(*given)
+
+    monkeypatch.setattr(bounded, "call", call)
+    monkeypatch.setattr("zfstune.session_guard.supervisor.start", lambda *_: Nobody())
+    found = Faults(monkeypatch)
+    yield found
+
+
+class Nobody:
+    """A supervisor that is not there: a death is of both."""
+
+    pid = 0
+
+    def alive(self) -> bool:
+        return True
+
+    def dismiss(self) -> None: ...
+
+
+def mortal(host: ModuleHost, lives: int) -> None:
+    """It dies before or after a write of a parameter, with its supervisor: files are left."""
+    write, left = type(host.params).write, lives
+
+    def one(name: str, value: int, identity: str | None = None) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os._exit(1)
+        write(host.params, name, value, identity)
+        if left == 1 and lives % 2:
+            os._exit(1)
+
+    host.params.write = one  # type: ignore[method-assign]
+
+
+def work(host: ModuleHost, rng: random.Random) -> None:
+    """Changes that fail are what this is about."""
+    quiet: Callable[[str], None] = lambda _text: None  # noqa: E731
+    with contextlib.suppress(NotPossible, ApplyError, OSError):
+        value = rng.randint(6, 20)
+        set_values(host, {"zfs_txg_timeout": value}, "set", quiet, where=host.where)
+    with (
+        contextlib.suppress(NotPossible, ApplyError, OSError),
+        TuningSession(host, "tune", NAMES, quiet, host.where, still_s=0) as session,
+    ):
+        for _ in range(rng.randint(1, 3)):
+            session.apply(
+                {
+                    "zfs_txg_timeout": rng.randint(21, 40),
+                    "zfs_dirty_data_max": rng.randint(1, 5) * 128 * MIB,
+                    "zfs_arc_max": rng.randint(3, 9) * GIB,
+                }
+            )
+        if rng.random() < 0.3:
+            session.finish(applied=True)
+
+
+def in_child(host: ModuleHost, rng: random.Random, lives: int) -> None:
+    if not (pid := os.fork()):
+        try:
+            if lives:
+                mortal(host, lives)
+            work(host, rng)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def attempt(seed: int, faults: Faults, *, die: bool, fail: bool) -> None:
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as directory:
+        host = ModuleHost(Path(directory))
+        where = (host.where.state, host.where.run)
+        copies._silent.clear()
+        if rng.random() < 0.5:
+            work(host, random.Random(seed + 1))
+        if fail:
+            kind = rng.choice(FAULTS)
+            for path in rng.choice([[where[0]], [where[1]], list(where)]):
+                # what is in memory always answers
+                one = errno.EIO if kind == "hang" and path == where[1] else kind
+                faults.put(path, one, after=rng.randint(0, 25))
+        in_child(host, rng, rng.randint(1, 14) if die else 0)
+        try:
+            if rng.random() < 0.5:
+                # it lasts until after the recovery
+                with contextlib.suppress(NotPossible):
+                    recover.restore_left(host, host.where, lambda _text: None)
+        finally:
+            for path in where:
+                faults.put(path, None)
+        copies._silent.clear()
+        report = recover.restore_left(host, host.where, lambda _text: None)
+        assert report is None or report.complete, seed
+        found = revert.revert(host, host.where)
+        assert found.complete, seed
+        assert not found.kept, seed
+        assert host.now() == DEFAULTS, seed
+        assert host.params.arc() == ARC, seed
+        assert status.look(host, host.where)["state"] == "unchanged", seed
+
+
+@pytest.mark.parametrize("die", [False, True])
+def test_random_faults(faults: Faults, die: bool) -> None:
+    for seed in range(ROUNDS):
+        attempt(seed, faults, die=die, fail=True)
+
+
+def test_random_deaths(faults: Faults) -> None:
+    for seed in range(ROUNDS):
+        attempt(seed, faults, die=True, fail=False)
