@@ -64,7 +64,7 @@ def look(host: Host, where: Places) -> Json:
             for layer in history.in_force
         ],
         "parameters": _parameters(host, history),
-        "remains": _remains(host, history, read_last(where)),
+        "remains": _remains(host, history, journal.last),
         "overrides": _overrides(history),
         "boot": host.parameters().boot().values(),
         "last": _last(journal.last),
