@@ -89,7 +89,7 @@ def launch(
         qemu.program,
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
         *("-machine", "q35", *_processor(accelerator)),
-        *("-smp", _topology(options)),
+        *("-smp", f"{options.cpus},maxcpus={max(options.cpus, options.possible_cpus)}"),
         *("-m", f"{options.memory_bytes >> 20}M"),
         *("-kernel", str(image.kernel), "-initrd", _inherited(ramdisk)),
         *("-append", " ".join(_kernel_arguments(accelerator, options))),
@@ -146,15 +146,6 @@ def _directories(options: Options) -> dict[str, Path]:
 def _kernel_arguments(accelerator: str, options: Options) -> list[str]:
     emulated = () if accelerator == "kvm" else _EMULATION_ARGUMENTS
     return [*_KERNEL_ARGUMENTS, *emulated, *options.kernel_arguments]
-
-
-def _topology(options: Options) -> str:
-    """Those that are not plugged in have sockets of their own: in the socket of one that is, Linux
-    takes them for a firmware's mistake (topology_register_apic(), from 6.9)."""
-    if options.possible_cpus <= options.cpus:
-        return str(options.cpus)
-    most = options.possible_cpus
-    return f"{options.cpus},maxcpus={most},sockets={most},cores=1,threads=1"
 
 
 def _processor(accelerator: str) -> list[str]:

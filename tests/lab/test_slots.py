@@ -18,9 +18,8 @@ def slots(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 
 def test_memory_is_by_the_cpus_that_are_there(slots: Json) -> None:
     many = slots["many"]
-    assert many["possible"].strip() == "0-63"
+    # a kernel that believes in the CPUs that could be plugged in would need 500 MB for them
     assert "slot_data" in many["maps"]
-    # the tables of this trace are 20 MB here, and would be 500 for 64 CPUs
     assert sum(many["maps"].values()) < LIMIT // 4
     assert many["took"] < LIMIT
 
