@@ -91,6 +91,7 @@ def reset(host: LinuxHost, original: Mapping[str, int]) -> None:
     """By hand, after a round that left something."""
     limits = {name: original[f"arc {key}"] for name, key in LIMITS.items()}
     limits |= {name: original[f"arc {keys[0]}"] for name, keys in VARIABLES.items()}
+    limits = {name: value for name, value in limits.items() if name in NAMES}
     wanted = {name: limits.get(name, original[name]) for name in NAMES}
     for write in planner.plan(guard.state(host), wanted, guard.facts(host), back=True):
         (PARAMETERS / write.name).write_text(str(write.value))

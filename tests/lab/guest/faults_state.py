@@ -37,8 +37,9 @@ def disk_full(r: Round) -> None:
     r.wait_free()
 
 
-def recovery(r: Round, seconds: float = DEADLINE_S) -> None:
-    """`zfstune recover` by hand, which must neither hang nor refuse."""
+def recovery(r: Round, seconds: float = 3 * DEADLINE_S) -> None:
+    """`zfstune recover` by hand, which must neither hang nor refuse. To start Python takes long on
+    an emulated machine."""
     process = subprocess.Popen(
         ["zfstune", "recover"],
         env=os.environ | ENVIRONMENT,
