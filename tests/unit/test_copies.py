@@ -197,6 +197,19 @@ def test_restores_whatever_the_state_directory_is_called_now(
     assert not (host.where.state / "journal").exists()
 
 
+def test_what_is_over_is_known_without_the_disk(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, {"zfs_txg_timeout": 7})
+    revert.revert(host, host.where)
+    writable(host.where.state)
+    code, lines = shown(capsys)
+    assert code == 0
+    assert "others may write there" in lines[0]
+    assert lines[1] == "no parameter is changed by zfstune"
+    assert reverted(capsys)[0] == 0
+
+
 # --- a disk that does not answer (H2)
 
 

@@ -122,8 +122,9 @@ class Journal:
         for copy in self._copies:
             # it was put aside, and the other one could not be, or came back
             last = Content(copy.found.last or None)
-            if copy.found.data is None and last.id == best.id and not last.history.in_force:
-                return last if len(last.records) >= len(best.records) else best
+            if copy.found.data is None and best.id and last.id == best.id:
+                over = not last.history.in_force and len(last.records) >= len(best.records)
+                return last if over else best
         return best
 
     def _why_unknown(self) -> str:
@@ -139,6 +140,8 @@ class Journal:
         if not failed or self.records:
             return ""
         if not failed[0].found.there:
+            if self._run.found.last:
+                return ""  # nothing has begun in this boot since that was put aside
             raise NotPossible(failed[0].failed)
         return f"{failed[0].failed}, {_UNREAD}"
 
