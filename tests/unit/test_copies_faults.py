@@ -46,7 +46,7 @@ class Nobody:
 
     pid = 0
 
-    def alive(self) -> bool:
+    def alive(self, *, in_force: bool = False) -> bool:
         return True
 
     def dismiss(self) -> None: ...

@@ -54,8 +54,11 @@ def test_what_it_says(where: Places) -> None:
 
 
 def test_both_copies_are_the_same_and_private(where: Places) -> None:
-    os.umask(0)
-    fill(where).close()
+    before = os.umask(0)
+    try:
+        fill(where).close()
+    finally:
+        os.umask(before)
     paths = [where.state / "journal", where.run / "journal"]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
