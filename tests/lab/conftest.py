@@ -66,6 +66,7 @@ ONCE = {
     "tools": 1,
     "diagnose": 0,
     "faults": 1,
+    "slots": 1,
     "bench": 0,
     "bench_matrix": 1,
     "endurance": 0,
@@ -142,6 +143,7 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         "endurance": [option("--endurance")],
         "faults": [option("--rounds")],
         "robust": [str(50 // len(wanted_flavours(config)))],
+        "slots": ["32", "48"] if option("--sample") else [],
         "tune": TUNE[option("--tune")],
     }.get(name, [])
 
