@@ -226,7 +226,8 @@ def test_partner_that_somebody_else_has_set(host: ModuleHost, tmp_path: Path) ->
 @pytest.mark.parametrize("value", [32 << 10, 50 << 10])
 def test_what_overruns_the_log_is_not_kept(host: ModuleHost, value: int) -> None:
     """As an older version of this program may have set it."""
-    with pytest.raises(Refused, match=r"^cannot keep zil_maxblocksize, at the next boot .*(50|32)K"):
+    refused = r"^cannot keep zil_maxblocksize, at the next boot .*(50|32)K"
+    with pytest.raises(Refused, match=refused):
         keep._NextLoad(host).judge({"zil_maxblocksize": value}, ())
     keep._NextLoad(host).judge({"zil_maxblocksize": 36 << 10}, ())
 
