@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 from unit.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
+from unit.test_hostile_names import EVIL, raw
 
 from zfstune import recover, revert, status
 from zfstune.errors import NotPossible, UsageError
 from zfstune.guard import Refused
 from zfstune.journal import Journal
-from zfstune.journal_records import Original
+from zfstune.journal_records import Original, Override
 from zfstune.places import Lock
 from zfstune.session_guard import TuningSession, set_values
 from zfstune.signals import put_off
@@ -70,6 +71,22 @@ def test_nothing_was_ever_changed(host: ModuleHost, capsys: pytest.CaptureFixtur
     assert reverted(capsys) == (0, ["nothing to put back"])
     assert not host.where.state.exists()
     assert recover.if_needed() is None
+
+
+def test_names_of_others_are_printable(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_values(host, CHANGED, f"zfstune {EVIL}", print, where=host.where)
+    journal = Journal(host.where, write=True, here="boot:1")
+    host.params.put("zfs_txg_timeout", 77)
+    journal.override(Override("zfs_txg_timeout", 77, 4711, EVIL))
+    journal.close()
+    capsys.readouterr()
+    status.run(Namespace(json=False))
+    revert.run(Namespace(json=False, print=False))
+    said = capsys.readouterr().out
+    assert "by process 4711 (a?]0;owned??b" in said
+    assert not raw(said)
 
 
 def test_the_question_at_each_start_is_cheap(host: ModuleHost) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from unit.fake_host import FakeHost
+from unit.test_hostile_names import EVIL, raw
 
 from zfstune import cli, production, tune, tune_setup
 from zfstune.catalogue import load
@@ -88,6 +89,13 @@ def test_bad_input(
     assert len(lines) == 1
     assert said in lines[0]
     assert host.values == VALUES
+
+
+def test_the_plan_prints_no_name_raw(host: FakeHost, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["tune", "tank", "--dry-run", "--workload", EVIL]) == 0
+    out = capsys.readouterr().out
+    assert "workload: a?]0;owned" in out
+    assert not raw(out)
 
 
 def test_the_plan(host: FakeHost, capsys: pytest.CaptureFixture[str]) -> None:

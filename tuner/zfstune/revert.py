@@ -17,6 +17,7 @@ from zfstune.journal import Journal
 from zfstune.live import say
 from zfstune.places import Places, places
 from zfstune.signals import put_off
+from zfstune.table import printable
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(to_json(report)))
     else:
         for line in recover.describe(report, host) or ["nothing to put back"]:
-            print(line)
+            print(printable(line))
     boot = host.parameters().boot().values()
     if boot:
         sys.stdout.flush()

@@ -15,7 +15,7 @@ from zfstune.host import open_host
 from zfstune.journal import Journal
 from zfstune.journal_records import History
 from zfstune.places import Holder, Places, holder, places
-from zfstune.table import render, style_of
+from zfstune.table import printable, render, style_of
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found))
     else:
         paint = style_of(sys.stdout).paint
-        for line in words(found):
+        for line in map(printable, words(found)):
             print(paint(line, "bold") if line.startswith("PARAMETER") else line)
     return NEGATIVE if found["state"] in ("killed", "unreadable") else DONE
 

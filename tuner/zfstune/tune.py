@@ -33,7 +33,7 @@ from zfstune.progress import Progress
 from zfstune.session_guard import TuningSession
 from zfstune.stop import Stop
 from zfstune.storage import masked
-from zfstune.table import style_of
+from zfstune.table import printable, style_of
 from zfstune.tune_setup import (
     STUDY,
     Request,
@@ -66,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
     setup = Setup.of(request, host, pool)
     if args.dry_run:
         reasons = [*refusals(args, setup), *_untraceable(host)]
-        print("\n".join([*setup.describe(args), *(f"not now: {why}" for why in reasons)]))
+        lines = [*setup.describe(args), *(f"not now: {why}" for why in reasons)]
+        print("\n".join(map(printable, lines)))
         return DONE
     require_consent(args, setup)
     output_directory(request.out)

@@ -21,7 +21,7 @@ from zfstune.objective import Limit, Objective
 from zfstune.places import places
 from zfstune.space import ARC, DEFAULT, Space
 from zfstune.storage import masked
-from zfstune.table import render
+from zfstune.table import printable, render
 from zfstune.units import SECOND, format_span
 from zfstune.workload import account, split
 
@@ -245,7 +245,7 @@ def require_consent(args: argparse.Namespace, setup: Setup) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError("parameters of the kernel will be changed, add --yes to agree to that")
-    print("\n".join(setup.describe(args)), file=sys.stderr)
+    print("\n".join(map(printable, setup.describe(args))), file=sys.stderr)
     try:
         answer = input("Change parameters of this host and measure? [y/N] ")
     except EOFError:
