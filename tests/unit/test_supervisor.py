@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +45,24 @@ with TuningSession(host, "tune", NAMES, where=host.where, still_s=0) as session:
         session.apply({{"zfs_txg_timeout": 6 + i % 5, "zfs_dirty_data_max": (1 + i % 4) << 28,
                        "zfs_delay_min_dirty_percent": 70 + i % 9, "zfs_arc_max": (3 + i % 4) << 30
                        }})
+"""
+
+# before it: what the supervisor opens and imports while it restores goes into a file
+WATCHED = """
+import sys
+from pathlib import Path
+from zfstune import recover
+restore = recover.restore_left
+def watched(host, where, say):
+    seen = []
+    def see(event, found):
+        if event == "import" or event == "open" and not isinstance(found[0], int):
+            seen.append(f"{{event}} {{found[0]}}")
+    sys.addaudithook(see)
+    report = restore(host, where, say)
+    (Path({root!r}) / "seen").write_text("\\n".join(seen))
+    return report
+recover.restore_left = watched
 """
 
 
@@ -217,10 +234,11 @@ def test_session_that_cannot_begin_leaves_nothing(
 # --- real deaths
 
 
-def tuner(host: ModuleHost, root: Path) -> tuple[subprocess.Popen[str], int]:
+def tuner(host: ModuleHost, root: Path, before: str = "") -> tuple[subprocess.Popen[str], int]:
     """A tuner that applies without a pause, and the pid of its supervisor."""
     paths = [str(ROOT / path) for path in ("tests", "tracers", "tuner", "platform/linux")]
-    code = textwrap.dedent(TUNER).format(paths=paths, root=str(root))
+    head, rest = TUNER.split("from pathlib", 1)
+    code = f"{head}{before}from pathlib{rest}".format(paths=paths, root=str(root))
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -257,6 +275,22 @@ def test_killed_tuner(host: ModuleHost, tmp_path: Path, number: signal.Signals) 
         assert not (host.where.run / "session").exists()
         if number == signal.SIGKILL:
             assert f"process {process.pid} has ended without a word" in err
+
+
+def test_the_supervisor_needs_no_file_of_its_own_to_restore(
+    host: ModuleHost, tmp_path: Path
+) -> None:
+    """The disk of Python and of this program may be on the pool that hangs."""
+    process, _pid = tuner(host, tmp_path, WATCHED)
+    wait_for(lambda: not untouched(host))
+    process.kill()
+    process.communicate(timeout=60)
+    assert untouched(host)
+    seen = (tmp_path / "seen").read_text().splitlines()
+    # the state directory is opened by a process of its own (bounded.py)
+    ours = [f"open {path}" for path in (tmp_path, "/proc", "/sys", "/dev")]
+    assert any("zfs_txg_timeout" in one for one in seen)
+    assert [one for one in seen if not one.startswith((*ours, "open .", "open journal"))] == []
 
 
 def test_killed_together_with_the_supervisor(host: ModuleHost, tmp_path: Path) -> None:
