@@ -102,7 +102,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tune", default="short", choices=list(TUNE), help="how long test_tune's sessions take"
     )
-    parser.addoption("--rounds", default="40", help="rounds of test_faults")
+    parser.addoption("--rounds", default="20", help="rounds of test_faults")
     parser.addoption("--runs", default="0", help="runs of each cause in test_diagnose; 0 of a few")
     parser.addoption(
         "--signals", default="1", help="signals of test_bench_matrix; more than 1: all refusals"
@@ -142,7 +142,7 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         "bench_matrix": [option("--signals")],
         "endurance": [option("--endurance")],
         "faults": [option("--rounds")],
-        "robust": [str(50 // len(wanted_flavours(config)))],
+        "robust": [str((20 if option("--sample") else 50) // len(wanted_flavours(config)))],
         "slots": ["32", "48"] if option("--sample") else [],
         "tune": TUNE[option("--tune")],
     }.get(name, [])

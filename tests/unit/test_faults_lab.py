@@ -43,11 +43,11 @@ def test_each_kind_is_judged(faults: Any) -> None:
 def test_schedule(faults: Any, rounds: int, least: int) -> None:
     plan = faults.schedule(rounds, random.Random(7))
     kinds = Counter(plan)
-    assert len(plan) == rounds
+    assert len(plan) == max(rounds, sum(case.least for case in faults.CASES.values()))
     assert set(kinds) == set(faults.CASES)
     assert min(kinds.values()) >= least
-    if rounds >= 40:  # those of which nearly all must be in time
-        assert min(kinds["administrator"], kinds["supervisor killed"]) >= 3
+    # those of which nearly all must be in time
+    assert min(kinds["administrator"], kinds["supervisor killed"]) >= 3
 
 
 def test_summary(faults: Any) -> None:

@@ -158,12 +158,13 @@ class Case:
     weight: int
     silent_s: int = 0
     stderr: bool = False
+    least: int = 1  # rounds: what is judged of several needs them
 
 
 CASES = {
     "tuner killed": Case(killed, 10),
-    "tuner and supervisor killed": Case(killed_both, 12),
-    "supervisor killed": Case(supervisor_killed, 8),
+    "tuner and supervisor killed": Case(killed_both, 12, least=3),
+    "supervisor killed": Case(supervisor_killed, 8, least=3),
     "supervisor stopped": Case(faults_stopped.supervisor_stopped, 4),
     "SIGTERM": Case(signalled(signal.SIGTERM), 5),
     "SIGHUP": Case(signalled(signal.SIGHUP), 5),
@@ -177,8 +178,8 @@ CASES = {
     "state unopenable, both killed": Case(faults_state.unopenable_both, 5),
     "state read-only": Case(faults_state.read_only, 4),
     "one copy damaged": Case(faults_state.one_copy_damaged, 5),
-    "both copies damaged": Case(faults_state.both_copies_damaged, 5),
-    "administrator": Case(administrator, 10),
+    "both copies damaged": Case(faults_state.both_copies_damaged, 5, least=2),
+    "administrator": Case(administrator, 10, least=3),
     "second session": Case(second_session, 3),
     "module reloaded": Case(reloaded, 4),
 }
@@ -239,10 +240,10 @@ def stop_load() -> None:
 
 
 def schedule(rounds: int, rng: random.Random) -> list[str]:
-    """So many rounds, by weight; each case at least once."""
-    plan = list(CASES)
+    """So many rounds, by weight; of each case the least at least."""
+    plan = [name for name, case in CASES.items() for _ in range(case.least)]
     total = sum(case.weight for case in CASES.values())
-    missing = {name: rounds * case.weight / total - 1 for name, case in CASES.items()}
+    missing = {name: rounds * case.weight / total - case.least for name, case in CASES.items()}
     while len(plan) < rounds:
         name = max(missing, key=lambda one: missing[one])
         missing[name] -= 1

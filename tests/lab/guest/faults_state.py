@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -150,10 +151,11 @@ def read_only(r: Round) -> None:
     r.facts["errors"] = r.child.found("error")
 
 
-def damage(path: Path, rng: random.Random, most: int | None = None) -> None:
-    """Truncates it or turns a bit, anywhere or in the first bytes."""
+def damage(path: Path, rng: random.Random, part: str = "any") -> None:
+    """Truncates it or turns a bit, anywhere, in the first record or in the last one."""
     data = path.read_bytes()
-    at = rng.randrange(most or len(data))
+    first = data.rfind(b"\n", 0, -1) + 1 if part == "last" else 0
+    at = rng.randrange(first, 40 if part == "first" else len(data))
     if rng.random() < 0.5:
         path.write_bytes(data[:at])
     else:
@@ -206,16 +208,19 @@ def explained() -> Found:
     return Found(ours, damaged)
 
 
+# by turns: nothing of it can be used, all but the last word, a part
+_PARTS = itertools.cycle(("first", "last", "any"))
+
+
 def both_copies_damaged(r: Round) -> None:
     """What the journal still explains is restored, to the true values; the rest is left and told,
     and is not forgotten: the second call says what the first one said, until an explicit word."""
     r.in_force()
     r.kill_both()
     before = values(r.host)
-    # now and then nothing of it can be used
-    most = 40 if r.rng.random() < 0.4 else None
+    part = next(_PARTS)
     for directory in (WHERE.state, WHERE.run):
-        damage(directory / "journal", r.rng, most)
+        damage(directory / "journal", r.rng, part)
     journal = explained()
     ours = {n for n in NAMES if n in journal.ours and before[n] in journal.ours[n][1]}
     changed = {n for n in NAMES if before[n] != r.original[n]}
