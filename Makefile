@@ -113,7 +113,7 @@ test-endurance: all
 		$(addprefix --flavour ,$(FLAVOURS))
 
 # What `make test` runs on one flavour only (tests/lab/conftest.py), but for tune and diagnose.
-ONCE = bench bench_matrix endurance faults tools
+ONCE = bench bench_matrix causes endurance faults flame slots tools views
 
 ## test-matrix: test, trixie-backports as well, more faults, whole tuning sessions, all causes
 test-matrix: test

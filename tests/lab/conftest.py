@@ -63,8 +63,11 @@ MACHINES = {"slots": ("--max-cpus", "64")}
 # as well, or it is small.
 ONCE = {
     "tune": 0,
+    "views": 1,
     "tools": 1,
     "diagnose": 0,
+    "causes": 1,
+    "flame": 0,
     "faults": 1,
     "slots": 1,
     "bench": 0,
