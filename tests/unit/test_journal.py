@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from zfstune.errors import NotPossible
-from zfstune.journal import Journal, read_last
+from zfstune.journal import Journal
 from zfstune.journal_records import APPLIED, RESTORED, Original, Override, decode
 from zfstune.places import Busy, Lock, Places, holder
 
@@ -90,7 +90,7 @@ def test_put_aside(where: Places) -> None:
     journal.put_aside()
     assert not (where.state / "journal").exists()
     assert not (where.run / "journal").exists()
-    last = read_last(where)
+    last = Journal(where, write=False).last
     assert last and last.layers[-1].command == "zfstune tune"
     journal.begin("manual", "boot:1", "again", {})
     assert [layer.command for layer in Journal(where, write=False).history.layers] == ["again"]
@@ -298,5 +298,5 @@ def test_put_aside_on_a_read_only_disk(where: Places, monkeypatch: pytest.Monkey
     journal.put_aside()
     assert not (where.state / "journal").exists()
     assert not (where.run / "journal").exists()
-    last = read_last(where)
+    last = Journal(where, write=False).last
     assert last and not last.in_force

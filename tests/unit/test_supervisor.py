@@ -18,7 +18,7 @@ from unit.test_journal import read_only
 from zfstrace.params import Change
 from zfstune import recover
 from zfstune.errors import NotPossible
-from zfstune.journal import read_last
+from zfstune.journal import Journal
 from zfstune.places import Busy, Lock
 from zfstune.session_guard import SupervisorGone, TuningSession, set_values
 from zfstune.signals import SIGNALS
@@ -169,7 +169,7 @@ def test_override_is_told_and_kept(host: ModuleHost) -> None:
         assert said == ["zfs_txg_timeout was set to 30 by process 4711 (bash), it is left as it is"]
     assert host.now() == DEFAULTS | {"zfs_txg_timeout": 30}
     assert one.report and [o.pid for o in one.report.kept] == [4711]
-    last = read_last(host.where)
+    last = Journal(host.where, write=False).last
     assert last and last.layers[-1].overrides[0].comm == "bash"
 
 

@@ -331,11 +331,6 @@ class Journal:
             self.settle()
 
 
-def read_last(where: Places) -> History | None:
-    """The journal that was put aside last. Raises NotPossible without privilege."""
-    return Journal(where, write=False).last
-
-
 def _no_journal(reason: object) -> NotPossible:
     advice = ", make room or set ZFSTUNE_STATE_DIR" if str(reason).startswith("cannot wr") else ""
     return NotPossible(f"{reason}; nothing can be changed without a journal{advice}")
