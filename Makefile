@@ -13,7 +13,7 @@ BPF_OBJ := $(patsubst %.c,%.o,$(wildcard $(BPF_DIR)/*.bpf.c))
 LIB := $(LIB_DIR)/libzfstrace.so
 LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
 LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
-C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/*.c tests/unit/bpf_shim/*.[ch] \
+C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/*.[ch] tests/unit/bpf_shim/*.[ch] \
 	tests/unit/bpf_shim/bpf/*.h tests/freebsd/*.c)
 PY_DIRS := tracers tuner platform scripts tests
 # Python without .py in the name, so mypy takes each for a program of its own
@@ -80,12 +80,12 @@ test-c: $(TEST_C) $(TEST_BPF)
 
 SANITIZE := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Itracers/libzfstrace
 
-$(TEST_C): tests/unit/test_c.c $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
+$(TEST_C): tests/unit/test_c.c tests/unit/check.h $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 	@mkdir -p build
 	$(CC) $(ALL_CFLAGS) $(SANITIZE) -o $@ tests/unit/test_c.c $(LIB_SRC) -lbpf
 
 # The programs as functions: the kernel's part is in tests/unit/bpf_shim.
-BPF_SHIM := $(wildcard tests/unit/bpf_shim/*.[ch] tests/unit/bpf_shim/bpf/*.h)
+BPF_SHIM := tests/unit/check.h $(wildcard tests/unit/bpf_shim/*.[ch] tests/unit/bpf_shim/bpf/*.h)
 $(TEST_BPF): build/%: tests/unit/%.c $(BPF_SHIM) $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 	@mkdir -p build
 	$(CC) $(ALL_CFLAGS) $(SANITIZE) -Itests/unit/bpf_shim -Wno-attributes -Wno-unused \

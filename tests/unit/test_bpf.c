@@ -8,20 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "internal.h"
 #include "shim.h"
 #undef LLONG_MAX
 #include "../../tracers/bpf/fsync.bpf.c"
-
-static unsigned int failures;
-
-#define CHECK(cond)                                                                                \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			printf("%s:%d: %s\n", __FILE__, __LINE__, #cond);                          \
-			failures++;                                                                \
-		}                                                                                  \
-	} while (0)
 
 #define SECONDS 1000000000ULL
 
@@ -67,7 +58,6 @@ static struct zfstrace *start(unsigned int slot_count, unsigned int lanes)
 {
 	struct zfstrace *t = calloc(1, sizeof(*t));
 	struct trace_config *c = (struct trace_config *)(uintptr_t)&config;
-	__u32 zero = 0;
 
 	shim_reset();
 	memset(c, 0, sizeof(*c));
@@ -82,16 +72,12 @@ static struct zfstrace *start(unsigned int slot_count, unsigned int lanes)
 	shim_size(&counters, 64);
 	t->config = *c;
 	t->cpus = 64;
-	t->def = tracer_find("fsync");
-	for (unsigned int i = 0; i < t->def->map_count; i++) {
-		const char *name = t->def->maps[i].name;
-
-		t->maps[i].at =
-			strcmp(name, "slots") == 0	  ? bpf_map_lookup_elem(&slots, &zero)
-			: strcmp(name, "slot_data") == 0  ? bpf_map_lookup_elem(&slot_data, &zero)
-			: strcmp(name, "free_slots") == 0 ? bpf_map_lookup_elem(&free_slots, &zero)
-							  : bpf_map_lookup_elem(&counters, &zero);
-	}
+	shim_session(t, "fsync",
+		     (struct shim_table[]) { { "slots", shim_array(&slots) },
+					     { "slot_data", shim_array(&slot_data) },
+					     { "free_slots", shim_array(&free_slots) },
+					     { "counters", shim_array(&counters) },
+					     {} });
 	room_begin(t);
 	CHECK(fsync_begin(t) == 0);
 	return t;
@@ -454,10 +440,5 @@ int main(void)
 	test_objset_is_learned_once();
 	test_late_cpu();
 	test_wrap();
-	if (failures) {
-		printf("BPF unit tests: %u checks failed\n", failures);
-		return 1;
-	}
-	printf("BPF unit tests: all passed\n");
-	return 0;
+	return checked("BPF unit tests");
 }

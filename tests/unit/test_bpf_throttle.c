@@ -1,22 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* Unit tests of the throttle tracer's programs, run as functions: processes come and go. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "check.h"
 #include "internal.h"
 #include "shim.h"
 #include "../../tracers/bpf/throttle.bpf.c"
-
-static unsigned int failures;
-
-#define CHECK(cond)                                                                                \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			printf("%s:%d: %s\n", __FILE__, __LINE__, #cond);                          \
-			failures++;                                                                \
-		}                                                                                  \
-	} while (0)
 
 #define ENTRIES 8
 
@@ -27,23 +14,19 @@ static struct counters *counted;
 
 static void start(void)
 {
-	static const char *const names[] = { "waiters", "free_slots" };
 	struct trace_config *c = (struct trace_config *)(uintptr_t)&config;
-	struct zfstrace t = { .def = tracer_find("throttle"), .config.slots = ENTRIES };
-	__u32 zero = 0;
+	struct zfstrace t = { .config.slots = ENTRIES };
 
 	shim_reset();
 	spare_slot = 0;
 	c->slots = ENTRIES;
 	enabled = 1;
 	shim_size(&waiters, ENTRIES);
-	table = bpf_map_lookup_elem(&waiters, &zero);
-	counted = bpf_map_lookup_elem(&counters, &zero);
-	for (unsigned int i = 0; i < t.def->map_count; i++)
-		t.maps[i].at = strcmp(t.def->maps[i].name, names[0]) == 0 ? (void *)table
-			       : strcmp(t.def->maps[i].name, names[1]) == 0
-				       ? bpf_map_lookup_elem(&free_slots, &zero)
-				       : NULL;
+	table = shim_array(&waiters);
+	counted = shim_array(&counters);
+	shim_session(&t, "throttle",
+		     (struct shim_table[]) {
+			     { "waiters", table }, { "free_slots", shim_array(&free_slots) }, {} });
 	room_begin(&t);
 }
 
@@ -104,10 +87,5 @@ int main(void)
 {
 	test_processes();
 	test_full_index();
-	if (failures) {
-		printf("BPF unit tests of the throttle: %u checks failed\n", failures);
-		return 1;
-	}
-	printf("BPF unit tests of the throttle: all passed\n");
-	return 0;
+	return checked("BPF unit tests of the throttle");
 }

@@ -10,17 +10,8 @@
 
 #include "../bpf/dirty_total.h"
 #include "../bpf/stacks.h"
+#include "check.h"
 #include "internal.h"
-
-static unsigned int failures;
-
-#define CHECK(cond)                                                                                \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			printf("%s:%d: %s\n", __FILE__, __LINE__, #cond);                          \
-			failures++;                                                                \
-		}                                                                                  \
-	} while (0)
 
 /* xorshift64: the same numbers on every machine. */
 static uint64_t next_random(uint64_t *state)
@@ -430,10 +421,5 @@ int main(void)
 	test_modes();
 	test_dirty_total();
 	test_room();
-	if (failures) {
-		printf("C unit tests: %u checks failed\n", failures);
-		return 1;
-	}
-	printf("C unit tests: all passed\n");
-	return 0;
+	return checked("C unit tests");
 }

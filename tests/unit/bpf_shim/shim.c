@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "internal.h"
 #include "shim.h"
 
 __u64 shim_now = 1000000000, shim_tgid = 100, shim_tid = 100;
@@ -184,4 +185,13 @@ long shim_read(void *to, unsigned int bytes, const void *from)
 	close(ends[0]);
 	close(ends[1]);
 	return n == (ssize_t)bytes ? n : -EFAULT;
+}
+
+void shim_session(struct zfstrace *t, const char *tracer, const struct shim_table *tables)
+{
+	t->def = tracer_find(tracer);
+	for (; tables->name; tables++)
+		for (unsigned int i = 0; i < t->def->map_count; i++)
+			if (strcmp(t->def->maps[i].name, tables->name) == 0)
+				t->maps[i].at = tables->at;
 }

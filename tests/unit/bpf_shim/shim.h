@@ -11,4 +11,15 @@ extern void (*shim_before_insert)(void); /* another CPU, between a look and an i
 extern char shim_event[512];		 /* the last one */
 void shim_reset(void);
 
+/* A session of a tracer, which has these maps mapped; the list ends with no name. */
+struct zfstrace;
+struct shim_table {
+	const char *name;
+	const void *at;
+};
+void shim_session(struct zfstrace *t, const char *tracer, const struct shim_table *tables);
+
+/* Where an array begins. */
+#define shim_array(map) bpf_map_lookup_elem(map, &(__u32) { 0 })
+
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * BPF programs as functions of a user program: takes the place of libbpf's header
- * in tests/unit/test_bpf.c. The kernel's part in it is shim_*().
+ * in tests/unit/test_bpf*.c. The kernel's part in it is shim_*().
  */
 #ifndef ZFSTUNE_BPF_SHIM_H
 #define ZFSTUNE_BPF_SHIM_H
