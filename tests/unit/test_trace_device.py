@@ -12,6 +12,7 @@ from unit.fake_host import FakeHost, FakeSession, ios, run_of, vdev
 
 from zfstrace import device
 from zfstrace.device import CLASSES, DeviceCounts
+from zfstrace.pool_trace import DeviceTrace, VdevSlot
 from zfstrace.types import Losses
 from zfstune.device_view import view
 from zfstune.signs import of_device
@@ -90,6 +91,20 @@ def test_intervals_are_differences() -> None:
     assert [line["count"] for line in lines] == [1, 2]
     assert lines[1]["size"] == 2 * lines[0]["size"] > 0
     assert [line["active_mean"] for line in lines] == [2.0, 2.0]
+
+
+def test_vdevs_come_in_any_order() -> None:
+    """An entry that a CPU has taken in vain stays free until another vdev comes."""
+    table = (VdevSlot * 4)()
+    trace = object.__new__(DeviceTrace)
+    trace._vdevs = table
+    for i, guid in ((2, 200), (1, 100)):
+        earlier = trace.devices()
+        table[i].used, table[i].guid = 1, guid
+        table[i].classes[1].count = table[i].classes[1].device.bucket[9] = i
+    assert [(d.guid, d.rest) for d in trace.devices()] == [(0, True), (100, False), (200, False)]
+    new = device.since(trace.devices(), earlier)
+    assert [d.classes["sync_write"].count for d in new] == [0, 1, 0]
 
 
 def test_slow_vdev() -> None:

@@ -16,6 +16,7 @@
 #include "device.h"
 
 #include "config.bpf.h"
+#include "free.bpf.h"
 #include "hist.bpf.h"
 #include "pool.bpf.h"
 #include "probe.bpf.h"
@@ -35,11 +36,10 @@ unsigned int off_delta;
 unsigned int off_type;
 unsigned int off_priority;
 
-unsigned int next_vdev = 1; /* 0 is the rest */
-
+/* Those with an entry of their own: never more than there are. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, SLOTS_MAX);
 	__type(key, __u64); /* guid */
 	__type(value, __u32);
 } vdev_index SEC(".maps");
@@ -197,34 +197,43 @@ static __always_inline __u32 active(__u64 vd, __u32 priority)
 
 /* ---- probes ------------------------------------------------------------- */
 
+/* An entry for a vdev that is new; 0 when there is none free, or no room in the index. */
+static __always_inline __u32 new_vdev(__u64 guid, __u64 spa)
+{
+	__u64 taken = slot_take();
+	__u32 n = taken, *found;
+	struct vdev_slot *slot = n ? bpf_map_lookup_elem(&vdevs, &n) : 0;
+
+	if (!slot)
+		return 0;
+	slot->guid = guid;
+	bpf_probe_read_kernel_str(slot->pool, sizeof(slot->pool), (void *)spa);
+	if (!bpf_map_update_elem(&vdev_index, &guid, &n, BPF_NOEXIST)) {
+		slot->used = 1;
+		return n;
+	}
+	/* another CPU met it at once, or there is no room; what cannot be put back stays empty */
+	slot_put_back(taken);
+	found = bpf_map_lookup_elem(&vdev_index, &guid);
+	return found ? *found : 0;
+}
+
 static __always_inline struct io_class *find_class(__u64 vd, __u32 class)
 {
 	__u64 guid = read_u64(vd + VDEV_GUID);
-	__u32 *found = bpf_map_lookup_elem(&vdev_index, &guid), n = 0;
+	__u32 *found = bpf_map_lookup_elem(&vdev_index, &guid), n;
 	struct vdev_slot *slot;
 
 	if (found) {
-		slot = bpf_map_lookup_elem(&vdevs, found);
 		n = *found;
 	} else {
 		__u64 spa = read_u64(vd + VDEV_SPA);
 
 		if (!pool_wanted(spa))
 			return 0;
-		if (next_vdev < config.slots)
-			n = __sync_fetch_and_add(&next_vdev, 1);
-		if (n >= config.slots)
-			n = 0;
-		slot = bpf_map_lookup_elem(&vdevs, &n);
-		if (!slot)
-			return 0;
-		if (n) {
-			slot->guid = guid;
-			bpf_probe_read_kernel_str(slot->pool, sizeof(slot->pool), (void *)spa);
-		}
-		slot->used = 1;
-		bpf_map_update_elem(&vdev_index, &guid, &n, BPF_ANY);
+		n = new_vdev(guid, spa);
 	}
+	slot = bpf_map_lookup_elem(&vdevs, &n);
 	if (!n)
 		COUNT(slots_overflow);
 	barrier_var(class);

@@ -214,6 +214,7 @@ static const struct probe_def device_probes[] = {
 
 static const struct map_def device_maps[] = {
 	{ "vdevs", sizeof(struct vdev_slot), .per_slot = true },
+	{ "free_slots", sizeof(struct free_slots), .writable = true },
 	{ "counters", sizeof(struct counters), .per_cpu = true },
 };
 

@@ -104,18 +104,17 @@ def _subtract(now: ClassCounts, earlier: ClassCounts) -> ClassCounts:
 
 
 def since(now: Sequence[DeviceCounts], earlier: Sequence[DeviceCounts]) -> list[DeviceCounts]:
-    """What came between two states of one session, by index."""
+    """What came between two states of one session."""
+    was = {(d.pool, d.guid): d.classes for d in earlier}  # of the rest "" and 0
     return [
         replace(
             d,
             classes={
-                name: _subtract(c, earlier[i].classes.get(name, ClassCounts()))
+                name: _subtract(c, was.get((d.pool, d.guid), {}).get(name, ClassCounts()))
                 for name, c in d.classes.items()
             },
         )
-        if i < len(earlier)
-        else d
-        for i, d in enumerate(now)
+        for d in now
     ]
 
 

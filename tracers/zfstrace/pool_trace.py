@@ -225,11 +225,11 @@ class DeviceTrace(Session):
         self._vdevs = self.table("vdevs", VdevSlot)
 
     def devices(self) -> list[DeviceCounts]:
-        """A vdev keeps its index."""
+        """The rest first, then the vdevs."""
         found = []
         for i, vdev in enumerate(self._vdevs):
             if i and not vdev.used:
-                break
+                continue
             classes = {
                 name: _class(io) for name, io in zip(device.CLASSES, vdev.classes, strict=True)
             }

@@ -17,5 +17,6 @@
 #define BPF_CORE_READ(p, ...)                                                                      \
 	SHIM_PICK(__VA_ARGS__, 0, SHIM_READ3, SHIM_READ2, SHIM_READ1)(p, __VA_ARGS__)
 #define bpf_core_field_exists(field) shim_btf
+#define bpf_core_type_size(type) sizeof(type)
 
 #endif
