@@ -91,6 +91,20 @@ static void test_flushes(void)
 	CHECK(counted->started == 10 && counted->finished == 10);
 }
 
+/* A flush whose beginning cannot be kept is lost, and not unfinished as well. */
+static void test_no_room_for_a_start(void)
+{
+	struct zio zio[5];
+
+	start();
+	shim_size(&flushes, 2);
+	for (unsigned int i = 0; i < 5; i++) {
+		zio[i] = (struct zio) { .io_type = TYPE_FLUSH };
+		fentry_io_start(NULL, (__u64)&zio[i]);
+	}
+	CHECK(counted->lost_start == 3 && counted->started == 2);
+}
+
 /* I/Os of a vdev for which the index has no room are counted, and take no entry. */
 static void test_full_index(void)
 {
@@ -123,6 +137,7 @@ int main(void)
 {
 	test_vdevs();
 	test_flushes();
+	test_no_room_for_a_start();
 	test_full_index();
 	test_met_at_once();
 	return checked("BPF unit tests of devices");

@@ -83,9 +83,28 @@ static void test_full_index(void)
 	CHECK(used() == 2 && counted->slots_overflow == 10);
 }
 
+/* A wait whose beginning cannot be kept is lost, and not unfinished as well. */
+static void test_no_room_for_a_start(void)
+{
+	struct dmu_tx tx = { .tx_pool = (void *)dp };
+
+	start();
+	shim_size(&waits, 2);
+	for (unsigned int i = 0; i < 5; i++) {
+		shim_tgid = shim_tid = 100 + i;
+		fentry_tx_wait(NULL, (__u64)&tx);
+	}
+	for (unsigned int i = 0; i < 5; i++) {
+		shim_tgid = shim_tid = 100 + i;
+		fentry_tx_waited(NULL, (__u64)&spa);
+	}
+	CHECK(counted->lost_start == 3 && counted->finished == 2 && counted->started == 2);
+}
+
 int main(void)
 {
 	test_processes();
 	test_full_index();
+	test_no_room_for_a_start();
 	return checked("BPF unit tests of the throttle");
 }

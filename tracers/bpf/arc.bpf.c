@@ -40,9 +40,10 @@ static __always_inline void on_evict_wait(void)
 
 	if (!enabled)
 		return;
-	COUNT(started);
 	if (bpf_map_update_elem(&starts, &tid, &now, BPF_ANY))
 		COUNT(lost_start);
+	else
+		COUNT(started);
 }
 AT_ENTRY(evict_wait, (__u64 amount), ())
 

@@ -303,9 +303,10 @@ static __always_inline void on_io_start(__u64 zio)
 
 	if (!enabled || !is_flush(zio))
 		return;
-	COUNT(started);
 	now = bpf_ktime_get_ns();
 	if (bpf_map_update_elem(&flushes, &zio, &now, BPF_ANY))
 		COUNT(lost_start);
+	else
+		COUNT(started);
 }
 AT_ENTRY(io_start, (__u64 zio), (zio))

@@ -131,9 +131,10 @@ static __always_inline void on_tx_wait(__u64 tx)
 	dp = tx_pool(tx);
 	if (dp)
 		w.dirty = pool_dirty(dp);
-	COUNT(started);
 	if (bpf_map_update_elem(&waits, &tid, &w, BPF_ANY))
 		COUNT(lost_start);
+	else
+		COUNT(started);
 }
 AT_ENTRY(tx_wait, (__u64 tx), (tx))
 

@@ -152,11 +152,13 @@ static __always_inline void on_syncing(__u64 dp, __u64 txg)
 	p = find_pool(thread.spa);
 	if (!p)
 		return;
-	COUNT(started);
 	p->last_syncing = bpf_ktime_get_ns();
+	if (bpf_map_update_elem(&sync_threads, &tid, &thread, BPF_ANY)) {
+		COUNT(lost_start); /* on_synced() leaves it out */
+		return;
+	}
+	COUNT(started);
 	find_row(p, txg)->syncing = p->last_syncing;
-	if (bpf_map_update_elem(&sync_threads, &tid, &thread, BPF_ANY))
-		COUNT(lost_start);
 }
 AT_ENTRY(syncing, (__u64 dp, __u64 txg), (dp, txg))
 
