@@ -8,6 +8,7 @@ import random
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,3 +104,20 @@ def test_journal_is_read_as_far_as_it_is_intact(faults: Any, journal: Places) ->
         (path / "journal").write_bytes(b"\0" + b"".join(lines))
     found = faults.faults_state.explained()
     assert (found.ours, found.damaged) == ({}, True)
+
+
+@pytest.mark.parametrize("how", ["mode", "no directory"])
+def test_a_round_that_fails_leaves_the_state_directory_to_the_next(
+    faults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    where = Places(tmp_path / "state", tmp_path / "run")
+    monkeypatch.setattr(faults.faults_state, "WHERE", where)
+    where.state.mkdir(0o700)
+    rng = SimpleNamespace(choice=lambda _ways: how)
+    with (
+        pytest.raises(RuntimeError, match="hangs"),
+        faults.faults_state.unopenable(SimpleNamespace(rng=rng, facts={})),
+    ):
+        raise RuntimeError("it hangs")
+    assert list(tmp_path.iterdir()) == [where.state]
+    assert where.state.stat().st_mode & 0o7777 == 0o700

@@ -100,14 +100,18 @@ def unopenable(r: Round) -> Iterator[None]:
             yield
     elif how == "mode":
         WHERE.state.chmod(0o775)
-        yield
-        WHERE.state.chmod(0o700)
+        try:
+            yield
+        finally:
+            WHERE.state.chmod(0o700)
     else:
         WHERE.state.rename(aside)
         WHERE.state.write_text("")
-        yield
-        WHERE.state.unlink()
-        aside.rename(WHERE.state)
+        try:
+            yield
+        finally:
+            WHERE.state.unlink()
+            aside.rename(WHERE.state)
 
 
 def unopenable_killed(r: Round) -> None:
