@@ -176,18 +176,26 @@ def test_entries_of_processes_that_have_ended_are_given_back() -> None:
 
     table = (Waiter * 4)()
     trace = object.__new__(ThrottleTrace)
-    trace._waiters, trace._ended = table, throttle.Ended()
+    trace._waiters, trace._ended, trace._seen = table, throttle.Ended(), throttle.Seen()
     trace._lib, trace._handle = Library(), ctypes.c_void_p(1)  # type: ignore[assignment]
     for i, pid in ((1, 100), (3, 300)):
         table[i].used, table[i].pid, table[i].life = 1, pid, i
         table[i].latency.bucket[9] = table[i].count[3] = i
         table[i].latency.sum = 9 * i
+        table[i].pool, table[i].last_start, table[i].last_end = b"tank", 10, 20
     before = trace.waits()
     trace.release(lambda pid: pid == 100)
     assert released == [1]
     assert not table[1].used
     assert [(c.pid, c.latency.count) for c in trace.waits()] == [(0, 0), (100, 1), (300, 3)]
     assert all(not c.latency.count for c in throttle.since(trace.waits(), before))
+    # what the one had waited last is known, also when its entry is another's
+    assert trace.held_up("tank", 0, 100) == 2
+    table[1].used, table[1].pid, table[1].life, table[1].pool = 1, 400, 4, b"tank"
+    table[1].last_start, table[1].last_end = 30, 40
+    assert trace.held_up("tank", 0, 100) == 3
+    table[1].used = 0
+    assert set(trace._seen._last) == {("tank", 3), ("tank", 4)}
     trace._handle = None
     trace.release(lambda _pid: True)
     assert released == [1]

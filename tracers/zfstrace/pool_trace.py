@@ -175,10 +175,13 @@ class ThrottleTrace(Session):
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int:
         """How many processes waited for the pool in a span of CLOCK_MONOTONIC, as far as that
         is known: call it often (throttle.Seen)."""
-        for i, waiter in enumerate(self._waiters):
+        for waiter in self._waiters:
             if waiter.used:
-                self._seen.note(text(waiter.pool), i, waiter.last_start, waiter.last_end)
+                self._note(waiter)
         return self._seen.within(pool, start_ns, end_ns)
+
+    def _note(self, waiter: Waiter) -> None:
+        self._seen.note(text(waiter.pool), waiter.life, waiter.last_start, waiter.last_end)
 
     def waits(self) -> list[ThrottleCounts]:
         """The rest first, then the processes, also those that have ended."""
@@ -195,6 +198,8 @@ class ThrottleTrace(Session):
         for i, waiter in enumerate(self._waiters if self._handle else ()):
             if i and waiter.used and ended(waiter.pid):
                 self._ended.add(_waiter(waiter, rest=False))
+                self._note(waiter)
+                self._seen.end(text(waiter.pool), waiter.life)
                 self._check(self._lib.zfstrace_release(self._handle, i))
 
 

@@ -221,6 +221,10 @@ class Seen:
             self._last[pool, who] = end_ns
             self._waits.append((pool, who, start_ns, end_ns))
 
+    def end(self, pool: str, who: int) -> None:
+        """Nothing more comes of somebody."""
+        self._last.pop((pool, who), None)
+
     def within(self, pool: str, start_ns: int, end_ns: int) -> int:
         """How many waited for the pool in a span."""
         return len(
