@@ -9,7 +9,7 @@ import pytest
 from zfs_linux import privilege
 from zfs_linux.host import LinuxHost
 from zfstrace.errors import TraceError
-from zfstrace.types import Check, FsyncOptions
+from zfstrace.types import Check, FsyncOptions, TraceOptions
 
 ALL = "CapEff:\t000001ffffffffff\n"
 
@@ -103,13 +103,9 @@ def test_room_is_asked_for_what_is_in_use_and_some_to_come(
 
     class Trace:
         throttle = None
-        tidied = 0
 
         def __init__(self, *args: object) -> None:
             asked.append(args[-1])
-
-        def tidy(self) -> None:
-            Trace.tidied += 1
 
     monkeypatch.setattr("zfs_linux.sessions.TracedFsyncs", Trace)
     host = LinuxHost(root)
@@ -118,8 +114,38 @@ def test_room_is_asked_for_what_is_in_use_and_some_to_come(
     host.open_fsync_trace(FsyncOptions())
     host.open_fsync_trace(FsyncOptions(max_datasets=7))
     assert asked == [2001 + 32, 7]
+
+
+def test_every_open_trace_is_told_each_second(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the throttle as well: `zfstune diagnose` has one, and another beside slow fsyncs."""
+    told: list[object] = []
+
+    class Throttle:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def learn(self) -> None:
+            told.append(self)
+
+    class Fsyncs:
+        def __init__(self, *_: object) -> None:
+            self.throttle = Throttle()
+
+        def tidy(self) -> None:
+            told.append(self)
+
+    monkeypatch.setattr("zfs_linux.sessions.ThrottleWithParams", Throttle)
+    monkeypatch.setattr("zfs_linux.sessions.TracedFsyncs", Fsyncs)
+    host = LinuxHost(root)
+    view, fsyncs = host.open_throttle_trace(TraceOptions()), host.open_fsync_trace(FsyncOptions())
     host.learn_names()
-    assert Trace.tidied == 1
+    assert len(told) == 3
+    assert {view, fsyncs} < set(told)
+    # what is not used any more is not kept
+    told.clear()
+    del view
+    host.learn_names()
+    assert len(told) == 2
 
 
 def test_processes(root: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from zfs_linux import kstat, mounts, privilege
 from zfstrace import vdevs
@@ -46,8 +47,10 @@ class LinuxHost:
         self._by_objset: dict[tuple[str, int], str] = {}
         self._by_dev: dict[mounts.Dev, str] = {}
         self._mountinfo = ""
-        self._throttle: ThrottleWithParams | None = None
-        self._fsyncs: TracedFsyncs | None = None
+        self._throttle: ThrottleWithParams | None = None  # asked about slow operations
+        # what is told every second; of one kind there may be several
+        self._throttles: WeakSet[ThrottleWithParams] = WeakSet()
+        self._fsyncs: WeakSet[TracedFsyncs] = WeakSet()
         self._txgs: dict[str, tuple[int, list[dict[str, Value]]]] = {}
 
     def loaded(self) -> bool:
@@ -81,10 +84,10 @@ class LinuxHost:
             self._mountinfo = text
             # a device number is used again after an unmount: the present one wins
             self._by_dev.update(mounts.parse_mountinfo(text))
-        if self._throttle:
-            self._throttle.learn()
-        if self._fsyncs:
-            self._fsyncs.tidy()
+        for throttle in self._throttles:
+            throttle.learn()
+        for fsyncs in self._fsyncs:
+            fsyncs.tidy()
 
     def _read_mounts(self) -> str:
         return kstat.read(self._proc / "self/mountinfo")
@@ -225,7 +228,10 @@ class LinuxHost:
             objset, dev = self._locate(options.dataset)
         room = options.max_datasets or self._room()
         trace = TracedFsyncs(options, self.parameter, self._has_ended, objset, dev, room)
-        self._throttle, self._fsyncs = trace.throttle, trace
+        self._fsyncs.add(trace)
+        self._throttle = trace.throttle
+        if trace.throttle:
+            self._throttles.add(trace.throttle)
         return trace
 
     def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
@@ -315,8 +321,9 @@ class LinuxHost:
         from zfs_linux.sessions import ThrottleWithParams
 
         self._require_zfs()
-        self._throttle = ThrottleWithParams(options, self.parameter, self._has_ended)
-        return self._throttle
+        trace = ThrottleWithParams(options, self.parameter, self._has_ended)
+        self._throttles.add(trace)
+        return trace
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
         from zfstrace.pool_trace import DeviceTrace
