@@ -19,8 +19,7 @@ struct slot_key {
 	__u64 dev;
 };
 
-/* Those with a slot. Not more than there are slots, so it is never full; what
- * it cannot take has no slot. libzfstrace sets max_entries. */
+/* Those with a slot of their own: never more than there are. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SLOTS_MAX);
