@@ -291,8 +291,7 @@ static __always_inline void on_io_assess(__u64 zio)
 	if (n) {
 		ADD(c->active_sum, n);
 		ADD(c->active_count, 1);
-		if (n > c->active_max)
-			c->active_max = n;
+		raise_to(&c->active_max, n);
 	}
 }
 AT_ENTRY(io_assess, (__u64 zio), (zio))

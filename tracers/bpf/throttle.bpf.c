@@ -250,8 +250,7 @@ static __always_inline void on_tx_waited(__u64 spa)
 		if (kind < WAIT_KINDS) {
 			ADD(to->count[kind], 1);
 			ADD(to->total_ns[kind], ns);
-			if (ns > to->max_ns[kind])
-				to->max_ns[kind] = ns;
+			raise_to(&to->max_ns[kind], ns);
 		}
 	}
 	bpf_map_delete_elem(&waits, &tid);

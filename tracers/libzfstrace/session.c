@@ -57,7 +57,8 @@ static int take_options(struct zfstrace *t, const struct zfstrace_opts *opts)
 /* CPUs that come later share the lanes of those that are there. */
 static void take_room(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
-	unsigned int wanted = opts->max_datasets ? opts->max_datasets + 1 : t->def->slots;
+	unsigned int most = opts->max_datasets < SLOTS_MAX ? opts->max_datasets + 1 : SLOTS_MAX;
+	unsigned int wanted = opts->max_datasets ? most : t->def->slots;
 	FILE *f = fopen("/sys/devices/system/cpu/online", "re");
 	char online[4096] = "";
 	struct trace_room room;

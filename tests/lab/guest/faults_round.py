@@ -100,9 +100,10 @@ class Round:
         """Nothing of this round lives on into the next one."""
         if self.stderr:
             self.stderr.go_on()
-        with contextlib.suppress(ProcessLookupError, ChildProcessError, OSError):
-            os.kill(self.child.pid, signal.SIGKILL)
-            os.waitpid(self.child.pid, 0)
+        if self.child.status is None:
+            with contextlib.suppress(OSError):
+                os.kill(self.child.pid, signal.SIGKILL)
+                os.waitpid(self.child.pid, 0)
         pid = self.child.found("supervisor")
         with contextlib.suppress(ProcessLookupError):
             if pid and self.child.status is None:

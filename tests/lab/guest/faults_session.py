@@ -273,6 +273,8 @@ class Child:
                 return
             data = os.read(self.pipe, 65536)
             if not data:
+                # it has ended: whoever asks again at once would keep a CPU busy
+                time.sleep(max(0.0, min(0.02, end - time.monotonic())))
                 return
             *lines, self.rest = (self.rest + data).split(b"\n")
             self.lines += [json.loads(line) for line in lines]
