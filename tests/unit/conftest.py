@@ -2,8 +2,13 @@
 does not fail by chance. To explore, run pytest with --hypothesis-profile=default."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+from unit.fake_module import ModuleHost
+
+from zfstune import keep, params, revert, status
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -13,3 +18,16 @@ settings.load_profile("repeatable")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
+    """The host of all commands that have to do with the journal."""
+    found = ModuleHost(tmp_path)
+    monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
+    monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))
+    for module in (keep, params, revert, status):
+        monkeypatch.setattr(module, "open_host", lambda: found)
+    monkeypatch.setattr("zfstune.host.open_host", lambda: found)
+    monkeypatch.setattr("zfstune.places._WAIT_S", 0.0)
+    return found

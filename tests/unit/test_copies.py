@@ -28,18 +28,6 @@ CANDIDATE = {"zfs_txg_timeout": 60, "zfs_dirty_data_max": 256 * MIB}
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
-    found = ModuleHost(tmp_path)
-    monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
-    monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))
-    for module in (status, revert):
-        monkeypatch.setattr(module, "open_host", lambda: found)
-    monkeypatch.setattr("zfstune.host.open_host", lambda: found)
-    monkeypatch.setattr("zfstune.places._WAIT_S", 0.0)
-    return found
-
-
-@pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     return Faults(monkeypatch)
 

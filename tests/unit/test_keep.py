@@ -24,13 +24,9 @@ HEAD = "# Written by `zfstune keep`; `zfstune keep --remove` takes its lines out
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
-    found = ModuleHost(tmp_path)
-    monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
-    monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))
-    monkeypatch.setattr(keep, "open_host", lambda: found)
+def host(host: ModuleHost, tmp_path: Path) -> ModuleHost:
     (tmp_path / "etc/modprobe.d").mkdir(parents=True)
-    return found
+    return host
 
 
 def conf(tmp_path: Path) -> Path:

@@ -10,7 +10,6 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from unit.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
@@ -26,18 +25,6 @@ from zfstune.session_guard import TuningSession, set_values
 from zfstune.signals import put_off
 
 CHANGED = {"zfs_txg_timeout": 9, "zfs_dirty_data_max": 256 * MIB}
-
-
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
-    found = ModuleHost(tmp_path)
-    monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
-    monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))
-    for module in (status, revert):
-        monkeypatch.setattr(module, "open_host", lambda: found)
-    monkeypatch.setattr("zfstune.host.open_host", lambda: found)
-    monkeypatch.setattr("zfstune.places._WAIT_S", 0.0)
-    return found
 
 
 def change(host: ModuleHost, wanted: dict[str, int] | None = None) -> None:
