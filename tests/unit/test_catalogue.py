@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from data.record_functions import functions
 
 from zfstune import catalogue, expressions, guard, planner
 from zfstune.catalogue import Parameter
@@ -282,21 +283,10 @@ FUNCTIONS = {
 }
 
 
-def _functions(source: str) -> list[tuple[str, str]]:
-    """``a.c f(), g(), b.c h(): why`` as [("a.c", "f"), ("a.c", "g"), ("b.c", "h")]."""
-    found, file = [], ""
-    for word in source.partition(": ")[0].replace(",", "").split():
-        if word.endswith("()"):
-            found.append((file, word.removesuffix("()")))
-        else:
-            file = word
-    return found
-
-
 @pytest.mark.parametrize("parameter", [p for p in ALL if p.access == "rw"], ids=lambda p: p.name)
 def test_each_bound_says_which_function_it_is_from(parameter: Parameter) -> None:
     """In each of the four versions that has the parameter at least one of them is there."""
-    named = _functions(parameter.source)
+    named = functions(parameter.source)
     assert named and parameter.source.partition(": ")[2]
     assert set(named) <= set(FUNCTIONS)
     for at, version in enumerate(catalogue.READ):
