@@ -8,7 +8,7 @@ import errno
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,15 @@ from unit.faults import Faults
 from zfstune import bounded, copies, recover, revert, status
 from zfstune.apply import ApplyError
 from zfstune.errors import NotPossible
+from zfstune.journal import Journal
 from zfstune.session_guard import TuningSession, set_values
 
 # More of them: ZFSTUNE_FAULTS=1500 pytest tests/unit/test_copies_faults.py
 ROUNDS = int(os.environ.get("ZFSTUNE_FAULTS", "25"))
 NAMES = ["zfs_txg_timeout", "zfs_dirty_data_max", "zfs_arc_max"]
-FAULTS: list[int | str] = [errno.ENOSPC, errno.EIO, errno.EROFS, "hang"]
+# No room in both places from the session's end on, or in the midst of it.
+END, MIDST = "full at the end", "full in the midst"
+FAULTS: list[int | str] = [errno.ENOSPC, errno.EIO, errno.EROFS, "hang", END, MIDST]
 
 
 @pytest.fixture
@@ -68,7 +71,11 @@ def mortal(host: ModuleHost, lives: int) -> None:
     host.params.write = one  # type: ignore[method-assign]
 
 
-def work(host: ModuleHost, rng: random.Random) -> None:
+Turn = Callable[[str], None]
+"""Told of the "begin" and of the "end" of a session."""
+
+
+def work(host: ModuleHost, rng: random.Random, turn: Turn = lambda _moment: None) -> None:
     """Changes that fail are what this is about."""
     quiet: Callable[[str], None] = lambda _text: None  # noqa: E731
     with contextlib.suppress(NotPossible, ApplyError, OSError):
@@ -78,27 +85,50 @@ def work(host: ModuleHost, rng: random.Random) -> None:
         contextlib.suppress(NotPossible, ApplyError, OSError),
         TuningSession(host, "tune", NAMES, quiet, host.where, still_s=0) as session,
     ):
+        turn("begin")
         for _ in range(rng.randint(1, 3)):
-            session.apply(
-                {
-                    "zfs_txg_timeout": rng.randint(21, 40),
-                    "zfs_dirty_data_max": rng.randint(1, 5) * 128 * MIB,
-                    "zfs_arc_max": rng.randint(3, 9) * GIB,
-                }
-            )
+            wanted = {
+                "zfs_txg_timeout": rng.randint(21, 40),
+                "zfs_dirty_data_max": rng.randint(1, 5) * 128 * MIB,
+                "zfs_arc_max": rng.randint(3, 9) * GIB,
+            }
+            with contextlib.suppress(ApplyError):
+                session.apply(wanted)
+        turn("end")
         if rng.random() < 0.3:
             session.finish(applied=True)
 
 
-def in_child(host: ModuleHost, rng: random.Random, lives: int) -> None:
+def in_child(host: ModuleHost, rng: random.Random, lives: int, turn: Turn) -> None:
     if not (pid := os.fork()):
         try:
             if lives:
                 mortal(host, lives)
-            work(host, rng)
+            work(host, rng, turn)
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
+
+
+def break_one(
+    faults: Faults, rng: random.Random, kind: int | str | None, where: Sequence[Path]
+) -> Turn:
+    """From a random moment on, in one of the places or in both, or when the session says so."""
+
+    def turn(moment: str) -> None:
+        for path in where:
+            if kind == END and moment == "end":
+                faults.put(path, errno.ENOSPC)
+            elif kind == MIDST:
+                full = moment == "begin"
+                faults.put(path, errno.ENOSPC if full else None, after=rng.randint(0, 9))
+
+    if kind not in (None, END, MIDST):
+        for path in rng.choice([[where[0]], [where[1]], where]):
+            # what is in memory always answers
+            one = errno.EIO if kind == "hang" and path == where[1] else kind
+            faults.put(path, one, after=rng.randint(0, 25))
+    return turn
 
 
 def attempt(seed: int, faults: Faults, *, die: bool, fail: bool) -> None:
@@ -109,13 +139,14 @@ def attempt(seed: int, faults: Faults, *, die: bool, fail: bool) -> None:
         copies._silent.clear()
         if rng.random() < 0.5:
             work(host, random.Random(seed + 1))
-        if fail:
-            kind = rng.choice(FAULTS)
-            for path in rng.choice([[where[0]], [where[1]], list(where)]):
-                # what is in memory always answers
-                one = errno.EIO if kind == "hang" and path == where[1] else kind
-                faults.put(path, one, after=rng.randint(0, 25))
-        in_child(host, rng, rng.randint(1, 14) if die else 0)
+        kind = rng.choice(FAULTS) if fail else None
+        turn = break_one(faults, rng, kind, where)
+        in_child(host, rng, rng.randint(1, 14) if die else 0, turn)
+        # in the child it was another process
+        turn("end")
+        if kind == MIDST and not die:
+            # there was room for the last word
+            assert Journal(host.where, write=False).history.open_layer is None, seed
         try:
             if rng.random() < 0.5:
                 # it lasts until after the recovery
