@@ -8,11 +8,11 @@ import os
 import signal
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from unit.fake_module import DEFAULTS, MIB, NAMES, ModuleHost
+from unit.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
 from unit.faults import Faults
 
 from zfstune import recover, revert, status
@@ -32,15 +32,15 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     return Faults(monkeypatch)
 
 
-def crash(host: ModuleHost) -> None:
+def crash(host: ModuleHost, wanted: Mapping[str, int] = CANDIDATE) -> None:
     """What is left of a session that was killed with its supervisor."""
     lock = Lock.take(host.where, "zfstune tune tank")
     lock.mark_session()
     journal = Journal(host.where, write=True)
     applier = Applier(host, journal, load(), print, still_s=0)
-    originals = applier.originals(CANDIDATE)
+    originals = applier.originals(wanted)
     journal.begin("session", "boot:1", "zfstune tune tank", originals)
-    applier.apply(CANDIDATE)
+    applier.apply(wanted)
     lock.release()
 
 
@@ -470,6 +470,15 @@ def test_no_room_at_the_end_of_a_session_disowns_nothing(
     assert recovered() == 0
     assert reverted(capsys)[0] == 0
     assert host.now() == DEFAULTS
+
+
+def test_no_room_and_a_death_before_the_last_write_of_a_limit(host: ModuleHost) -> None:
+    """A restore writes the number that was in force, then 0; no record says so."""
+    crash(host, {"zfs_arc_max": 20 * GIB})
+    host.params.put("zfs_arc_max", ARC["c_max"])
+    assert recovered() == 0
+    assert host.now() == DEFAULTS
+    assert host.params.arc() == ARC
 
 
 def test_there_is_room_again_at_the_end(host: ModuleHost, faults: Faults) -> None:

@@ -96,9 +96,10 @@ class History:
 
     def ours(self, name: str) -> frozenset[int]:
         """What a value may be that nobody else has set: what was written last, or what a layer
-        goes back to, whose record may be missing."""
+        goes back to, whose record may be missing; a limit goes back by its number."""
         layers = (layer.originals.get(name) for layer in self.in_force)
-        return self.expected[name] | {original.value for original in layers if original}
+        back = {v for one in layers if one for v in (one.value, one.effective) if v is not None}
+        return self.expected[name] | back
 
     def add(self, record: Record) -> None:
         """Raises KeyError, TypeError, ValueError or IndexError if it makes no sense."""
