@@ -153,5 +153,5 @@ def _tool_lines(tools: Sequence[Tool]) -> list[str]:
     for why in reasons:
         names = ", ".join(tool.name for tool in tools if tool.why == why)
         title = f"one-file tools that would not work ({why})" if why else "one-file tools for root"
-        lines += [f"{title}:", *wrap(names, "  ")]
+        lines += [*wrap(f"{title}:"), *wrap(names, "  ")]
     return lines

@@ -11,6 +11,7 @@ from zfstrace.flame.human import amount
 from zfstrace.stacks import Stacks
 from zfstune.errors import UsageError
 from zfstune.flame_args import DURATION
+from zfstune.table import printable
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,4 +52,4 @@ def check_alone(args: argparse.Namespace) -> None:
 
 def say(text: str) -> None:
     """A line on stderr that is no error."""
-    print(f"zfstune: {text}", file=sys.stderr)
+    print(printable(f"zfstune: {text}"), file=sys.stderr)

@@ -18,6 +18,7 @@ from zfstune.host import open_host
 from zfstune.journal import Journal
 from zfstune.live import say
 from zfstune.places import Places, places
+from zfstune.table import printable
 
 
 def run(args: argparse.Namespace) -> int:
@@ -133,13 +134,12 @@ def _require(names: list[str], there: dict[str, int], what: str) -> None:
 def _tell(kept: Kept, *, only_print: bool) -> None:
     for one in (kept, *kept.more):
         if only_print:
-            print(f"# {one.path}")
-            print("\n".join(one.lines))
-            continue
-        for line in one.lines or ("(no settings left)",):
-            print(f"{one.path}: {line}")
-        if one.backup:
-            print(f"the file of before is {one.backup}")
+            lines = [f"# {one.path}", *one.lines]
+        else:
+            lines = [f"{one.path}: {line}" for line in one.lines or ("(no settings left)",)]
+            lines += [f"the file of before is {one.backup}"] if one.backup else []
+        # of the file of before, who knows what is in there
+        print("\n".join(printable(line.expandtabs()) for line in lines))
     sys.stdout.flush()
     for note in kept.notes:
         say(note)

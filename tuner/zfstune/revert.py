@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     host, where = open_host(), places()
     if args.print:
         for line in commands(host, where):
-            print(line)
+            print(printable(line))
         return DONE
     report = revert(host, where)
     if args.json:

@@ -84,7 +84,8 @@ def cut(text: str, width: int, *, tail: bool = False) -> str:
 def render(
     rows: Sequence[Sequence[str]], align: str, gap: str = "  ", indent: str = ""
 ) -> list[str]:
-    """Rows of cells as aligned lines. align has ``<`` or ``>`` for each column."""
+    """Rows of cells as aligned lines, printable. align has ``<`` or ``>`` for each column."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(len(align))]
     lines = []
     for row in rows:
@@ -101,7 +102,6 @@ def fit(
 ) -> list[str]:
     """Indented rows that are made to fit: by smaller gaps, then by cutting the column name
     (on a terminal: a file keeps whole names)."""
-    rows = [[printable(cell) for cell in row] for row in rows]
     width = min(style.width, WIDTH)
     for gap in ("  ", " "):
         lines = render(rows, align, gap, "  ")

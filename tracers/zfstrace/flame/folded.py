@@ -67,6 +67,7 @@ def has_two_counts(stacks: Iterable[str]) -> bool:
 
 
 def dump(stacks: Stacks) -> Iterator[str]:
-    """One line for each stack, in the order of their names."""
+    """One line for each stack, in the order of their names; it may go to a terminal."""
     for stack in sorted(stacks.counts):
-        yield f"{stack} {stacks.counts[stack]}\n"
+        shown = "".join(c if c.isprintable() else "?" for c in stack)
+        yield f"{shown} {stacks.counts[stack]}\n"

@@ -1,0 +1,245 @@
+"""Every command, where all names are hostile that somebody else may choose: of processes, vdevs,
+disks, files, what is in files, and the words of the command line itself."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit import advise_host, bench_programs, made_up_session
+from unit.fake_host import FakeSession, arc, counts, ios, txg, vdev, waits
+from unit.fake_module import ModuleHost
+from unit.test_bench_matrix import disk
+from unit.test_hostile_names import EVIL, raw
+from unit.test_trace_slow import event
+
+from zfstrace.types import Check, Losses, Probe, Survey, Tool
+from zfstune import cli, production, tune_view
+from zfstune.journal import Journal
+from zfstune.journal_records import Original, Override
+from zfstune.session_guard import set_values
+from zfstune.table import Style
+from zfstune.units import MS
+
+LONG = EVIL * 300
+PROBE = Probe(EVIL, EVIL, "missing", False, EVIL, LONG)
+SHORT = ["--duration", "10ms"]
+TUNE = ["tune", "tank", "--dry-run", "--workload"]
+COMMANDS: list[list[str]] = [
+    *(["trace", *name, *SHORT] for name in ([], ["fsync"], ["txg"], ["throttle"], ["device"])),
+    *(["trace", name, "--source", "kstat", *SHORT] for name in ("txg", "arc")),
+    ["trace", "arc", *SHORT],
+    ["trace", "slow", "--over", "1ms", *SHORT],
+    ["trace", "--json", *SHORT],
+    ["trace", "fsync", "--histogram", *SHORT],
+    ["trace", "fsync", "--pid", "77"],
+    ["trace", "fsync", "tnak"],
+    ["trace", "fsync", "--dataset", "tank/tnak"],
+    ["doctor"],
+    ["diagnose", "--duration", "1s"],
+    ["diagnose", "--duration", "1s", "--json"],
+    ["params"],
+    ["params", "list", "--all"],
+    ["params", "explain", "zfs_dirty_data_max"],
+    ["status"],
+    ["status", "--json"],
+    ["revert", "--print"],
+    ["revert"],
+    ["recover"],
+    ["recover", "--forget"],
+    ["keep"],
+    ["keep", "--print"],
+    ["keep", "--remove"],
+    ["report", "session"],
+    ["report", "session", "-o", "-"],
+    ["report", "session", "-o", f"{EVIL}/x"],
+    [*TUNE, EVIL, "--out", EVIL, "--study", LONG],
+    [*TUNE, "x", "--storage", EVIL],
+    ["flame", "convert", "stacks", "-o", "-"],
+    ["flame", "convert", "stacks", "-o", f"{EVIL}.svg"],
+    ["flame", "diff", "stacks", "stacks", "-o", f"{EVIL}.svg"],
+    ["bench", EVIL, "--test", "fdatasync", "--duration", "100ms"],
+    ["bench", "--matrix", "reports-2014", "--disk", "/dev/sdx", "--yes"],
+    ["bench", "--matrix", "reports-2014", "--disk", EVIL, "--force-erase", EVIL],
+    ["advise", "--config", "config", "--for", "postgresql"],
+]
+# what a person is told of a word that makes no sense
+ODD: list[list[str]] = [
+    [],
+    *([name] for name in ("trace", "status", "report", "bench", "advise", "diagnose", "keep")),
+    *(["trace", name] for name in ("fsync", "txg", "throttle", "device", "arc", "slow")),
+    *(["params", name] for name in ("get", "explain", "set", "list")),
+    ["diagnose", "--from"],
+    ["keep", "--remove"],
+    *(["flame", *more] for more in (["-o"], ["convert"], ["diff", "stacks"], ["--pool"])),
+    *(["bench", "data", f"--{name}"] for name in ("test", "with", "html", "raw", "jobs")),
+    *(["bench", "--matrix"], ["bench", "--matrix", "reports-2014", "--rows"]),
+    *(["advise", f"--{name}"] for name in ("config", "for")),
+    *([*TUNE, "x", f"--{name}"] for name in ("as", "objective", "limit", "parameters", "resume")),
+    *([*TUNE, "x", f"--{name}"] for name in ("sampler", "block", "max-latency", "seed")),
+]
+COMMANDS += [[*words, name] for words in ODD for name in (EVIL, f"--{EVIL}", LONG)]
+COMMANDS += [["params", what, f"zfs_txg_timeout={EVIL}"] for what in ("set", "explain")]
+OPEN = [
+    *("params", "keep", "revert", "status", "host", "live", "doctor"),
+    *("diagnose", "flame", "tune", "bench", "bench_matrix"),
+]
+
+
+class HostileHost(ModuleHost):
+    """Names of pools and datasets as well, although the kernel lets no such one through."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.names = {("tank", 68): EVIL, (EVIL, 68): LONG}
+        self.vdevs = {1: EVIL, 2: LONG}
+        self.state = EVIL
+        self.scratches = {
+            "/dev/sdx": disk(model=EVIL, data=(EVIL,), in_use=EVIL),
+            EVIL: replace(disk(model=LONG, data=(EVIL,)), path=EVIL),
+        }
+        fsyncs = [counts(pool, 68, stages={"flush": [90 * MS] * 200}) for pool in ("tank", EVIL)]
+        busy = [waits(pool, comm=EVIL, dirty_hard=[90 * MS] * 9) for pool in ("tank", EVIL)]
+        disks = [vdev(1, pool, flush=ios([90 * MS] * 200)) for pool in ("tank", EVIL)]
+        session = functools.partial(FakeSession, losses=Losses(1, 2, 3, 4), probes=(PROBE,))
+        self.sessions = {
+            "fsync": session([[], fsyncs], [event(comm=EVIL, flush=93)] * 100),
+            "throttle": session([[], busy]),
+            "device": session([[], disks]),
+        }
+        for source in ("", " kstat"):
+            txgs = [txg(5), txg(6, EVIL, reason=EVIL, source=EVIL)]
+            self.sessions[f"txg{source}"] = session(events=txgs)
+            self.sessions[f"arc{source}"] = session([arc(1), arc(2, waits=[90 * MS] * 9)])
+
+    def pools(self) -> list[str]:
+        return ["tank", EVIL]
+
+    def checks(self) -> list[Check]:
+        return [Check(EVIL, "kernel", EVIL, "missing", EVIL, LONG)]
+
+    def survey(self) -> Survey:
+        return Survey((PROBE,), "btf")
+
+    def tools(self) -> list[Tool]:
+        return [Tool("zildist.py", "bcc", EVIL)]
+
+    def version(self) -> str:
+        return f"2.3.9-{EVIL}"
+
+    def process_error(self, pid: int) -> str | None:
+        return EVIL
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostileHost:
+    found = HostileHost(tmp_path)
+    for name in OPEN:
+        monkeypatch.setattr(importlib.import_module(f"zfstune.{name}"), "open_host", lambda: found)
+    monkeypatch.setattr(production, "signs", lambda: [EVIL])
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
+    monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))
+    bench_programs.fio(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    for directory in ("data", EVIL, "etc/modprobe.d"):
+        Path(directory).mkdir(parents=True)
+    number = Path("data").stat().st_dev
+    found.devices = {(os.major(number), os.minor(number)): EVIL}
+    strange = b"options zfs zfs_\x1b]0;x\x07=3 zfs_txg_timeout=9\n# \xff\x1b[2J\n"
+    for name in ("zfstune.conf", f"{EVIL.replace('/', '')}.conf"):
+        Path("etc/modprobe.d", name).write_bytes(strange)
+    Path("stacks").write_bytes(b"a\x1b[2J;b\xff 3\nno\x1b[2J count\n\x9b;\r 4\n")
+    Path("config").write_bytes(b"fsync = 'a\x1b[2J'\nwal_\x1b]0;x\x07=1\ninclude 'x\x1b[2J'\n")
+    Path("session").mkdir()
+    session = json.dumps(hostile(made_up_session.session()))
+    Path("session/session.json").write_text(session)
+    return found
+
+
+def hostile(session: Any) -> Any:
+    """With a name of somebody else's in each text that a program or a person gives."""
+    texts = {"pool", "command", "note", "why", "reason", "comm", "workload", "dataset"}
+    if isinstance(session, dict):
+        named = {name: EVIL for name in texts & session.keys() if isinstance(session[name], str)}
+        return {name: hostile(value) for name, value in session.items()} | named
+    return [hostile(one) for one in session] if isinstance(session, list) else session
+
+
+def journal(host: HostileHost, *, killed: bool) -> None:
+    """Of a session that has met somebody else, and one that was killed."""
+    wanted = {"zfs_commit_timeout_pct": 4, "zfs_delay_scale": 600000}
+    set_values(host, wanted, EVIL, lambda _text: None, where=host.where)
+    if killed:
+        found = Journal(host.where, write=True)
+        given = {"zfs_txg_timeout": Original(5), "zfs_delay_scale": Original(600000)}
+        found.begin("session", "boot:1", LONG, given)
+        found.intend("zfs_txg_timeout", 5, 11)
+        host.params.put("zfs_txg_timeout", 11)
+        host.params.put("zfs_delay_scale", 700000)
+        found.override(Override("zfs_delay_scale", 700000, 77, EVIL))
+        found.close()
+    (host.where.state / f"journal.damaged{EVIL}").write_bytes(b"")
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: ascii(" ".join(words))[:60])
+def test_no_name_reaches_the_output_raw(
+    words: list[str],
+    host: HostileHost,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if words[0] in ("status", "revert", "recover", "keep"):
+        journal(host, killed=words[0] != "keep")
+    if words[0] == "status" or "--print" in words:
+        # they would have nothing to tell
+        monkeypatch.setattr("zfstune.recover.if_needed", lambda _who: None)
+    try:
+        cli.main(words)
+    except SystemExit as left:
+        assert left.code in (0, 2)
+    clean(*capsys.readouterr())
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_advice(as_json: bool) -> None:
+    tools = advise_host.Tools({"tank": {"sync": "disabled"}, f"tank/{EVIL}": {"logbias": EVIL}})
+    if as_json:
+        clean(json.dumps(advise_host.run(tools)[1]))
+    else:
+        clean(advise_host.text(tools))
+
+
+def test_what_a_session_has_found() -> None:
+    clean("\n".join(tune_view.table(hostile(made_up_session.session()), Style())))
+
+
+def clean(*texts: str) -> None:
+    for text in texts:
+        assert not raw(text)
+        assert "Traceback" not in text
+        # a line break in a name makes no new line
+        assert not any(line.startswith(("b\r", "b?", "b<")) for line in text.splitlines())
+
+
+def leaves(parser: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    found = [a.choices for a in parser._actions if isinstance(a.choices, dict)]
+    for choices in found:
+        for name, below in choices.items():
+            yield from leaves(below, (*before, name))
+    if not found:
+        yield before
+
+
+def test_no_command_is_forgotten() -> None:
+    there = {tuple(words[:2]) for words in COMMANDS} | {tuple(words[:1]) for words in COMMANDS}
+    assert set(leaves(cli.build_parser())) <= there
