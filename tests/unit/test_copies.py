@@ -164,6 +164,29 @@ def test_the_reason_is_the_real_one(host: ModuleHost, faults: Faults) -> None:
     assert host.now() == DEFAULTS
 
 
+@pytest.mark.parametrize("which", ["state", "run"])
+def test_a_directory_that_cannot_be_listed(
+    host: ModuleHost,
+    which: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As on a disk that has died, whose directory is still known; names are for a note only."""
+    crash(host)
+    bad, real = getattr(host.where, which).stat().st_ino, os.listdir
+
+    def listdir(fd: int) -> list[str]:
+        if os.fstat(fd).st_ino == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    assert recovered() == 0
+    assert host.now() == DEFAULTS
+    err = capsys.readouterr().err
+    assert "the process that does it was killed" not in err
+
+
 def test_nothing_begins_with_one_copy(host: ModuleHost) -> None:
     change(host, {"zfs_txg_timeout": 7})
     writable(host.where.state)

@@ -178,9 +178,10 @@ def _look(directory: str) -> tuple[bool, bytes | None, str, bytes, tuple[str, ..
         fd = open_directory(Path(directory), create=False)
     except FileNotFoundError:
         return False, None, "", b"", ()
-    data, error, last = None, "", b""
+    data, error, last, names = None, "", b"", list[str]()
     try:
-        names = os.listdir(fd)  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            names = os.listdir(fd)  # noqa: PTH208
         with contextlib.suppress(OSError):
             last = _content(fd, LAST)
         with contextlib.suppress(FileNotFoundError):
