@@ -451,6 +451,18 @@ def test_only_what_the_session_is_about_is_asked(sampler: str, tmp_path: Path) -
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_what_only_equals_a_candidate_of_this_session_is_not_it(tmp_path: Path) -> None:
+    """4.0 is 4, and True is 1, until they are written into the kernel."""
+    search = searcher(DEPTH, storage=tmp_path / "s")
+    name = "zfs_vdev_async_write_max_active"
+    study_of(tmp_path / "s").enqueue_trial({}, user_attrs={"values": {name: 4.0}})
+    for _ in range(4):
+        candidate = search.ask()
+        assert {type(value) for value in candidate.values.values()} <= {int}
+        search.fail(candidate, "")
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_what_optuna_cannot_read_any_more_ends_the_session(tmp_path: Path) -> None:
     """It stores the point before it looks at it, and then falls over it each time."""
     search = searcher(names=ONE, storage=tmp_path / "s")

@@ -274,8 +274,11 @@ class Searcher:
         said: dict[str, Any] = trial.user_attrs
         values: Any
         values, reasons = said.get("values"), said.get("reasons")
-        if not self._space.has(values) and not (values and values in self._first):
-            return None
+        if not self._space.has(values):
+            # the session's own, that is: 4.0 is equal to 4 as well
+            values = next((own for own in self._first if own and own == values), None)
+            if values is None:
+                return None
         reasons = reasons if isinstance(reasons, dict) else {}
         why = {name: _text(reasons[name]) for name in values if name in reasons}
         return Candidate(dict(values), _text(said.get("source")), why, trial.number)
