@@ -476,6 +476,26 @@ def test_a_copy_that_comes_back_after_the_end(host: ModuleHost) -> None:
     assert not (host.where.state / "journal").exists()
 
 
+def test_what_could_not_be_looked_at_is_kept(
+    host: ModuleHost, faults: Faults, tmp_path: Path
+) -> None:
+    """A disk that answers again before the end: another journal is there."""
+    crash(host)
+    data = foreign(host, tmp_path, "boot:0")
+    (host.where.state / "journal").write_bytes(data)
+    faults.put(host.where.state, errno.EIO, reads=True)
+    write = host.params.write
+
+    def again(name: str, value: int, identity: str | None = None) -> None:
+        faults.put(host.where.state, None)
+        write(name, value, identity)
+
+    host.params.write = again  # type: ignore[method-assign]
+    assert recovered() == 0
+    assert host.now() == DEFAULTS
+    assert data in [path.read_bytes() for path in host.where.state.iterdir()]
+
+
 # --- no room (M8, L8)
 
 

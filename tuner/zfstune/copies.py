@@ -101,7 +101,8 @@ class Copy:
         mine = self.content
         if mine.whole and mine.lines == best.lines[: len(mine.lines)]:
             self.have, self.size = len(mine.lines), sum(map(len, mine.lines))
-        elif mine.damaged or self.found.error:
+        elif mine.damaged or self.failed:
+            # also what could not be looked at, by a disk that may answer again
             self.keep = DAMAGED
         elif mine.records:
             self.keep = FOREIGN
