@@ -86,13 +86,6 @@ def test_errors(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_standard_input_that_is_closed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stdin", None)
-    assert "standard input is closed" in fails(["flame", "convert", "-", "-o", "-"], capsys)
-
-
 def test_a_full_device_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # the directory vanishes between the check and the writing
     path = tmp_path / "gone" / "a.svg"

@@ -30,9 +30,6 @@ def run(args: argparse.Namespace) -> int:
 
 def read(path: str, args: argparse.Namespace) -> Stacks:
     """The stacks of a file; what is odd about it goes to stderr, one line for each."""
-    # None: it was closed when Python began
-    if path == "-" and sys.stdin is None:
-        raise UsageError("standard input is closed, pipe stacks into the command")
     if path == "-" and sys.stdin.isatty():
         raise UsageError("standard input is a terminal, pipe stacks into the command")
     source = flame.read(path, unit=args.unit, kind=args.kind)

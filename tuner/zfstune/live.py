@@ -108,8 +108,7 @@ def is_kstat(options: FsyncOptions | TraceOptions) -> bool:
 
 def say(text: str) -> None:
     """To the person, not into the output; does not wait for them."""
-    if sys.stderr:
-        outlet(sys.stderr).line(f"zfstune: {text}")
+    outlet(sys.stderr).line(f"zfstune: {text}")
 
 
 @contextmanager
