@@ -132,6 +132,15 @@ def test_print_changes_nothing(
     assert not conf(tmp_path).exists()
 
 
+def test_nothing_is_kept_when_not_all_is_known(host: ModuleHost, tmp_path: Path) -> None:
+    change(host, zfs_txg_timeout=9)
+    for directory in (host.where.state, host.where.run):
+        (directory / "journal").write_bytes(b"x")
+    with pytest.raises(NotPossible, match="cannot keep anything, a part of the journal cannot"):
+        run()
+    assert not conf(tmp_path).exists()
+
+
 def test_values_of_others_and_of_a_running_session_are_not_kept(
     host: ModuleHost, tmp_path: Path
 ) -> None:

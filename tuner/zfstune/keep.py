@@ -47,30 +47,30 @@ def run(args: argparse.Namespace) -> int:
 
 def in_force(host: Host, where: Places) -> dict[str, int]:
     """What zfstune has set and what still has that value. Raises NotPossible without
-    privilege, and while a session is running, which has not decided yet."""
-    journal = Journal(where, write=False)
-    try:
-        history = journal.history
-        params = host.parameters()
-        here = params.identity()
-        if history.open_layer:
-            raise NotPossible(
-                f"cannot keep anything, `{history.open_layer.command}` has not ended, wait for it"
-            )
-        if any(layer.identity != here for layer in history.in_force):
-            return {}
-        found = {}
-        for name in sorted(history.written & history.base.keys()):
-            value = params.read(name)
-            if (
-                value is not None
-                and value in history.expected[name]
-                and value != history.base[name].value
-            ):
-                found[name] = value
-        return found
-    finally:
-        journal.close()
+    privilege, while a session is running, which has not decided yet, and when not all that was
+    set can be known."""
+    params = host.parameters()
+    here = params.identity()
+    journal = Journal(where, write=False, here=here)
+    history = journal.history
+    if history.open_layer:
+        raise NotPossible(
+            f"cannot keep anything, `{history.open_layer.command}` has not ended, wait for it"
+        )
+    if journal.unknown:
+        raise NotPossible(f"cannot keep anything, {journal.unknown}")
+    if any(layer.identity != here for layer in history.in_force):
+        return {}
+    found = {}
+    for name in sorted(history.written & history.base.keys()):
+        value = params.read(name)
+        if (
+            value is not None
+            and value in history.expected[name]
+            and value != history.base[name].value
+        ):
+            found[name] = value
+    return found
 
 
 def coupled(found: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
