@@ -218,15 +218,19 @@ def test_results_are_for_their_owner_and_in_place_of_links(session: Session) -> 
         assert stat.S_IMODE(status.st_mode) == 0o600
 
 
-def test_nobody_reads_the_results(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC])
+def test_nobody_takes_the_results(
+    number: int, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Gone(io.StringIO):
         def write(self, _text: str) -> int:
-            raise BrokenPipeError
+            raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("os.dup2", lambda *_: None)
     found = session.run(lambda _experiment, _found: None)
     monkeypatch.setattr("sys.stdout", Gone())
     assert tune.finish(session.args, session.setup.request, found) == 1
+    assert (session.out / "session.json").exists()
 
 
 def test_the_status_says_what_is_in_force(session: Session) -> None:

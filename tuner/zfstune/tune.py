@@ -383,9 +383,11 @@ def finish(args: argparse.Namespace, request: Request, session: Json) -> int:
         else:
             print("\n".join(tune_view.table(session, style_of(sys.stdout))))
         sys.stdout.flush()
-    except BrokenPipeError:
-        # nobody reads it any more; Python would complain again at its exit
+    except OSError as error:
+        # nobody reads it any more, or its disk is full; Python would complain again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            say(f"the result cannot be printed, {error.strerror}")
     path = request.out / FILE
     try:
         text = json.dumps(session, indent=1) + "\n"
