@@ -23,13 +23,13 @@ from zfstune.experiment import Abort, BlockPlan, Experiment, Record
 from zfstune.guardrails import Guardrails
 from zfstune.objective import Limit, Objective
 from zfstune.places import Places
-from zfstune.progress import Progress
 from zfstune.search import Exhausted, Searcher
 from zfstune.session_guard import TuningSession
 from zfstune.space import DEFAULT, Space
-from zfstune.stop import Stop
+from zfstune.term.progress import Progress
+from zfstune.term.stop import Stop
+from zfstune.term.units import SECOND
 from zfstune.tuning import Found, Task, Tuning, measured
-from zfstune.units import SECOND
 
 POOL = "tank"
 LOAD = (

@@ -32,7 +32,7 @@ from zfstrace.types import (
     TraceOptions,
 )
 from zfstune.live import Run, options_of
-from zfstune.stop import Stop
+from zfstune.term.stop import Stop
 
 PROBES = (
     Probe("zil_commit", "zil_commit_flags", "fentry", True, "nothing can be measured", ""),

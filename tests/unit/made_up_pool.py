@@ -11,7 +11,7 @@ from zfstrace.summary import Span, summarize
 from zfstrace.types import Losses
 from zfstune import causes
 from zfstune.measurements import Observed, Single, Value, measure
-from zfstune.units import MS, SECOND
+from zfstune.term.units import MS, SECOND
 
 TWENTY = 20 * SECOND
 _NOTHING = (

@@ -20,7 +20,7 @@ from zfstrace.types import Check, Losses
 from zfstune import bench, bench_pg, bench_place, cli
 from zfstune.bench_load import TESTS
 from zfstune.errors import UsageError
-from zfstune.units import MS
+from zfstune.term.units import MS
 
 
 class Counting(FakeSession):

@@ -36,7 +36,7 @@ from zfstune.bench_load import (
     raw,
 )
 from zfstune.errors import NotPossible
-from zfstune.stop import Stop
+from zfstune.term.stop import Stop
 
 DATA = bench_programs.DATA
 BY_NAME = {test.name: test for test in TESTS}

@@ -32,9 +32,9 @@ from zfstune.bench_measure import Measured
 from zfstune.bench_rows import Matrix, Pair, Row
 from zfstune.bench_scratch import Wanted
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.stop import Stop
-from zfstune.table import Style
-from zfstune.units import SECOND
+from zfstune.term.stop import Stop
+from zfstune.term.table import Style
+from zfstune.term.units import SECOND
 
 MATRIX = bench_rows.load("reports-2014")
 BY_NAME = {test.name: test for test in TESTS}

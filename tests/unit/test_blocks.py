@@ -7,7 +7,7 @@ from unit.fake_host import FakeHost, FakeSession, counts
 
 from zfstune import blocks
 from zfstune.blocks import BlockMeter
-from zfstune.units import MS, SECOND
+from zfstune.term.units import MS, SECOND
 
 
 def row(txg: int, state: str = "C", birth: int = 0, **given: int) -> blocks.TxgRow:

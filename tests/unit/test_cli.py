@@ -221,7 +221,7 @@ def test_version_is_cheap() -> None:
     assert re.fullmatch(r"zfstune \d+\.\d+\.\d+\n", done.stdout)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     ours = {name for name in loaded if name.startswith(("zfstune", "zfstrace", "zfs_"))}
-    allowed = {"zfstune", "zfstune.cli", "zfstune.errors", "zfstune.units"}
+    allowed = {"zfstune", "zfstune.cli", "zfstune.errors", "zfstune.term.units"}
     commands = "advise bench bench_matrix diagnose flame params report restore trace tune"
     allowed |= {f"zfstune.{name}_args" for name in commands.split()}
     assert ours <= allowed

@@ -13,7 +13,7 @@ from zfstrace.errors import NoPrivilege, TraceError
 from zfstrace.stages import NAMES
 from zfstrace.types import Check, Losses, SlowEvent
 from zfstune import cli, diagnose
-from zfstune.units import MS, SECOND
+from zfstune.term.units import MS, SECOND
 
 
 def event(**stages: int) -> SlowEvent:

@@ -23,8 +23,8 @@ from zfstune.causes import CERTAINTIES, Cause
 from zfstune.diagnose_view import view
 from zfstune.diagnosis import VERDICTS, Diagnosis, judge
 from zfstune.measurements import NAMES, SCOPED, Single, Value, measure
-from zfstune.table import Style
-from zfstune.units import MS, SECOND, US
+from zfstune.term.table import Style
+from zfstune.term.units import MS, SECOND, US
 
 CAUSES = causes.load()
 IDS = [cause.id for cause in CAUSES]

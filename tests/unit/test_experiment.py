@@ -12,8 +12,8 @@ from unit.fake_host import FakeHost, FakeSession, FakeStop
 from zfstune import blocks
 from zfstune.blocks import Block, BlockMeter
 from zfstune.experiment import Abort, BlockPlan, Experiment, Stopped, too_few
-from zfstune.progress import Progress
-from zfstune.units import SECOND
+from zfstune.term.progress import Progress
+from zfstune.term.units import SECOND
 
 PLAN = BlockPlan(seconds=10, min_fsyncs=50)
 

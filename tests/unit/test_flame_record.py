@@ -14,7 +14,7 @@ from zfstrace.stacks import Stacks
 from zfstrace.types import Probe
 from zfstune import flame
 from zfstune.errors import CommandError, UsageError
-from zfstune.units import SECOND
+from zfstune.term.units import SECOND
 
 STACKS = Stacks("off-cpu", "ns", "", {"tank;flush;fio;a;b": 1_500_000_000})
 

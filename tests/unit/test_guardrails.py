@@ -9,7 +9,7 @@ from zfstune import guardrails
 from zfstune.blocks import BlockMeter
 from zfstune.experiment import Abort, Disturbed
 from zfstune.guardrails import Guardrails, scan_of
-from zfstune.units import MS, SECOND
+from zfstune.term.units import MS, SECOND
 
 STATUS = """\
   pool: tank

@@ -26,8 +26,8 @@ from zfstune import cli, production, tune_view
 from zfstune.journal import Journal
 from zfstune.journal_records import Original, Override
 from zfstune.session_guard import set_values
-from zfstune.table import Style
-from zfstune.units import MS
+from zfstune.term.table import Style
+from zfstune.term.units import MS
 
 LONG = EVIL * 300
 PROBE = Probe(EVIL, EVIL, "missing", False, EVIL, LONG)

@@ -10,9 +10,9 @@ from unit.fake_host import FakeHost, FakeSession, ios, run_of, vdev
 
 from zfstune import cli
 from zfstune.errors import UsageError
-from zfstune.table import Column, Lines, Style, fit, printable, wrap
+from zfstune.term.table import Column, Lines, Style, fit, printable, wrap
+from zfstune.term.units import MS, SECOND
 from zfstune.trace_device import trace
-from zfstune.units import MS, SECOND
 
 EVIL = "a\x1b]0;owned\x07\nb\r\x9b2J\udcff<script>\u202e"
 

@@ -11,7 +11,7 @@ from unit.fake_host import FakeHost, FakeSession, FakeStop
 from zfstrace.summary import Span
 from zfstrace.types import Losses, TraceOptions
 from zfstune.live import Meter, Run, follow, loop
-from zfstune.units import MS, SECOND
+from zfstune.term.units import MS, SECOND
 
 
 def never() -> bool:

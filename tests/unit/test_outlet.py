@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from zfstune import outlet
 from zfstune.live import say
-from zfstune.outlet import Outlet, write_now
-from zfstune.progress import Progress
+from zfstune.term import outlet
+from zfstune.term.outlet import Outlet, write_now
+from zfstune.term.progress import Progress
 
 
 @contextlib.contextmanager

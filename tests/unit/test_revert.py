@@ -22,7 +22,7 @@ from zfstune.journal import Journal
 from zfstune.journal_records import Original, Override
 from zfstune.places import Lock
 from zfstune.session_guard import TuningSession, set_values
-from zfstune.signals import put_off
+from zfstune.term.signals import put_off
 
 CHANGED = {"zfs_txg_timeout": 9, "zfs_dirty_data_max": 256 * MIB}
 

@@ -11,8 +11,8 @@ from zfstune.experiment import Record
 from zfstune.model import Candidate
 from zfstune.objective import Objective
 from zfstune.session_json import Circumstances, session
+from zfstune.term.units import SECOND
 from zfstune.tuning import Found, Trial
-from zfstune.units import SECOND
 from zfstune.verdict import Verdict
 
 

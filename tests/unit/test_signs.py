@@ -13,7 +13,7 @@ from zfstrace.summary import Span, summarize
 from zfstrace.throttle import ThrottleCounts
 from zfstrace.types import Losses
 from zfstune.signs import ORDER, Sign, of_arc, of_fsync, of_throttle, of_txg
-from zfstune.units import MS, SECOND
+from zfstune.term.units import MS, SECOND
 
 TEN = 10 * SECOND
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from unit.fake_module import NAMES, ModuleHost
 from zfstune import supervisor
 from zfstune.experiment import Abort
-from zfstune.progress import Progress
+from zfstune.term.progress import Progress
 from zfstune.session_guard import TuningSession
-from zfstune.stop import Stop
+from zfstune.term.stop import Stop
 root = Path({root!r})
 host = ModuleHost(root, create=False)
 progress = Progress(sys.stderr, time.monotonic_ns() + 10**12)

@@ -8,8 +8,8 @@ import signal
 
 import pytest
 
-from zfstune.stop import Stop
-from zfstune.units import MS, SECOND
+from zfstune.term.stop import Stop
+from zfstune.term.units import MS, SECOND
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -21,7 +21,7 @@ from zfstune.errors import NotPossible
 from zfstune.journal import Journal
 from zfstune.places import Busy, Lock
 from zfstune.session_guard import SupervisorGone, TuningSession, set_values
-from zfstune.signals import SIGNALS
+from zfstune.term.signals import SIGNALS
 
 ROOT = Path(__file__).parents[2]
 CANDIDATE = {

@@ -25,8 +25,8 @@ from zfstrace.errors import NoPrivilege, TraceError
 from zfstrace.types import Check, Losses
 from zfstune.overview import VIEWS
 from zfstune.signs import ORDER, Sign, first
+from zfstune.term.units import MS, SECOND
 from zfstune.trace_all import trace
-from zfstune.units import MS, SECOND
 
 
 def host_of(**sessions: FakeSession | TraceError) -> FakeHost:

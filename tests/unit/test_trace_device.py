@@ -16,9 +16,9 @@ from zfstrace.pool_trace import DeviceTrace, VdevSlot
 from zfstrace.types import Losses
 from zfstune.device_view import view
 from zfstune.signs import of_device
-from zfstune.table import Style
+from zfstune.term.table import Style
+from zfstune.term.units import MS, SECOND, US
 from zfstune.trace_device import trace
-from zfstune.units import MS, SECOND, US
 
 
 def run(states: list[list[DeviceCounts]], **options: Any) -> str:

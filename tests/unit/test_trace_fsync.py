@@ -19,9 +19,9 @@ from zfstrace.types import DatasetCounts, FsyncOptions, Losses
 from zfstune.footer import footer
 from zfstune.fsync_view import view
 from zfstune.live import Run
-from zfstune.table import Style
+from zfstune.term.table import Style
+from zfstune.term.units import SECOND
 from zfstune.trace_fsync import options_of, trace
-from zfstune.units import SECOND
 
 DATA = Path(__file__).parents[1] / "data"
 TIME = "2026-11-21T09:49:12.000Z"

@@ -15,9 +15,9 @@ from zfstrace.throttle import ThrottleState
 from zfstrace.types import Losses, SlowEvent
 from zfstune.fsync_view import largest_stages
 from zfstune.live import Run
+from zfstune.term.units import MS, SECOND
 from zfstune.trace_fsync import options_of
 from zfstune.trace_slow import slow_fsync, trace
-from zfstune.units import MS, SECOND
 
 
 def event(dataset: int = 0, comm: str = "postgres", **stages: int) -> SlowEvent:

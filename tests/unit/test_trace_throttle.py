@@ -17,11 +17,11 @@ from zfstrace import throttle
 from zfstrace.pool_trace import ThrottleTrace, Waiter
 from zfstrace.throttle import KINDS, ThrottleCounts, ThrottleState
 from zfstrace.types import Losses
-from zfstune.table import Style
+from zfstune.term.table import Style
+from zfstune.term.units import MS, SECOND
 from zfstune.throttle_view import KINDS as WORDS
 from zfstune.throttle_view import view
 from zfstune.trace_throttle import trace
-from zfstune.units import MS, SECOND
 
 
 def run(states: list[list[ThrottleCounts]], **options: Any) -> str:

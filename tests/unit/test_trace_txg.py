@@ -13,10 +13,10 @@ from unit.fake_host import FakeHost, FakeSession, FakeStop, Terminal, run_of, tx
 
 from zfstrace.txg import REASONS, Txg
 from zfstrace.types import Losses, TraceOptions
-from zfstune.table import Lines
+from zfstune.term.table import Lines
+from zfstune.term.units import MS, SECOND
 from zfstune.trace_txg import trace
 from zfstune.txg_view import cells, columns
-from zfstune.units import MS, SECOND
 
 
 def run(events: list[Txg], out: io.StringIO | None = None, **options: Any) -> str:

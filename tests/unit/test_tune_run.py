@@ -23,8 +23,8 @@ from zfstune.blocks import Block
 from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment import Abort, Experiment, Record
 from zfstune.model import Candidate
-from zfstune.stop import Stop
 from zfstune.storage import StorageLost
+from zfstune.term.stop import Stop
 from zfstune.tuning import Found
 from zfstune.workload import Workload
 

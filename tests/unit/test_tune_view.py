@@ -7,7 +7,7 @@ import re
 import pytest
 from unit.made_up_session import Json, session
 
-from zfstune.table import WIDTH, Style
+from zfstune.term.table import WIDTH, Style
 from zfstune.tune_view import table
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")

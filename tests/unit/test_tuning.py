@@ -20,10 +20,10 @@ from zfstune.errors import NotPossible
 from zfstune.experiment import Abort, BlockPlan, Experiment, Record, Values
 from zfstune.model import Candidate
 from zfstune.objective import Limit, Objective
-from zfstune.progress import Progress
 from zfstune.search import Exhausted
+from zfstune.term.progress import Progress
+from zfstune.term.units import SECOND
 from zfstune.tuning import Found, Task, Tuning
-from zfstune.units import SECOND
 
 DIRTY, WRLOG = "zfs_dirty_data_max", "zfs_wrlog_data_max"
 ASYNC = "zfs_vdev_async_write_max_active"

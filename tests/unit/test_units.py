@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfstune import units
-from zfstune.units import (
+from zfstune.term import units
+from zfstune.term.units import (
     MS,
     SECOND,
     format_percent,

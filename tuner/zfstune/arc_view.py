@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zfstrace.arc import ArcRow
-from zfstune.table import Column
-from zfstune.units import (
+from zfstune.term.table import Column
+from zfstune.term.units import (
     SECOND,
     format_count,
     format_percent,

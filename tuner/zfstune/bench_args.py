@@ -6,8 +6,8 @@ import argparse
 import re
 
 from zfstune.bench_matrix_args import MATRIX, add_matrix_options, words
+from zfstune.term.units import SECOND, parse_size
 from zfstune.trace_args import number, span
-from zfstune.units import SECOND, parse_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

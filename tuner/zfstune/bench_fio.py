@@ -11,8 +11,8 @@ from typing import Any
 from zfstrace import command
 from zfstune.bench_child import Child
 from zfstune.bench_load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Watch, too_late
-from zfstune.stop import Stop
-from zfstune.units import MS
+from zfstune.term.stop import Stop
+from zfstune.term.units import MS
 
 # How long it may take beside the test: to write the files, on a slow disk.
 _LATE_S = 120.0

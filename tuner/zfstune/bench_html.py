@@ -11,7 +11,7 @@ from zfstune.bench_measure import Measured
 from zfstune.bench_view import HEAD, Found, cells, heading, limit_text, notes
 from zfstune.report_page import Section, code, embedded, esc, page, paragraph, table
 from zfstune.stage_colors import stage_color
-from zfstune.units import format_percent, format_time
+from zfstune.term.units import format_percent, format_time
 
 _RAW = (
     '<details class="raw-json"><summary>The measurements as JSON</summary>\n'

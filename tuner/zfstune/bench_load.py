@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from zfstune.errors import CommandError, NotPossible
-from zfstune.stop import Stop
-from zfstune.units import format_time
+from zfstune.term.stop import Stop
+from zfstune.term.units import format_time
 
 BLOCK = 8192
 SIZE = 16 << 20

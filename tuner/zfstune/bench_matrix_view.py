@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from zfstune import bench_rows
 from zfstune.bench_rows import Pair, Row
-from zfstune.table import Style, render, wrap
-from zfstune.units import format_count, format_percent
+from zfstune.term.table import Style, render, wrap
+from zfstune.term.units import format_count, format_percent
 
 if TYPE_CHECKING:
     from zfstune.bench_matrix import Found, Result

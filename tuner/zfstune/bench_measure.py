@@ -13,8 +13,8 @@ from zfstrace.host import Host
 from zfstrace.types import SCHEMA, FsyncOptions, FsyncSummary, Json
 from zfstune import trace_fsync
 from zfstune.bench_load import Load, Rate, Test, Watch
-from zfstune.stop import Stop
-from zfstune.units import SECOND
+from zfstune.term.stop import Stop
+from zfstune.term.units import SECOND
 
 # Long enough for the file and the log to be there, and for a log block or two.
 _WARM_UP_S = 0.3

@@ -17,7 +17,7 @@ from pathlib import Path
 from zfstrace import command
 from zfstune.bench_child import Child
 from zfstune.bench_load import NOTHING, Rate, Test, Unable, Watch, too_late
-from zfstune.stop import Stop
+from zfstune.term.stop import Stop
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _LATE_S = 120.0

@@ -18,7 +18,7 @@ from zfstune.errors import NotPossible, UsageError
 from zfstune.host import require_names
 from zfstune.live import say
 from zfstune.measurements import IN_NEED
-from zfstune.units import format_size
+from zfstune.term.units import format_size
 
 PREFIX = ".zfstune-bench-"
 _LIST_S = 10.0

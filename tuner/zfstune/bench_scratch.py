@@ -11,8 +11,8 @@ from zfstrace.host import Host
 from zfstrace.scratch import Scratch
 from zfstune.errors import NotPossible, UsageError
 from zfstune.live import say
-from zfstune.table import printable, render
-from zfstune.units import format_size
+from zfstune.term.table import printable, render
+from zfstune.term.units import format_size
 
 DISK_BYTES = 1 << 30
 SLOG_BYTES = 512 << 20

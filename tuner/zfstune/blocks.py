@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from zfstrace.host import FsyncSession, Host
 from zfstrace.summary import Span, since, summarize
 from zfstrace.types import DatasetCounts, FsyncSummary, Json, Losses
-from zfstune.units import SECOND
+from zfstune.term.units import SECOND
 
 TxgRow = dict[str, int | str]
 

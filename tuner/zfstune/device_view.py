@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from zfstrace.device import DeviceRow, Spread
 from zfstune.signs import device_ns, of_device
-from zfstune.table import Style, fit, wrap
-from zfstune.units import (
+from zfstune.term.table import Style, fit, wrap
+from zfstune.term.units import (
     SECOND,
     format_percent,
     format_short,

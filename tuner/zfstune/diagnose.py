@@ -18,9 +18,9 @@ from zfstune.errors import UsageError
 from zfstune.host import open_host, prepare
 from zfstune.live import Run
 from zfstune.measurements import IN_NEED, NAMES, Value, in_need, measure
-from zfstune.stop import Stop
-from zfstune.table import style_of
-from zfstune.units import iso_utc
+from zfstune.term.stop import Stop
+from zfstune.term.table import style_of
+from zfstune.term.units import iso_utc
 
 # What is measured are counters and times of the kernel.
 _MOST = (1 << 64) - 1

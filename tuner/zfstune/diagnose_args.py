@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from zfstune.term.units import SECOND
 from zfstune.trace_args import span
-from zfstune.units import SECOND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from zfstune import live, trace_all, trace_fsync
 from zfstune.live import Run
 from zfstune.measurements import IN_NEED, Observed, Single
 from zfstune.overview import Measured
-from zfstune.units import SECOND
+from zfstune.term.units import SECOND
 
 # So many operations at most are wanted singly: enough for the slowest hundredth, and few enough
 # not to burden a host that makes many. In the lab, with 64 threads, 24,000 in 20 s were too many:

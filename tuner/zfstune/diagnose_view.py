@@ -6,8 +6,8 @@ from zfstune.diagnose_measure import Watched
 from zfstune.diagnosis import Diagnosis, Finding
 from zfstune.footer import footer
 from zfstune.measurements import number, show
-from zfstune.table import Style, printable, wrap
-from zfstune.units import format_count, format_percent, format_rate, format_span, format_time
+from zfstune.term.table import Style, printable, wrap
+from zfstune.term.units import format_count, format_percent, format_rate, format_span, format_time
 
 _OWNERS = {"device": "device", "zfs": "ZFS", "system": "scheduler", "unknown": "unexplained"}
 _STATES = {"DEGRADED": "redundancy is reduced, and a resilver may be running"}

@@ -12,7 +12,7 @@ from zfstune.causes import Cause
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.expressions import Unknown
 from zfstune.measurements import SCOPED, SCOPES, Measurements, number, permille, show
-from zfstune.units import format_percent
+from zfstune.term.units import format_percent
 
 # Of a verdict: causes were found; nothing is wrong; fsyncs are slow for a reason that is not
 # known here; too few fsyncs; fsyncs that do not use the log.

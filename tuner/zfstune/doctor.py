@@ -14,7 +14,7 @@ from zfstrace.types import SCHEMA, Check, Probe, Survey, Tool
 from zfstune import __version__
 from zfstune.errors import DONE, NEGATIVE, NOT_POSSIBLE
 from zfstune.host import open_host
-from zfstune.table import Style, render, style_of, wrap
+from zfstune.term.table import Style, render, style_of, wrap
 
 _WORDS = {DONE: "ok", NEGATIVE: "incomplete", NOT_POSSIBLE: "impossible"}
 _SAY = {

@@ -11,9 +11,9 @@ from zfstrace.types import Json
 from zfstune import blocks
 from zfstune.blocks import Block, BlockMeter
 from zfstune.errors import RestoredError
-from zfstune.progress import Progress
-from zfstune.stop import Stop
-from zfstune.units import SECOND, format_span
+from zfstune.term.progress import Progress
+from zfstune.term.stop import Stop
+from zfstune.term.units import SECOND, format_span
 
 Values = Mapping[str, int]
 Key = frozenset[tuple[str, int]]

@@ -14,8 +14,8 @@ from zfstrace.types import TraceOptions
 from zfstune.errors import CommandError
 from zfstune.host import open_host, prepare
 from zfstune.live import loop, say
-from zfstune.stop import Stop
-from zfstune.units import SECOND, format_count, format_span, format_time
+from zfstune.term.stop import Stop
+from zfstune.term.units import SECOND, format_count, format_span, format_time
 
 _PROGRESS_NS = 5 * SECOND
 

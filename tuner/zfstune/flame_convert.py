@@ -11,7 +11,7 @@ from zfstrace.flame.human import amount
 from zfstrace.stacks import Stacks
 from zfstune.errors import UsageError
 from zfstune.flame_args import DURATION
-from zfstune.table import printable
+from zfstune.term.table import printable
 
 
 def run(args: argparse.Namespace) -> int:

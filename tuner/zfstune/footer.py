@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zfstrace.types import Losses, Probe
-from zfstune.table import Style, wrap
-from zfstune.units import format_count
+from zfstune.term.table import Style, wrap
+from zfstune.term.units import format_count
 
 _DATASETS = (
     "datasets that found no room: summed in <others>; POOL or --dataset leaves room for fewer"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from zfstrace import stages
 from zfstrace.types import FsyncSummary, StageSummary
-from zfstune.table import Style, render, wrap
-from zfstune.units import format_count, format_rate, format_span, format_time
+from zfstune.term.table import Style, render, wrap
+from zfstune.term.units import format_count, format_rate, format_span, format_time
 
 _BAR = 20
 _OWNERS = (

@@ -9,7 +9,7 @@ from zfstrace import command
 from zfstrace.host import Host
 from zfstune.blocks import BlockMeter
 from zfstune.experiment import Abort, Disturbed
-from zfstune.units import SECOND, format_size, format_time
+from zfstune.term.units import SECOND, format_size, format_time
 
 _MEMORY_SHARE = 32
 """Less than a 32nd of memory available is pressure."""

@@ -15,10 +15,10 @@ from zfstrace.host import Host, Session
 from zfstrace.summary import Span
 from zfstrace.types import FsyncOptions, Json, Losses, TraceOptions
 from zfstune.host import open_host, prepare
-from zfstune.outlet import outlet
-from zfstune.stop import Stop
-from zfstune.table import Style, is_terminal, rows_on_screen, screen, style_of
-from zfstune.units import SECOND, format_span, iso_utc
+from zfstune.term.outlet import outlet
+from zfstune.term.stop import Stop
+from zfstune.term.table import Style, is_terminal, rows_on_screen, screen, style_of
+from zfstune.term.units import SECOND, format_span, iso_utc
 
 # Names of new datasets are read and a process that ended is noticed this often.
 _TICK_NS = SECOND

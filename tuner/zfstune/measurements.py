@@ -19,8 +19,8 @@ from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary
 from zfstune.catalogue import version_key
 from zfstune.signs import BACKGROUND, device_ns, slowest_sibling
-from zfstune.table import printable
-from zfstune.units import format_count, format_percent, format_size, format_time
+from zfstune.term.table import printable
+from zfstune.term.units import format_count, format_percent, format_size, format_time
 
 Value = int | str | None
 Measurements = Mapping[str, Value]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zfstune import guard
-from zfstune.units import SECOND, format_time
+from zfstune.term.units import SECOND, format_time
 
 MIB = 1 << 20
 

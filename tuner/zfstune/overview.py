@@ -14,9 +14,8 @@ from zfstrace.types import FsyncSummary, Losses, Probe
 from zfstune import arc_view, device_view, signs, txg_view
 from zfstune.fsync_view import largest_stages
 from zfstune.signs import Sign, device_ns
-from zfstune.table import Column, Style, cut, printable, wrap
-from zfstune.throttle_view import dirty
-from zfstune.units import (
+from zfstune.term.table import Column, Style, cut, printable, wrap
+from zfstune.term.units import (
     format_count,
     format_rate,
     format_short,
@@ -24,6 +23,7 @@ from zfstune.units import (
     format_span,
     format_time,
 )
+from zfstune.throttle_view import dirty
 
 # 79 columns with the mark before them: one less than the narrowest terminal. Five headings
 # and at most so many rows, with what is around them, have 23 lines.

@@ -23,7 +23,7 @@ from zfstune.params_survey import (
     require_possible,
 )
 from zfstune.planner import Write
-from zfstune.table import Style, fit, style_of, wrap
+from zfstune.term.table import Style, fit, style_of, wrap
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from zfstrace.types import SCHEMA, Json
 from zfstune import catalogue, guard, sizes
 from zfstune.catalogue import Parameter, Rule
 from zfstune.params_survey import Row, Survey
-from zfstune.table import Style, wrap
+from zfstune.term.table import Style, wrap
 
 _INDENT = "  "
 _LABEL = 14

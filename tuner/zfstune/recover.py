@@ -105,7 +105,7 @@ def restore_left(host: Host, where: Places, say: Callable[[str], None]) -> Resto
     nothing is in force. None when there was neither. It is told when it is done. Raises
     NotPossible. Signals come after it."""
     from zfstune.places import unmark_session
-    from zfstune.signals import put_off
+    from zfstune.term.signals import put_off
 
     said: list[str] = []
     try:
@@ -179,7 +179,7 @@ def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
 
     from zfstune.journal import Journal
     from zfstune.places import unmark_session
-    from zfstune.signals import put_off
+    from zfstune.term.signals import put_off
 
     lock = take_lock(where, "zfstune recover --forget", 0)
     try:

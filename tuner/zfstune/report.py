@@ -30,7 +30,7 @@ from zfstune.report_page import (
     table,
 )
 from zfstune.stage_colors import stage_color
-from zfstune.units import format_count, format_time
+from zfstune.term.units import format_count, format_time
 
 if TYPE_CHECKING:
     from zfstune.report_svg import Plot

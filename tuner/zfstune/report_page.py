@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from zfstrace.types import Json
 from zfstune.report_data import clean
-from zfstune.table import printable
+from zfstune.term.table import printable
 
 # The session inside of the page, in characters; what is longer leaves its lists out.
 MOST_JSON = 450_000

@@ -35,7 +35,7 @@ from zfstune.report_svg import (
     plot,
 )
 from zfstune.stage_colors import stage_color
-from zfstune.units import SECOND, format_time
+from zfstune.term.units import SECOND, format_time
 
 _COLORS = {"A": BEFORE, "B": AFTER}
 _MARKS = {"A": "o", "B": "s"}

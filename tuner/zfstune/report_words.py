@@ -8,7 +8,7 @@ from zfstrace.types import Json
 from zfstune import catalogue, objective
 from zfstune import report_data as data
 from zfstune.report_data import listed, mapped, number
-from zfstune.units import SECOND, format_count, format_span, format_time
+from zfstune.term.units import SECOND, format_count, format_span, format_time
 
 # Of a block, beside those that can be an objective.
 _MORE = {

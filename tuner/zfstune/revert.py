@@ -16,8 +16,8 @@ from zfstune.host import open_host
 from zfstune.journal import Journal
 from zfstune.live import say
 from zfstune.places import Places, places
-from zfstune.signals import put_off
-from zfstune.table import printable
+from zfstune.term.signals import put_off
+from zfstune.term.table import printable
 
 
 def run(args: argparse.Namespace) -> int:

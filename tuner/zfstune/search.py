@@ -28,8 +28,8 @@ from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.model import ASYNC_MAX, ASYNC_MIN, DIRTY, SYNC_PERCENT, WRLOG, Candidate, broken_by
 from zfstune.space import ACTIVE_MAX, ACTIVE_MIN, DELAY_MIN, Knob, Space
 from zfstune.storage import failing, losing, masked, opened
-from zfstune.table import printable
-from zfstune.units import format_size
+from zfstune.term.table import printable
+from zfstune.term.units import format_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

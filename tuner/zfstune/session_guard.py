@@ -20,7 +20,7 @@ from zfstune.journal import Journal
 from zfstune.journal_records import APPLIED, Override
 from zfstune.places import Lock, Places, places, unmark_session
 from zfstune.planner import Write
-from zfstune.signals import SIGNALS, put_off
+from zfstune.term.signals import SIGNALS, put_off
 
 Say = Callable[[str], None]
 

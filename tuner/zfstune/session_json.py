@@ -10,8 +10,8 @@ from zfstrace.types import SCHEMA, Json
 from zfstune import blocks
 from zfstune.experiment import Record
 from zfstune.objective import Objective
+from zfstune.term.units import SECOND
 from zfstune.tuning import Found, Trial
-from zfstune.units import SECOND
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from zfstrace.device import DeviceRow
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary
-from zfstune.units import MS, SECOND, format_count, format_percent, format_time
+from zfstune.term.units import MS, SECOND, format_count, format_percent, format_time
 
 # From cause to effect: a slow disk makes syncs long, those make the throttle stop writers,
 # and all of it makes fsyncs slow.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from zfstune import units
+from zfstune.term import units
 
 _FLAGS = {"0": 0, "off": 0, "no": 0, "1": 1, "on": 1, "yes": 1}
 _TIME = {"ns": 1, "ms": units.MS, "s": units.SECOND}

@@ -15,7 +15,7 @@ from zfstune.host import open_host
 from zfstune.journal import Journal
 from zfstune.journal_records import History
 from zfstune.places import Holder, Places, holder, places
-from zfstune.table import printable, render, style_of
+from zfstune.term.table import printable, render, style_of
 
 
 def run(args: argparse.Namespace) -> int:

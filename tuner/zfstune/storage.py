@@ -12,7 +12,7 @@ from pathlib import Path
 
 from zfstrace import files
 from zfstune.errors import CommandError, NotPossible, RestoredError, UsageError
-from zfstune.table import printable
+from zfstune.term.table import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

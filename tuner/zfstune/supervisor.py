@@ -24,8 +24,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from zfstune.host import leave_cgroup, spare_when_memory_ends
-from zfstune.outlet import write_now
-from zfstune.table import printable
+from zfstune.term.outlet import write_now
+from zfstune.term.table import printable
 
 _READY = b"r"
 # of the tuner: something is in force, nothing is, it ends; the first two are answered by the same

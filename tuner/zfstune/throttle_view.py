@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zfstrace.throttle import ThrottleRow, percent_of
-from zfstune.table import Style, fit, printable, wrap
-from zfstune.units import (
+from zfstune.term.table import Style, fit, printable, wrap
+from zfstune.term.units import (
     format_count,
     format_percent,
     format_short,

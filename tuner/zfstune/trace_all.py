@@ -19,9 +19,9 @@ from zfstune.errors import NotPossible
 from zfstune.host import require_tracing
 from zfstune.live import Frame, Meter, Run
 from zfstune.overview import ROWS, VIEWS, Measured, screen
-from zfstune.stop import Stop
-from zfstune.table import Style
-from zfstune.units import iso_utc
+from zfstune.term.stop import Stop
+from zfstune.term.table import Style
+from zfstune.term.units import iso_utc
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from zfstune import live
 from zfstune.arc_view import COLUMNS, cells, summary
 from zfstune.footer import footer
 from zfstune.live import Meter, Run
-from zfstune.stop import Stop
-from zfstune.table import Lines, style_of, wrap
-from zfstune.units import SECOND
+from zfstune.term.stop import Stop
+from zfstune.term.table import Lines, style_of, wrap
+from zfstune.term.units import SECOND
 
 _INTERVAL_NS = SECOND
 # A last interval that is shorter says nothing.

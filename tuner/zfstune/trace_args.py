@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from zfstune import units
+from zfstune.term import units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

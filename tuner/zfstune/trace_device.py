@@ -14,8 +14,8 @@ from zfstune import live
 from zfstune.device_view import view
 from zfstune.footer import footer
 from zfstune.live import Frame, Meter, Run
-from zfstune.stop import Stop
-from zfstune.table import Style
+from zfstune.term.stop import Stop
+from zfstune.term.table import Style
 
 _REST = "vdevs that found no room: summed in <others>; POOL leaves room for fewer"
 

@@ -12,8 +12,8 @@ from zfstune import live
 from zfstune.footer import footer
 from zfstune.fsync_view import view
 from zfstune.live import Frame, Meter, Run
-from zfstune.stop import Stop
-from zfstune.table import Style
+from zfstune.term.stop import Stop
+from zfstune.term.table import Style
 
 
 def run(args: argparse.Namespace) -> int:

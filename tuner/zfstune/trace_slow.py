@@ -16,9 +16,9 @@ from zfstune import live
 from zfstune.footer import footer
 from zfstune.fsync_view import largest_stages
 from zfstune.live import Run
-from zfstune.table import Column, Lines, printable, style_of
+from zfstune.term.table import Column, Lines, printable, style_of
+from zfstune.term.units import format_count, format_span, format_time, iso_utc
 from zfstune.trace_fsync import options_of
-from zfstune.units import format_count, format_span, format_time, iso_utc
 
 # 99 columns
 _COLUMNS = (

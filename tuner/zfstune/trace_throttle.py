@@ -13,8 +13,8 @@ from zfstrace.types import TraceOptions
 from zfstune import live
 from zfstune.footer import footer
 from zfstune.live import Frame, Meter, Run
-from zfstune.stop import Stop
-from zfstune.table import Style
+from zfstune.term.stop import Stop
+from zfstune.term.table import Style
 from zfstune.throttle_view import view
 
 _REST = "processes that found no room: summed in <others>; POOL or --pid leaves room for fewer"

@@ -12,7 +12,7 @@ from zfstrace.types import TraceOptions
 from zfstune import live
 from zfstune.footer import footer
 from zfstune.live import Run
-from zfstune.table import Lines, style_of, wrap
+from zfstune.term.table import Lines, style_of, wrap
 from zfstune.txg_view import Sum, cells, columns
 
 

@@ -29,11 +29,12 @@ from zfstune.guardrails import Guardrails
 from zfstune.host import open_host, prepare, require_tracing
 from zfstune.live import say
 from zfstune.places import places
-from zfstune.progress import Progress
 from zfstune.session_guard import TuningSession
-from zfstune.stop import Stop
 from zfstune.storage import masked
-from zfstune.table import printable, style_of
+from zfstune.term.progress import Progress
+from zfstune.term.stop import Stop
+from zfstune.term.table import printable, style_of
+from zfstune.term.units import SECOND, format_span, iso_utc
 from zfstune.tune_setup import (
     STUDY,
     Request,
@@ -44,7 +45,6 @@ from zfstune.tune_setup import (
     require_consent,
     require_packages,
 )
-from zfstune.units import SECOND, format_span, iso_utc
 from zfstune.workload import Workload, output_directory
 
 if TYPE_CHECKING:  # numpy and scipy are slow to load

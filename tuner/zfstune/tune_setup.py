@@ -21,8 +21,8 @@ from zfstune.objective import Limit, Objective
 from zfstune.places import places
 from zfstune.space import ARC, DEFAULT, Space
 from zfstune.storage import masked
-from zfstune.table import printable, render
-from zfstune.units import SECOND, format_span
+from zfstune.term.table import printable, render
+from zfstune.term.units import SECOND, format_span
 from zfstune.workload import account, split
 
 BUDGET_NS = 60 * 60 * SECOND

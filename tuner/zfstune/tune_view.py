@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from zfstrace.types import Json
 from zfstune import report_words as words
 from zfstune.report_data import listed, mapped, number
-from zfstune.table import Style, fit, printable, wrap
-from zfstune.units import format_count
+from zfstune.term.table import Style, fit, printable, wrap
+from zfstune.term.units import format_count
 
 _LOOKS = {"better": "bold", "worse": "bad", "equivalent": "bold"}
 _CLOSING = 8

@@ -15,9 +15,9 @@ from zfstune.experiment import Abort, Experiment, Record, too_few
 from zfstune.guard import Refused
 from zfstune.model import Candidate, Measured
 from zfstune.objective import METRICS, Limit, Objective
-from zfstune.progress import Progress
 from zfstune.search import Exhausted
-from zfstune.units import SECOND, format_span, format_time
+from zfstune.term.progress import Progress
+from zfstune.term.units import SECOND, format_span, format_time
 
 _NOISE_SHARE = 0.1
 """Of the budget, for pairs without any change; 2 to 6 of them."""

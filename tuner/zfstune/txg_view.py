@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zfstrace.txg import REASONS, Txg
-from zfstune.table import Column
-from zfstune.units import (
+from zfstune.term.table import Column
+from zfstune.term.units import (
     format_count,
     format_percent,
     format_short,

@@ -24,7 +24,7 @@ from state_disk import STATE
 from zfs_linux.host import LinuxHost
 from zfstune import apply, guard, planner, session_guard, supervisor
 from zfstune.places import Places
-from zfstune.progress import Progress
+from zfstune.term.progress import Progress
 
 MIB = 1 << 20
 RUN = Path("/run/zfstune-faults")

@@ -16,7 +16,7 @@ from zfstune.advise.judge import judge
 from zfstune.errors import DONE, NEGATIVE, UsageError
 from zfstune.host import open_host
 from zfstune.live import say
-from zfstune.table import style_of
+from zfstune.term.table import style_of
 
 # After that a person wonders.
 _QUIET_S = 2.0

@@ -9,7 +9,7 @@ from zfstune.advise.database import PAGES
 from zfstune.advise.gather import Asked, State
 from zfstune.advise.judge import Finding, Verdict
 from zfstune.advise.rules import SEVERITIES
-from zfstune.table import Style, printable, wrap
+from zfstune.term.table import Style, printable, wrap
 
 # More datasets than that are counted.
 _NAMED = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-from zfstune.outlet import outlet
-from zfstune.table import cut, is_terminal, screen
-from zfstune.units import format_span
+from zfstune.term.outlet import outlet
+from zfstune.term.table import cut, is_terminal, screen
+from zfstune.term.units import format_span
 
 _LOG_EVERY_S = 30.0
 """In a log file the state is told this often when nothing else is."""

@@ -1,0 +1,1 @@
+"""What every command needs to talk to a person: units, tables, progress, the screen, signals."""
