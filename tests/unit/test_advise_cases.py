@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from zfstune import conditions
 from zfstune.advise import rules
-from zfstune.conditions import Fact
+from zfstune.rules import conditions
+from zfstune.rules.conditions import Fact
 
 K, M, G = 1 << 10, 1 << 20, 1 << 30
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfstune import advise_args, catalogue, conditions
+from zfstune import advise_args, catalogue
 from zfstune.advise import rules
 from zfstune.advise.judge import judge
 from zfstune.advise.rules import Rule
 from zfstune.advise.subjects import Subject
-from zfstune.expressions import Unknown
+from zfstune.rules import conditions
+from zfstune.rules.expressions import Unknown
 
 ALL = rules.load()
 

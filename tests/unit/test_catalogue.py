@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from data.record_functions import functions
 
-from zfstune import catalogue, expressions, guard, planner
+from zfstune import catalogue, guard, planner
 from zfstune.catalogue import Parameter
+from zfstune.rules import expressions
 
 FACTS = {"memory", "arc_c_min", "arc_c_max", "arc_sys_free", "largest_block"}
 ALL = list(catalogue.load().values())

@@ -18,11 +18,12 @@ from zfstrace import device
 from zfstrace.device import DeviceRow
 from zfstrace.stages import NAMES as STAGES
 from zfstrace.types import Losses
-from zfstune import causes, cli, expressions
+from zfstune import causes, cli
 from zfstune.causes import CERTAINTIES, Cause
 from zfstune.diagnose_view import view
 from zfstune.diagnosis import VERDICTS, Diagnosis, judge
 from zfstune.measurements import NAMES, SCOPED, Single, Value, measure
+from zfstune.rules import expressions
 from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND, US
 

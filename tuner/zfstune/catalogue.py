@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from zfstune import expressions
+from zfstune.rules import expressions
 
 UNITS = ("bytes", "ns", "ms", "s", "percent", "count", "flag")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from zfstune import expressions
-from zfstune.expressions import Unknown
 from zfstune.measurements import NAMES, Measurements, number, show
+from zfstune.rules import expressions
+from zfstune.rules.expressions import Unknown
 
 # How sure a cause is, the best first.
 CERTAINTIES = ("sure", "likely", "possible")

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from zfstrace import stages
 from zfstrace.types import SCHEMA, Json
-from zfstune import causes, expressions
+from zfstune import causes
 from zfstune.causes import Cause
 from zfstune.errors import DONE, NEGATIVE
-from zfstune.expressions import Unknown
 from zfstune.measurements import SCOPED, SCOPES, Measurements, number, permille, show
+from zfstune.rules import expressions
+from zfstune.rules.expressions import Unknown
 from zfstune.term.units import format_percent
 
 # Of a verdict: causes were found; nothing is wrong; fsyncs are slow for a reason that is not

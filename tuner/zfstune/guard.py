@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from zfstrace.host import Host
-from zfstune import catalogue, expressions, sizes
+from zfstune import catalogue, sizes
 from zfstune.catalogue import Parameter, Rule
 from zfstune.errors import UsageError
+from zfstune.rules import expressions
 
 DIRTY, WRLOG = "zfs_dirty_data_max", "zfs_wrlog_data_max"
 DELAY = "zfs_delay_min_dirty_percent"

@@ -11,8 +11,8 @@ from zfstune.advise import my_cnf, postgresql_conf
 from zfstune.advise.config_text import is_directory
 from zfstune.advise.postgresql_conf import Setting, Settings
 from zfstune.advise.subjects import known
-from zfstune.conditions import Fact
 from zfstune.errors import UsageError
+from zfstune.rules.conditions import Fact
 
 MIB = 1 << 20
 

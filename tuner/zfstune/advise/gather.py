@@ -18,7 +18,6 @@ from zfstune import catalogue, guard, sizes
 from zfstune.advise import pool_facts
 from zfstune.advise.database import PAGES, Database
 from zfstune.advise.subjects import Facts, Subject, known
-from zfstune.conditions import Fact
 from zfstune.errors import NotPossible, UsageError
 from zfstune.host import require_names
 from zfstune.journal import Journal
@@ -26,6 +25,7 @@ from zfstune.params import dangerous
 from zfstune.params_survey import look as survey_of
 from zfstune.params_survey import require_module
 from zfstune.places import places
+from zfstune.rules.conditions import Fact
 
 Run = Callable[[Sequence[str], float], str]
 

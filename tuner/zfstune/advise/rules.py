@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zfstune import sizes
-from zfstune.conditions import Fact
+from zfstune.rules.conditions import Fact
 
 SEVERITIES = ("high", "medium", "low")
 # What a rule is judged for: once for each of these that there is.

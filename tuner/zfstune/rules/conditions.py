@@ -8,8 +8,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from zfstune import expressions
-from zfstune.expressions import Unknown
+from zfstune.rules import expressions
+from zfstune.rules.expressions import Unknown
 
 Fact = int | str
 

@@ -1,0 +1,1 @@
+"""The language of conditions in which rule files are written."""
