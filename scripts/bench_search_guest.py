@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zfs_linux.host import LinuxHost
 from zfstrace.types import FsyncOptions, Json
-from zfstune import guard, model
+from zfstune import model
 from zfstune.blocks import BlockMeter
 from zfstune.experiment import Abort, BlockPlan, Experiment, Record
 from zfstune.guardrails import Guardrails
@@ -29,6 +29,7 @@ from zfstune.space import DEFAULT, Space
 from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop
 from zfstune.term.units import SECOND
+from zfstune.tunables import guard
 from zfstune.tuning import Found, Task, Tuning, measured
 
 POOL = "tank"

@@ -32,7 +32,7 @@ from zfs_freebsd import mounts, probes, tools
 from zfs_freebsd.parameters import FreeBSDParameters
 from zfs_freebsd.sysctl import SysctlError
 from zfstrace import command
-from zfstune import catalogue
+from zfstune.tunables import catalogue
 
 SCRIPTS = "tracers/dtrace/freebsd"
 SEEN = ROOT / "tests/data/dtrace_probes.toml"

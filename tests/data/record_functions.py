@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 VERSIONS = ("2.1.11", "2.2.9", "2.3.9", "2.4.4")
-CATALOGUE = Path(__file__).parents[2] / "tuner/zfstune/parameters.toml"
+CATALOGUE = Path(__file__).parents[2] / "tuner/zfstune/tunables/parameters.toml"
 
 
 def functions(source: str) -> list[tuple[str, str]]:

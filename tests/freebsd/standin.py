@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zfs_linux import kstat
-from zfstune import catalogue
+from zfstune.tunables import catalogue
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "tests/freebsd/sysctl_standin.c"

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfstune import advise_args, catalogue
+from zfstune import advise_args
 from zfstune.advise import rules
 from zfstune.advise.judge import judge
 from zfstune.advise.rules import Rule
 from zfstune.advise.subjects import Subject
 from zfstune.rules import conditions
 from zfstune.rules.expressions import Unknown
+from zfstune.tunables import catalogue
 
 ALL = rules.load()
 

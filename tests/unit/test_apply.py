@@ -16,11 +16,11 @@ from zfstrace.errors import ParameterError
 from zfstrace.params import Change
 from zfstune import recover
 from zfstune.apply import Applier, ApplyError, Overridden
-from zfstune.catalogue import load
 from zfstune.errors import NotPossible
-from zfstune.guard import Refused
 from zfstune.journal import Journal
 from zfstune.journal_records import Original
+from zfstune.tunables.catalogue import load
+from zfstune.tunables.guard import Refused
 
 CANDIDATE = {"zfs_dirty_data_max": 256 * MIB, "zfs_txg_timeout": 9, "zfs_arc_max": 8 * GIB}
 

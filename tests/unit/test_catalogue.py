@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from data.record_functions import functions
 
-from zfstune import catalogue, guard, planner
-from zfstune.catalogue import Parameter
 from zfstune.rules import expressions
+from zfstune.tunables import catalogue, guard, planner
+from zfstune.tunables.catalogue import Parameter
 
 FACTS = {"memory", "arc_c_min", "arc_c_max", "arc_sys_free", "largest_block"}
 ALL = list(catalogue.load().values())

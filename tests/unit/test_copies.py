@@ -17,12 +17,12 @@ from unit.faults import Faults
 
 from zfstune import recover, revert, status
 from zfstune.apply import Applier, ApplyError
-from zfstune.catalogue import load
 from zfstune.errors import NotPossible
 from zfstune.journal import Journal
 from zfstune.journal_records import APPLIED, Original, decode, encode, encode_lines
 from zfstune.places import Lock, Places
 from zfstune.session_guard import TuningSession, set_values
+from zfstune.tunables.catalogue import load
 
 CANDIDATE = {"zfs_txg_timeout": 60, "zfs_dirty_data_max": 256 * MIB}
 

@@ -24,7 +24,7 @@ from zfs_freebsd.watch import TracedWatch
 from zfstrace import files
 from zfstrace.errors import ParameterError
 from zfstrace.params import BootConfig, Change, ComparingWatch, Watch
-from zfstune import catalogue, guard, planner
+from zfstune.tunables import catalogue, guard, planner
 
 LEAST = "zfs_vdev_async_write_active_min_dirty_percent"
 MOST = "zfs_vdev_async_write_active_max_dirty_percent"

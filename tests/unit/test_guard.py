@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.fake_host import FakeHost
 
-from zfstune import catalogue, guard
-from zfstune.guard import ARC_MAX, ARC_MIN, DELAY, DIRTY, WRLOG, Facts, Refused, check
-from zfstune.planner import Write, plan
+from zfstune.tunables import catalogue, guard
+from zfstune.tunables.guard import ARC_MAX, ARC_MIN, DELAY, DIRTY, WRLOG, Facts, Refused, check
+from zfstune.tunables.planner import Write, plan
 
 M, G = 1 << 20, 1 << 30
 SYNC = "zfs_dirty_data_sync_percent"

@@ -14,8 +14,8 @@ from zfs_linux.modprobe import ModprobeConfig
 from zfstrace.errors import ParameterError
 from zfstune import keep
 from zfstune.errors import NotPossible, UsageError
-from zfstune.guard import Refused
 from zfstune.session_guard import TuningSession, set_values
+from zfstune.tunables.guard import Refused
 
 LEAST = "zfs_vdev_async_write_active_min_dirty_percent"
 MOST = "zfs_vdev_async_write_active_max_dirty_percent"

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from unit.fake_module import FileParameters, ModuleHost
 
-from zfstune import catalogue, params, params_args, session_guard
+from zfstune import params, params_args, session_guard
 from zfstune.cli import Parser
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.params_survey import look, require_module, require_possible
+from zfstune.tunables import catalogue
+from zfstune.tunables.survey import look, require_module, require_possible
 
 G, M = 1 << 30, 1 << 20
 

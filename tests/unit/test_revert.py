@@ -17,12 +17,12 @@ from unit.test_hostile_names import EVIL, raw
 
 from zfstune import recover, revert, status
 from zfstune.errors import NotPossible, UsageError
-from zfstune.guard import Refused
 from zfstune.journal import Journal
 from zfstune.journal_records import Original, Override
 from zfstune.places import Lock
 from zfstune.session_guard import TuningSession, set_values
 from zfstune.term.signals import put_off
+from zfstune.tunables.guard import Refused
 
 CHANGED = {"zfs_txg_timeout": 9, "zfs_dirty_data_max": 256 * MIB}
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from unit.tuned_host import DEFAULTS, FACTS, MIB
 
-from zfstune import planner
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.model import Candidate
 from zfstune.search import Exhausted, Searcher, ablation, require, sharing_facts, workload_name
 from zfstune.space import ARC, DEFAULT, Space
 from zfstune.storage import StorageLost
+from zfstune.tunables import planner
 
 pytest.importorskip("optuna")
 

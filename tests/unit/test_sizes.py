@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfstune import sizes
-from zfstune.catalogue import UNITS
+from zfstune.tunables import values
+from zfstune.tunables.catalogue import UNITS
 
 G, M = 1 << 30, 1 << 20
 
@@ -37,7 +37,7 @@ G, M = 1 << 30, 1 << 20
     ],
 )
 def test_values_are_read(text: str, unit: str, value: int) -> None:
-    assert sizes.parse(text, unit, 16 * G) == value
+    assert values.parse(text, unit, 16 * G) == value
 
 
 @pytest.mark.parametrize(
@@ -57,18 +57,18 @@ def test_values_are_read(text: str, unit: str, value: int) -> None:
 )
 def test_what_is_wrong_is_said(text: str, unit: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        sizes.parse(text, unit, 16 * G)
+        values.parse(text, unit, 16 * G)
 
 
 def test_a_percentage_needs_the_memory() -> None:
     with pytest.raises(ValueError, match="which is not known"):
-        sizes.parse("10%", "bytes")
+        values.parse("10%", "bytes")
 
 
 @given(st.integers(0, (1 << 64) - 1), st.sampled_from(UNITS))
 def test_what_is_written_short_reads_as_the_same(value: int, unit: str) -> None:
     value = value % 2 if unit == "flag" else value
-    assert sizes.parse(sizes.short(value, unit), unit) == value
+    assert values.parse(values.short(value, unit), unit) == value
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_is_written_short_reads_as_the_same(value: int, unit: str) -> None:
     [(32 << 10, "32K"), (1536 << 10, "1536K"), (64 * M, "64M"), (401392 << 10, "411025408")],
 )
 def test_sizes_to_type_again_are_short_or_as_the_kernel_has_them(value: int, text: str) -> None:
-    assert sizes.short(value, "bytes") == text
+    assert values.short(value, "bytes") == text
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_sizes_to_type_again_are_short_or_as_the_kernel_has_them(value: int, tex
     ],
 )
 def test_values_are_shown_with_their_unit(value: int, unit: str, text: str) -> None:
-    assert sizes.show(value, unit) == text
+    assert values.show(value, unit) == text

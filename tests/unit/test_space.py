@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from unit.tuned_host import DEFAULTS, FACTS, GIB, MIB
 
-from zfstune import guard, planner
 from zfstune.space import ARC, DEFAULT, Knob, Space
+from zfstune.tunables import guard, planner
 
 slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 names = st.lists(st.sampled_from(DEFAULT + ARC), unique=True, min_size=1)

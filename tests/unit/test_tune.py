@@ -13,8 +13,8 @@ from unit.fake_host import FakeHost
 from unit.test_hostile_names import EVIL, raw
 
 from zfstune import cli, production, tune, tune_setup
-from zfstune.catalogue import load
 from zfstune.errors import CommandError, NotPossible
+from zfstune.tunables.catalogue import load
 
 GIB = 1 << 30
 VALUES = {

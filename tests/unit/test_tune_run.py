@@ -18,13 +18,14 @@ import pytest
 from unit.fake_module import DEFAULTS, ModuleHost
 
 from zfstrace.types import Json
-from zfstune import cli, guard, session_flame, tune, tune_setup, verdict
+from zfstune import cli, session_flame, tune, tune_setup, verdict
 from zfstune.blocks import Block
 from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment import Abort, Experiment, Record
 from zfstune.model import Candidate
 from zfstune.storage import StorageLost
 from zfstune.term.stop import Stop
+from zfstune.tunables import guard
 from zfstune.tuning import Found
 from zfstune.workload import Workload
 

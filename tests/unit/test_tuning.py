@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 from unit.fake_host import FakeHost, FakeStop
 
-from zfstune import guard, search, tuning
+from zfstune import search, tuning
 from zfstune.blocks import Block, BlockMeter, TxgRow
 from zfstune.errors import NotPossible
 from zfstune.experiment import Abort, BlockPlan, Experiment, Record, Values
@@ -23,6 +23,7 @@ from zfstune.objective import Limit, Objective
 from zfstune.search import Exhausted
 from zfstune.term.progress import Progress
 from zfstune.term.units import SECOND
+from zfstune.tunables import guard
 from zfstune.tuning import Found, Task, Tuning
 
 DIRTY, WRLOG = "zfs_dirty_data_max", "zfs_wrlog_data_max"

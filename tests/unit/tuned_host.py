@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zfstune import guard
+from zfstune.tunables import guard
 
 MIB = 1 << 20
 GIB = 1 << 30

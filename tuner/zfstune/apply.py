@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from zfstrace.errors import ParameterError
 from zfstrace.host import Host
 from zfstrace.params import LOADED_ANEW, Change, Watch
-from zfstune import guard, planner
-from zfstune.catalogue import Parameter
 from zfstune.errors import NotPossible, RestoredError
 from zfstune.journal import Journal, now_utc
 from zfstune.journal_records import APPLIED, GONE, RESTORED, Layer, Original, Override
-from zfstune.planner import Write
+from zfstune.tunables import guard, planner
+from zfstune.tunables.catalogue import Parameter
+from zfstune.tunables.planner import Write
 
 # A write that must not meet a writer in the throttle waits until the throttle has stood
 # still for so long, but not forever: the order of writes is what makes it safe.

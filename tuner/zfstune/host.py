@@ -26,7 +26,7 @@ def open_host() -> Host:
 
 def _freebsd() -> Host:
     from zfs_freebsd.host import FreeBSDHost
-    from zfstune import catalogue, planner
+    from zfstune.tunables import catalogue, planner
 
     def order(values: Mapping[str, int]) -> list[str]:
         return planner.boot_order(host, values)

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 from zfstrace.host import Host
 from zfstrace.params import Kept
-from zfstune import catalogue, guard
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
-from zfstune.guard import Violation
 from zfstune.host import open_host
 from zfstune.journal import Journal
 from zfstune.live import say
 from zfstune.places import Places, places
 from zfstune.term.table import printable
+from zfstune.tunables import catalogue, guard
+from zfstune.tunables.guard import Violation
 
 
 def run(args: argparse.Namespace) -> int:

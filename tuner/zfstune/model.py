@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zfstune import guard
 from zfstune.term.units import SECOND, format_time
+from zfstune.tunables import guard
 
 MIB = 1 << 20
 

@@ -10,11 +10,14 @@ from typing import TextIO
 
 from zfstrace.host import Host
 from zfstrace.types import SCHEMA, Json
-from zfstune import catalogue, guard, planner, sizes
 from zfstune.errors import DONE, UsageError
 from zfstune.host import open_host
 from zfstune.params_explain import as_json, paragraphs
-from zfstune.params_survey import (
+from zfstune.term.table import Style, fit, style_of, wrap
+from zfstune.tunables import catalogue, guard, planner
+from zfstune.tunables import values as sizes
+from zfstune.tunables.planner import Write
+from zfstune.tunables.survey import (
     Row,
     Survey,
     look,
@@ -22,8 +25,6 @@ from zfstune.params_survey import (
     require_module,
     require_possible,
 )
-from zfstune.planner import Write
-from zfstune.term.table import Style, fit, style_of, wrap
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from zfstrace.types import SCHEMA, Json
-from zfstune import catalogue, guard, sizes
-from zfstune.catalogue import Parameter, Rule
-from zfstune.params_survey import Row, Survey
 from zfstune.term.table import Style, wrap
+from zfstune.tunables import catalogue, guard
+from zfstune.tunables import values as sizes
+from zfstune.tunables.catalogue import Parameter, Rule
+from zfstune.tunables.survey import Row, Survey
 
 _INDENT = "  "
 _LABEL = 14

@@ -146,7 +146,7 @@ def with_unknown(report: RestoreReport, journal: Journal) -> RestoreReport:
 
 def _restore(host: Host, journal: Journal, said: list[str]) -> RestoreReport | None:
     from zfstune.apply import Applier
-    from zfstune.catalogue import load
+    from zfstune.tunables.catalogue import load
 
     history = journal.history
     applier = Applier(host, journal, load(), said.append)
@@ -204,7 +204,7 @@ def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
 
 def describe(report: RestoreReport, host: Host) -> list[str]:
     """What a restore did, one line for each parameter."""
-    from zfstune.catalogue import remains
+    from zfstune.tunables.catalogue import remains
 
     lines = [
         f"{r.name}: {_exact(r.name, r.before)} -> {_exact(r.name, r.value)}"
@@ -226,10 +226,10 @@ def describe(report: RestoreReport, host: Host) -> list[str]:
 
 
 def _exact(name: str, value: int) -> str:
-    from zfstune import catalogue, sizes
+    from zfstune.tunables import catalogue, values
 
     parameter = catalogue.load().get(name)
-    return sizes.short(value, parameter.unit if parameter else "count")
+    return values.short(value, parameter.unit if parameter else "count")
 
 
 def require_restored(host: Host, where: Places, say: Callable[[str], None]) -> None:

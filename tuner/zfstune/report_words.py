@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zfstrace.types import Json
-from zfstune import catalogue, objective
+from zfstune import objective
 from zfstune import report_data as data
 from zfstune.report_data import listed, mapped, number
 from zfstune.term.units import SECOND, format_count, format_span, format_time
+from zfstune.tunables import catalogue
 
 # Of a block, beside those that can be an objective.
 _MORE = {

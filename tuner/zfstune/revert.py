@@ -10,7 +10,6 @@ import sys
 from zfstrace.host import Host
 from zfstune import recover
 from zfstune.apply import Applier, RestoreReport
-from zfstune.catalogue import load, remains
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
 from zfstune.journal import Journal
@@ -18,6 +17,7 @@ from zfstune.live import say
 from zfstune.places import Places, places
 from zfstune.term.signals import put_off
 from zfstune.term.table import printable
+from zfstune.tunables.catalogue import load, remains
 
 
 def run(args: argparse.Namespace) -> int:

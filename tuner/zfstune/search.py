@@ -23,13 +23,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from zfstune import catalogue, guard, sizes
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.model import ASYNC_MAX, ASYNC_MIN, DIRTY, SYNC_PERCENT, WRLOG, Candidate, broken_by
 from zfstune.space import ACTIVE_MAX, ACTIVE_MIN, DELAY_MIN, Knob, Space
 from zfstune.storage import failing, losing, masked, opened
 from zfstune.term.table import printable
 from zfstune.term.units import format_size
+from zfstune.tunables import catalogue, guard
+from zfstune.tunables import values as sizes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

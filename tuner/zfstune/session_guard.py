@@ -14,13 +14,13 @@ from types import FrameType, TracebackType
 from zfstrace.host import Host
 from zfstune import recover, supervisor
 from zfstune.apply import Applier, ApplyError, Overridden, RestoreReport
-from zfstune.catalogue import load
 from zfstune.errors import NotPossible
 from zfstune.journal import Journal
 from zfstune.journal_records import APPLIED, Override
 from zfstune.places import Lock, Places, places, unmark_session
-from zfstune.planner import Write
 from zfstune.term.signals import SIGNALS, put_off
+from zfstune.tunables.catalogue import load
+from zfstune.tunables.planner import Write
 
 Say = Callable[[str], None]
 

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zfstune import guard
 from zfstune.model import (
     ASYNC_MAX,
     ASYNC_MIN,
@@ -25,6 +24,7 @@ from zfstune.model import (
     WRLOG,
     broken_by,
 )
+from zfstune.tunables import guard
 
 MIB = 1 << 20
 DELAY_SCALE = "zfs_delay_scale"

@@ -8,14 +8,14 @@ import sys
 
 from zfstrace.host import Host
 from zfstrace.types import Json
-from zfstune import sizes
-from zfstune.catalogue import load, remains
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
 from zfstune.journal import Journal
 from zfstune.journal_records import History
 from zfstune.places import Holder, Places, holder, places
 from zfstune.term.table import printable, render, style_of
+from zfstune.tunables import values
+from zfstune.tunables.catalogue import load, remains
 
 
 def run(args: argparse.Namespace) -> int:
@@ -190,7 +190,7 @@ def _shown(row: Json, key: str) -> str:
     if row[key] is None:
         return "-"
     parameter = load().get(row["name"])
-    return sizes.show(row[key], parameter.unit if parameter else "count")
+    return values.show(row[key], parameter.unit if parameter else "count")
 
 
 def _remark(row: Json) -> str:

@@ -24,7 +24,6 @@ from zfstune import recover, revert, session_flame
 from zfstune.blocks import BlockMeter
 from zfstune.errors import DONE, NEGATIVE, CommandError, NotPossible, RestoredError
 from zfstune.experiment import Disturbed, Experiment, Record, Stopped
-from zfstune.guard import Refused
 from zfstune.guardrails import Guardrails
 from zfstune.host import open_host, prepare, require_tracing
 from zfstune.live import say
@@ -35,6 +34,7 @@ from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop
 from zfstune.term.table import printable, style_of
 from zfstune.term.units import SECOND, format_span, iso_utc
+from zfstune.tunables.guard import Refused
 from zfstune.tune_setup import (
     STUDY,
     Request,

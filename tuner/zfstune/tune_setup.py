@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zfstrace.host import Host
-from zfstune import guard, production, sizes
-from zfstune.catalogue import load
+from zfstune import production
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment import BlockPlan
 from zfstune.guardrails import scanning
@@ -23,6 +22,8 @@ from zfstune.space import ARC, DEFAULT, Space
 from zfstune.storage import masked
 from zfstune.term.table import printable, render
 from zfstune.term.units import SECOND, format_span
+from zfstune.tunables import guard, values
+from zfstune.tunables.catalogue import load
 from zfstune.workload import account, split
 
 BUDGET_NS = 60 * 60 * SECOND
@@ -208,7 +209,7 @@ class Setup:
 
 
 def _shown(name: str, value: int) -> str:
-    return sizes.show(value, load()[name].unit)
+    return values.show(value, load()[name].unit)
 
 
 def _dataset(host: Host, pool: str, path: Path) -> str | None:

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from zfstrace.types import Json
-from zfstune import blocks, catalogue, sizes, verdict
+from zfstune import blocks, verdict
 from zfstune.errors import NotPossible
 from zfstune.experiment import Abort, Experiment, Record, too_few
-from zfstune.guard import Refused
 from zfstune.model import Candidate, Measured
 from zfstune.objective import METRICS, Limit, Objective
 from zfstune.search import Exhausted
 from zfstune.term.progress import Progress
 from zfstune.term.units import SECOND, format_span, format_time
+from zfstune.tunables import catalogue
+from zfstune.tunables import values as sizes
+from zfstune.tunables.guard import Refused
 
 _NOISE_SHARE = 0.1
 """Of the budget, for pairs without any change; 2 to 6 of them."""

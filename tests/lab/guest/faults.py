@@ -27,8 +27,8 @@ from faults_state import SILENT_S
 from labkit import Json, finish, make_pool, progress, run, sh
 from state_disk import StateDisk
 from zfs_linux.host import LinuxHost
-from zfstune import guard, planner
 from zfstune.places import Busy, Lock
+from zfstune.tunables import guard, planner
 
 
 def killed(r: Round) -> None:

@@ -22,9 +22,10 @@ from typing import Any
 from labkit import Json, kernel_ints, sh
 from state_disk import STATE
 from zfs_linux.host import LinuxHost
-from zfstune import apply, guard, planner, session_guard, supervisor
+from zfstune import apply, session_guard, supervisor
 from zfstune.places import Places
 from zfstune.term.progress import Progress
+from zfstune.tunables import guard, planner
 
 MIB = 1 << 20
 RUN = Path("/run/zfstune-faults")

@@ -14,7 +14,6 @@ from zfstrace.host import Host
 from zfstrace.properties import Properties
 from zfstrace.types import TraceOptions
 from zfstrace.vdev_tree import Vdev
-from zfstune import catalogue, guard, sizes
 from zfstune.advise import pool_facts
 from zfstune.advise.database import PAGES, Database
 from zfstune.advise.subjects import Facts, Subject, known
@@ -22,10 +21,11 @@ from zfstune.errors import NotPossible, UsageError
 from zfstune.host import require_names
 from zfstune.journal import Journal
 from zfstune.params import dangerous
-from zfstune.params_survey import look as survey_of
-from zfstune.params_survey import require_module
 from zfstune.places import places
 from zfstune.rules.conditions import Fact
+from zfstune.tunables import catalogue, guard, values
+from zfstune.tunables.survey import look as survey_of
+from zfstune.tunables.survey import require_module
 
 Run = Callable[[Sequence[str], float], str]
 
@@ -135,9 +135,9 @@ def _host(host: Host, asked: Asked) -> tuple[Facts, list[Subject]]:
             continue
         mine = known(
             parameter=row.name,
-            value=sizes.show(row.value, row.unit),
-            default=None if row.default is None else sizes.show(row.default, row.unit),
-            in_force=None if row.in_force is None else sizes.short(row.in_force, row.unit),
+            value=values.show(row.value, row.unit),
+            default=None if row.default is None else values.show(row.default, row.unit),
+            in_force=None if row.in_force is None else values.short(row.in_force, row.unit),
             default_number=row.default,
             writable=row.parameter.access == "rw",
             changed=row.changed,

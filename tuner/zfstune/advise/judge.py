@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from zfstune import catalogue
 from zfstune.advise.rules import Rule, fill, load
 from zfstune.advise.subjects import Subject
 from zfstune.rules import conditions
 from zfstune.rules.expressions import Unknown
+from zfstune.tunables import catalogue
 
 # A dataset is one of these.
 _KINDS = ("filesystem", "volume")

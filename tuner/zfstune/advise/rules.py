@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zfstune import sizes
 from zfstune.rules.conditions import Fact
+from zfstune.tunables import values
 
 SEVERITIES = ("high", "medium", "low")
 # What a rule is judged for: once for each of these that there is.
@@ -87,4 +87,4 @@ def fill(text: str, facts: Mapping[str, Fact]) -> str:
 
 
 def _shown(fact: Fact, unit: str | None) -> str:
-    return sizes.show(fact, "bytes") if unit and isinstance(fact, int) else str(fact)
+    return values.show(fact, "bytes") if unit and isinstance(fact, int) else str(fact)

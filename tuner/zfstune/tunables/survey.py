@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zfstrace.host import Host
-from zfstune import catalogue, guard
-from zfstune.catalogue import Parameter
 from zfstune.errors import NotPossible, UsageError
-from zfstune.guard import Facts, Violation
+from zfstune.tunables import catalogue, guard
+from zfstune.tunables.catalogue import Parameter
+from zfstune.tunables.guard import Facts, Violation
 
 # All that ZFS has on Linux; there may be more of them than the catalogue knows.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)

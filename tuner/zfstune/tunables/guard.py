@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from zfstrace.host import Host
-from zfstune import catalogue, sizes
-from zfstune.catalogue import Parameter, Rule
 from zfstune.errors import UsageError
 from zfstune.rules import expressions
+from zfstune.tunables import catalogue
+from zfstune.tunables import values as sizes
+from zfstune.tunables.catalogue import Parameter, Rule
 
 DIRTY, WRLOG = "zfs_dirty_data_max", "zfs_wrlog_data_max"
 DELAY = "zfs_delay_min_dirty_percent"

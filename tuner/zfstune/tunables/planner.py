@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from zfstrace.host import Host
-from zfstune import catalogue
-from zfstune.guard import (
+from zfstune.journal_records import Original
+from zfstune.tunables import catalogue
+from zfstune.tunables.guard import (
     ARC_MAX,
     DELAY,
     DIRTY,
@@ -25,8 +26,7 @@ from zfstune.guard import (
     stale,
     values,
 )
-from zfstune.guard import facts as of_host
-from zfstune.journal_records import Original
+from zfstune.tunables.guard import facts as of_host
 
 _LOW = "zfs_vdev_async_write_active_min_dirty_percent"
 _HIGH = "zfs_vdev_async_write_active_max_dirty_percent"
