@@ -17,8 +17,9 @@ from unit.made_up_session import Json, session
 
 import zfstune
 from zfstrace.hist import from_values
-from zfstune import report, report_args, report_cmd, report_data, report_page, report_words
+from zfstune import report, report_args, report_cmd, report_data, report_words
 from zfstune.errors import UsageError
+from zfstune.html import page as report_page
 from zfstune.report_flame import flames
 
 FLAMES = Path(__file__).parents[1] / "data/flame"

@@ -9,8 +9,8 @@ from zfstrace.flame import output
 from zfstrace.types import Json
 from zfstune.bench_measure import Measured
 from zfstune.bench_view import HEAD, Found, cells, heading, limit_text, notes
-from zfstune.report_page import Section, code, embedded, esc, page, paragraph, table
-from zfstune.stage_colors import stage_color
+from zfstune.html.page import Section, code, embedded, esc, page, paragraph, table
+from zfstune.html.stage_colors import stage_color
 from zfstune.term.units import format_percent, format_time
 
 _RAW = (

@@ -8,7 +8,7 @@ from zfstrace.flame import output
 from zfstune import bench_rows
 from zfstune.bench_html import bar, frame, key
 from zfstune.bench_matrix_view import explained, rate, summary, times
-from zfstune.report_page import Section, esc, paragraph, table
+from zfstune.html.page import Section, esc, paragraph, table
 from zfstune.term.units import format_percent
 
 if TYPE_CHECKING:

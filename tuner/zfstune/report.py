@@ -13,9 +13,7 @@ from zfstrace.flame import output
 from zfstrace.types import Json
 from zfstune import report_data as data
 from zfstune import report_words as words
-from zfstune.report_data import listed, mapped, number
-from zfstune.report_flame import Flames, flames
-from zfstune.report_page import (
+from zfstune.html.page import (
     Section,
     code,
     command,
@@ -29,7 +27,9 @@ from zfstune.report_page import (
     spread,
     table,
 )
-from zfstune.stage_colors import stage_color
+from zfstune.html.stage_colors import stage_color
+from zfstune.report_data import listed, mapped, number
+from zfstune.report_flame import Flames, flames
 from zfstune.term.units import format_count, format_time
 
 if TYPE_CHECKING:

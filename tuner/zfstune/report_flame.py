@@ -11,8 +11,8 @@ from zfstrace import flame
 from zfstrace.flame import diff, svg
 from zfstrace.stacks import Stacks
 from zfstrace.types import Json
+from zfstune.html.page import details, esc, paragraph
 from zfstune.report_data import SIDES, mapped
-from zfstune.report_page import details, esc, paragraph
 
 # Of all graphs together, in characters.
 MOST = 750_000

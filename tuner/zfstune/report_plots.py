@@ -21,6 +21,7 @@ from zfstrace.hist import Hist
 from zfstrace.types import Json
 from zfstune import report_data as data
 from zfstune import report_words as words
+from zfstune.html.stage_colors import stage_color
 from zfstune.report_svg import (
     AFTER,
     ALARM,
@@ -34,7 +35,6 @@ from zfstune.report_svg import (
     Plot,
     plot,
 )
-from zfstune.stage_colors import stage_color
 from zfstune.term.units import SECOND, format_time
 
 _COLORS = {"A": BEFORE, "B": AFTER}

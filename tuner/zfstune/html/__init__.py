@@ -1,0 +1,1 @@
+"""What pages of HTML share: frame, style, and the colours of stages."""
