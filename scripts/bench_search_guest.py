@@ -19,12 +19,12 @@ from zfs_linux.host import LinuxHost
 from zfstrace.types import FsyncOptions, Json
 from zfstune import model
 from zfstune.blocks import BlockMeter
+from zfstune.changes.session import TuningSession
+from zfstune.changes.state_dir import Places
 from zfstune.experiment import Abort, BlockPlan, Experiment, Record
 from zfstune.guardrails import Guardrails
 from zfstune.objective import Limit, Objective
-from zfstune.places import Places
 from zfstune.search import Exhausted, Searcher
-from zfstune.session_guard import TuningSession
 from zfstune.space import DEFAULT, Space
 from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop

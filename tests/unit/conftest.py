@@ -8,7 +8,8 @@ import pytest
 from hypothesis import settings
 from unit.fake_module import ModuleHost
 
-from zfstune import keep, params, revert, status
+from zfstune import params
+from zfstune.changes import keep, revert, status
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -29,5 +30,5 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
     for module in (keep, params, revert, status):
         monkeypatch.setattr(module, "open_host", lambda: found)
     monkeypatch.setattr("zfstune.host.open_host", lambda: found)
-    monkeypatch.setattr("zfstune.places._WAIT_S", 0.0)
+    monkeypatch.setattr("zfstune.changes.state_dir._WAIT_S", 0.0)
     return found

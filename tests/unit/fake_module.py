@@ -13,7 +13,7 @@ from unit.kernel import TUNED, Arc
 
 from zfstrace.errors import ParameterError
 from zfstrace.params import LOADED_ANEW, BootConfig, Change
-from zfstune.places import Places
+from zfstune.changes.state_dir import Places
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -14,11 +14,11 @@ from unit.test_journal import in_process  # noqa: F401
 
 from zfstrace.errors import ParameterError
 from zfstrace.params import Change
-from zfstune import recover
-from zfstune.apply import Applier, ApplyError, Overridden
+from zfstune.changes import recovery
+from zfstune.changes.apply import Applier, ApplyError, Overridden
+from zfstune.changes.journal import Journal
+from zfstune.changes.records import Original
 from zfstune.errors import NotPossible
-from zfstune.journal import Journal
-from zfstune.journal_records import Original
 from zfstune.tunables.catalogue import load
 from zfstune.tunables.guard import Refused
 
@@ -194,7 +194,7 @@ def test_death_between_any_two_steps(
         fix.again()
     monkeypatch.undo()
     fix.journal.close()
-    recover.restore_left(fix.host, fix.host.where, fix.said.append)
+    recovery.restore_left(fix.host, fix.host.where, fix.said.append)
     assert fix.untouched(), fix.said
 
 
@@ -224,7 +224,7 @@ def test_value_of_somebody_else_is_left(fix: Fixture) -> None:
     report = applier.restore(fix.journal.layer)
     assert fix.host.now() == DEFAULTS | {"zfs_txg_timeout": 33}
     assert [(o.name, o.value, o.original) for o in report.kept] == [("zfs_txg_timeout", 33, 5)]
-    assert recover.describe(report, fix.host)[-1].startswith(
+    assert recovery.describe(report, fix.host)[-1].startswith(
         "zfs_txg_timeout was set to 33 by somebody else, it is left as it is; `echo 5 > "
     )
 
@@ -376,7 +376,7 @@ def test_restore_that_fails_stays_open(fix: Fixture) -> None:
     assert fix.journal.history.open_layer
     fix.host.params.refuse.clear()
     fix.journal.close()
-    recover.restore_left(fix.host, fix.host.where, fix.said.append)
+    recovery.restore_left(fix.host, fix.host.where, fix.said.append)
     assert fix.untouched()
 
 
@@ -417,7 +417,7 @@ def test_damaged_journal_never_leads_to_a_wrong_write(fix: Fixture) -> None:
         flipped = data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
         for directory in (fix.host.where.state, fix.host.where.run):
             (directory / "journal").write_bytes(data[:at] if at % 2 else flipped)
-        recover.restore_left(fix.host, fix.host.where, fix.said.append)
+        recovery.restore_left(fix.host, fix.host.where, fix.said.append)
         after = fix.host.now()
         wrong = {n: after[n] for n in after if after[n] not in (before[n], DEFAULTS[n])}
         assert not wrong, at

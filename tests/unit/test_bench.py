@@ -55,7 +55,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     number = data.stat().st_dev
     host.devices[os.major(number), os.minor(number)] = "tank/db"
     monkeypatch.setattr("zfstune.bench.open_host", lambda: host)
-    monkeypatch.setattr("zfstune.recover.if_needed", lambda _who: None)
+    monkeypatch.setattr("zfstune.changes.recovery.if_needed", lambda _who: None)
     monkeypatch.setattr(bench_pg, "_DEBIAN", tmp_path / "none")
     programs = tmp_path / "bin"
     bench_programs.fio(tmp_path / "bin")

@@ -15,13 +15,13 @@ import pytest
 from unit.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
 from unit.faults import Faults
 
-from zfstune import recover, revert, status
-from zfstune.apply import Applier, ApplyError
+from zfstune.changes import recovery, revert, status
+from zfstune.changes.apply import Applier, ApplyError
+from zfstune.changes.journal import Journal
+from zfstune.changes.records import APPLIED, Original, decode, encode, encode_lines
+from zfstune.changes.session import TuningSession, set_values
+from zfstune.changes.state_dir import Lock, Places
 from zfstune.errors import NotPossible
-from zfstune.journal import Journal
-from zfstune.journal_records import APPLIED, Original, decode, encode, encode_lines
-from zfstune.places import Lock, Places
-from zfstune.session_guard import TuningSession, set_values
 from zfstune.tunables.catalogue import load
 
 CANDIDATE = {"zfs_txg_timeout": 60, "zfs_dirty_data_max": 256 * MIB}
@@ -49,7 +49,7 @@ def change(host: ModuleHost, wanted: dict[str, int]) -> None:
 
 
 def recovered(*, forget: bool = False) -> int:
-    return recover.run(Namespace(wait=False, forget=forget))
+    return recovery.run(Namespace(wait=False, forget=forget))
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
@@ -147,7 +147,7 @@ def test_errors_of_one_copy(
     crash(host)
     faults.put(getattr(host.where, which), error, reads=reads and error != errno.ENOSPC)
     if which == "run":  # the supervisor has the lock already
-        recover.restore_left(host, host.where, print)
+        recovery.restore_left(host, host.where, print)
     else:
         assert recovered() == 0
     assert host.now() == DEFAULTS | {"zfs_txg_timeout": 7}
@@ -202,7 +202,7 @@ def test_restores_whatever_the_state_directory_is_called_now(
 ) -> None:
     crash(host)
     other = Places(tmp_path / "other", host.where.run)
-    report = recover.restore_left(host, other, print)
+    report = recovery.restore_left(host, other, print)
     assert report and report.complete
     assert host.now() == DEFAULTS
     assert not (host.where.state / "journal").exists()
@@ -264,7 +264,7 @@ def test_restore_waits_for_no_disk(
 ) -> None:
     crash(host)
     faults.put(host.where.state, "hang", reads=reads)
-    child(lambda: recover.restore_now(host, host.where, "zfstune recover", print, 0))
+    child(lambda: recovery.restore_now(host, host.where, "zfstune recover", print, 0))
     assert within(lambda: host.now() == DEFAULTS, 15)
 
     def free() -> bool:
@@ -582,5 +582,5 @@ def test_restores_before_it_tells(host: ModuleHost) -> None:
     def say(_text: str) -> None:
         assert host.now() == DEFAULTS
 
-    recover.restore_now(host, host.where, "zfstune recover", say, 0)
+    recovery.restore_now(host, host.where, "zfstune recover", say, 0)
     assert host.now() == DEFAULTS

@@ -15,11 +15,11 @@ import pytest
 from unit.fake_module import ARC, DEFAULTS, GIB, MIB, ModuleHost
 from unit.faults import Faults
 
-from zfstune import bounded, copies, recover, revert, status
-from zfstune.apply import ApplyError
+from zfstune.changes import bounded, copies, recovery, revert, status
+from zfstune.changes.apply import ApplyError
+from zfstune.changes.journal import Journal
+from zfstune.changes.session import TuningSession, set_values
 from zfstune.errors import NotPossible
-from zfstune.journal import Journal
-from zfstune.session_guard import TuningSession, set_values
 
 # More of them: ZFSTUNE_FAULTS=1500 pytest tests/unit/test_copies_faults.py
 ROUNDS = int(os.environ.get("ZFSTUNE_FAULTS", "25"))
@@ -40,7 +40,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
         return what(*given)
 
     monkeypatch.setattr(bounded, "call", call)
-    monkeypatch.setattr("zfstune.session_guard.supervisor.start", lambda *_: Nobody())
+    monkeypatch.setattr("zfstune.changes.session.supervisor.start", lambda *_: Nobody())
     found = Faults(monkeypatch)
     yield found
 
@@ -152,12 +152,12 @@ def attempt(seed: int, faults: Faults, *, die: bool, fail: bool) -> None:
             if rng.random() < 0.5:
                 # it lasts until after the recovery
                 with contextlib.suppress(NotPossible):
-                    recover.restore_left(host, host.where, lambda _text: None)
+                    recovery.restore_left(host, host.where, lambda _text: None)
         finally:
             for path in where:
                 faults.put(path, None)
         copies._silent.clear()
-        report = recover.restore_left(host, host.where, lambda _text: None)
+        report = recovery.restore_left(host, host.where, lambda _text: None)
         assert report is None or report.complete, seed
         found = revert.revert(host, host.where)
         assert found.complete, seed

@@ -50,7 +50,7 @@ def zfstune(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def run(host: FakeHost, *words: str) -> tuple[int, str, str]:
         monkeypatch.setattr("zfstune.diagnose.open_host", lambda: host)
-        monkeypatch.setattr("zfstune.recover.if_needed", lambda _who: None)
+        monkeypatch.setattr("zfstune.changes.recovery.if_needed", lambda _who: None)
         stop = FakeStop()
         setattr(host, "stop", stop)  # noqa: B010
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from lab import test_faults as judge
 
-from zfstune.journal import Journal
-from zfstune.journal_records import Original
-from zfstune.places import Places
+from zfstune.changes.journal import Journal
+from zfstune.changes.records import Original
+from zfstune.changes.state_dir import Places
 
 GUEST = Path(__file__).parents[1] / "lab/guest"
 

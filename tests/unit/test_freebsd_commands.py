@@ -156,7 +156,7 @@ SESSION = """
     from freebsd.run import become_freebsd
     become_freebsd({root!r}, {library!r})
     from zfstune.host import open_host
-    from zfstune.session_guard import TuningSession
+    from zfstune.changes.session import TuningSession
     import time
     with TuningSession(open_host(), "tune", ["zfs_txg_timeout"], still_s=0) as session:
         session.apply({{"zfs_txg_timeout": 8}})
@@ -217,7 +217,7 @@ OVERRIDDEN = """
     from freebsd.run import become_freebsd
     become_freebsd({root!r}, {library!r})
     from zfstune.host import open_host
-    from zfstune.session_guard import TuningSession
+    from zfstune.changes.session import TuningSession
     import time
     with TuningSession(open_host(), "tune", ["zfs_txg_timeout"], still_s=0) as session:
         session.apply({{"zfs_txg_timeout": 8}})
@@ -298,7 +298,7 @@ def test_workload_and_signs_of_production(machine: Machine) -> None:
 
 def test_places(machine: Machine) -> None:
     code = (
-        "import sys; sys.platform = 'freebsd15'; from zfstune import paths; "
+        "import sys; sys.platform = 'freebsd15'; from zfstune.changes import paths; "
         "print(paths.state_directory(), paths.run_directory())"
     )
     machine.environment.pop("ZFSTUNE_STATE_DIR")

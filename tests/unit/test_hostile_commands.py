@@ -23,9 +23,9 @@ from unit.test_trace_slow import event
 
 from zfstrace.types import Check, Losses, Probe, Survey, Tool
 from zfstune import cli, production, tune_view
-from zfstune.journal import Journal
-from zfstune.journal_records import Original, Override
-from zfstune.session_guard import set_values
+from zfstune.changes.journal import Journal
+from zfstune.changes.records import Original, Override
+from zfstune.changes.session import set_values
 from zfstune.term.table import Style
 from zfstune.term.units import MS
 
@@ -202,7 +202,7 @@ def test_no_name_reaches_the_output_raw(
         journal(host, killed=words[0] != "keep")
     if words[0] == "status" or "--print" in words:
         # they would have nothing to tell
-        monkeypatch.setattr("zfstune.recover.if_needed", lambda _who: None)
+        monkeypatch.setattr("zfstune.changes.recovery.if_needed", lambda _who: None)
     try:
         cli.main(words)
     except SystemExit as left:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from zfstune.changes.journal import Journal
+from zfstune.changes.records import APPLIED, RESTORED, Original, Override, decode
+from zfstune.changes.state_dir import Busy, Lock, Places, holder
 from zfstune.errors import NotPossible
-from zfstune.journal import Journal
-from zfstune.journal_records import APPLIED, RESTORED, Original, Override, decode
-from zfstune.places import Busy, Lock, Places, holder
 
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of looks at a journal, without a process for each."""
-    monkeypatch.setattr("zfstune.bounded.call", lambda _limit_s, what, *given: what(*given))
+    monkeypatch.setattr("zfstune.changes.bounded.call", lambda _limit_s, what, *given: what(*given))
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from unit.fake_module import GIB, ModuleHost
 
 from zfs_linux.modprobe import ModprobeConfig
 from zfstrace.errors import ParameterError
-from zfstune import keep
+from zfstune.changes import keep
+from zfstune.changes.session import TuningSession, set_values
 from zfstune.errors import NotPossible, UsageError
-from zfstune.session_guard import TuningSession, set_values
 from zfstune.tunables.guard import Refused
 
 LEAST = "zfs_vdev_async_write_active_min_dirty_percent"

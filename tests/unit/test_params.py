@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from unit.fake_module import FileParameters, ModuleHost
 
-from zfstune import params, params_args, session_guard
+from zfstune import params, params_args
+from zfstune.changes import session
 from zfstune.cli import Parser
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.tunables import catalogue
@@ -371,7 +372,7 @@ def test_nothing_to_do_is_said() -> None:
 
 def test_set_writes_through_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = ModuleHost(tmp_path)
-    monkeypatch.setattr(session_guard, "places", lambda: host.where)
+    monkeypatch.setattr(session, "places", lambda: host.where)
     out = io.StringIO()
     params.set_values(host, args_of("set", "zfs_txg_timeout=10s"), out)
     assert host.now()["zfs_txg_timeout"] == 10

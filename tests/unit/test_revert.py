@@ -15,12 +15,12 @@ import pytest
 from unit.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
 from unit.test_hostile_names import EVIL, raw
 
-from zfstune import recover, revert, status
+from zfstune.changes import recovery, revert, status
+from zfstune.changes.journal import Journal
+from zfstune.changes.records import Original, Override
+from zfstune.changes.session import TuningSession, set_values
+from zfstune.changes.state_dir import Lock
 from zfstune.errors import NotPossible, UsageError
-from zfstune.journal import Journal
-from zfstune.journal_records import Original, Override
-from zfstune.places import Lock
-from zfstune.session_guard import TuningSession, set_values
 from zfstune.term.signals import put_off
 from zfstune.tunables.guard import Refused
 
@@ -57,7 +57,7 @@ def test_nothing_was_ever_changed(host: ModuleHost, capsys: pytest.CaptureFixtur
     assert shown(capsys) == (0, ["no parameter is changed by zfstune"])
     assert reverted(capsys) == (0, ["nothing to put back"])
     assert not host.where.state.exists()
-    assert recover.if_needed() is None
+    assert recovery.if_needed() is None
 
 
 def test_names_of_others_are_printable(
@@ -78,7 +78,7 @@ def test_names_of_others_are_printable(
 
 def test_the_question_at_each_start_is_cheap(host: ModuleHost) -> None:
     code = (
-        "import sys; before = set(sys.modules); from zfstune.recover import if_needed; "
+        "import sys; before = set(sys.modules); from zfstune.changes.recovery import if_needed; "
         "if_needed(); print(*sorted(set(sys.modules) - before))"
     )
     loaded = subprocess.run(
@@ -91,13 +91,13 @@ def test_the_question_at_each_start_is_cheap(host: ModuleHost) -> None:
     assert set(loaded.split()) <= {
         "zfstune",
         "zfstune.errors",
-        "zfstune.paths",
-        "zfstune.recover",
+        "zfstune.changes.paths",
+        "zfstune.changes.recovery",
         "importlib",
         "__future__",
         "warnings",
         # what asks the disk in a process of its own; the command line has loaded the rest
-        "zfstune.bounded",
+        "zfstune.changes.bounded",
         "errno",
         "select",
         "signal",
@@ -204,7 +204,7 @@ def test_status_during_a_session(host: ModuleHost, capsys: pytest.CaptureFixture
         with pytest.raises(NotPossible, match="is changing parameters"):
             reverted(capsys)
         # a command of somebody at the same time restores nothing
-        assert recover.if_needed() is None
+        assert recovery.if_needed() is None
         assert host.now() == DEFAULTS | CHANGED
 
 
@@ -213,7 +213,7 @@ def test_next_command_restores(host: ModuleHost, capsys: pytest.CaptureFixture[s
     code, lines = shown(capsys)
     assert code == 1
     assert "was killed, its values may be in force, run `zfstune recover`" in lines[0]
-    assert recover.if_needed() is not None
+    assert recovery.if_needed() is not None
     assert host.now() == DEFAULTS
     assert not (host.where.run / "session").exists()
     assert "zfs_txg_timeout: 11s -> 5s" in capsys.readouterr().err
@@ -223,7 +223,7 @@ def test_next_command_restores(host: ModuleHost, capsys: pytest.CaptureFixture[s
 def test_recover_leaves_manual_changes(host: ModuleHost) -> None:
     change(host, {"zfs_commit_timeout_pct": 4})
     crash(host)
-    assert recover.run(Namespace(wait=False, forget=False)) == 0
+    assert recovery.run(Namespace(wait=False, forget=False)) == 0
     assert host.now() == DEFAULTS | {"zfs_commit_timeout_pct": 4}
     revert.revert(host, host.where)
     assert host.now() == DEFAULTS
@@ -248,7 +248,7 @@ def test_after_a_reboot_there_is_nothing_to_restore(
     assert shown(capsys)[1][0] == (
         "the zfs module was loaded anew, the values that were set went with it"
     )
-    recover.if_needed()
+    recovery.if_needed()
     assert "nothing to restore" in capsys.readouterr().err
     assert len(host.params.log) == count
     assert not (host.where.state / "journal").exists()
@@ -291,7 +291,7 @@ def test_damaged_journal_is_told(host: ModuleHost, capsys: pytest.CaptureFixture
     assert host.now() == DEFAULTS | CHANGED
     # and stays so until somebody says that he has looked at it
     assert reverted(capsys) == (code, lines)
-    assert recover.run(Namespace(wait=False, forget=True)) == 0
+    assert recovery.run(Namespace(wait=False, forget=True)) == 0
     assert reverted(capsys) == (0, ["nothing to put back"])
 
 
@@ -299,7 +299,7 @@ def test_a_state_directory_that_cannot_be_used(host: ModuleHost) -> None:
     host.where.state.parent.mkdir(parents=True, exist_ok=True)
     host.where.state.symlink_to("/tmp")
     with pytest.raises(NotPossible, match="symbolic link"):
-        recover.run(Namespace(wait=False, forget=False))
+        recovery.run(Namespace(wait=False, forget=False))
 
 
 def test_a_journal_that_is_no_file(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,9 +328,9 @@ def interrupted(host: ModuleHost) -> None:
 @pytest.mark.parametrize(
     "way",
     [
-        lambda host: recover.if_needed(),
-        lambda host: recover.restore_now(host, host.where, "zfstune recover", print, 0),
-        lambda host: recover.require_restored(host, host.where, print),
+        lambda host: recovery.if_needed(),
+        lambda host: recovery.restore_now(host, host.where, "zfstune recover", print, 0),
+        lambda host: recovery.require_restored(host, host.where, print),
         lambda host: revert.revert(host, host.where),
         lambda host: change(host, {"zfs_txg_timeout": 8}),
     ],
@@ -362,7 +362,7 @@ def test_waiting_for_a_session_can_be_interrupted(host: ModuleHost) -> None:
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        recover.restore_now(host, host.where, "zfstune recover", print, -1)
+        recovery.restore_now(host, host.where, "zfstune recover", print, -1)
     timer.join()
     lock.release()
 
@@ -410,7 +410,7 @@ def test_set_that_is_killed_midway_is_undone_by_the_next_command(host: ModuleHos
             os._exit(1)
     os.waitpid(pid, 0)
     assert host.params.read("zfs_txg_timeout") == 9
-    assert recover.if_needed() is not None
+    assert recovery.if_needed() is not None
     assert host.now() == DEFAULTS | {"zfs_commit_timeout_pct": 4}
 
 
@@ -452,7 +452,7 @@ def test_refused_set_is_not_recorded_as_applied(
 @pytest.mark.parametrize("before", [{}, {"zfs_txg_timeout": 8}])
 def test_set_that_failed_leaves_what_was_there(host: ModuleHost, before: dict[str, int]) -> None:
     from zfstrace.errors import ParameterError
-    from zfstune.apply import ApplyError
+    from zfstune.changes.apply import ApplyError
 
     if before:
         change(host, before)

@@ -25,10 +25,10 @@ import contextlib, functools, os, sys, time
 sys.path[:0] = {paths!r}
 from pathlib import Path
 from unit.fake_module import NAMES, ModuleHost
-from zfstune import supervisor
+from zfstune.changes import supervisor
 from zfstune.experiment import Abort
 from zfstune.term.progress import Progress
-from zfstune.session_guard import TuningSession
+from zfstune.changes.session import TuningSession
 from zfstune.term.stop import Stop
 root = Path({root!r})
 host = ModuleHost(root, create=False)

@@ -16,11 +16,11 @@ from unit.fake_module import DEFAULTS, MIB, NAMES, ModuleHost
 from unit.test_journal import read_only
 
 from zfstrace.params import Change
-from zfstune import recover
+from zfstune.changes import recovery
+from zfstune.changes.journal import Journal
+from zfstune.changes.session import SupervisorGone, TuningSession, set_values
+from zfstune.changes.state_dir import Busy, Lock
 from zfstune.errors import NotPossible
-from zfstune.journal import Journal
-from zfstune.places import Busy, Lock
-from zfstune.session_guard import SupervisorGone, TuningSession, set_values
 from zfstune.term.signals import SIGNALS
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ import sys
 sys.path[:0] = {paths!r}
 from pathlib import Path
 from unit.fake_module import NAMES, ModuleHost
-from zfstune.session_guard import TuningSession
+from zfstune.changes.session import TuningSession
 host = ModuleHost(Path({root!r}), create=False)
 with TuningSession(host, "tune", NAMES, where=host.where, still_s=0) as session:
     print(session._supervisor.pid, flush=True)
@@ -51,7 +51,7 @@ with TuningSession(host, "tune", NAMES, where=host.where, still_s=0) as session:
 WATCHED = """
 import sys
 from pathlib import Path
-from zfstune import recover
+from zfstune.changes import recovery as recover
 restore = recover.restore_left
 def watched(host, where, say):
     seen = []
@@ -105,7 +105,7 @@ def test_applied_stays(host: ModuleHost) -> None:
         one.apply(CANDIDATE)
         one.finish(applied=True)
     assert host.now() == DEFAULTS | CANDIDATE
-    assert recover.restore_left(host, host.where, print) is None
+    assert recovery.restore_left(host, host.where, print) is None
     assert host.now() == DEFAULTS | CANDIDATE
     # the next one is on top of it
     with session(host) as two:
@@ -146,7 +146,7 @@ def test_dead_supervisor_is_noticed(host: ModuleHost) -> None:
 def test_second_session_is_refused_and_names_the_first(
     host: ModuleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zfstune.places._WAIT_S", 0.0)
+    monkeypatch.setattr("zfstune.changes.state_dir._WAIT_S", 0.0)
     with session(host) as one:
         one.apply(CANDIDATE)
         with pytest.raises(Busy, match=f"process {os.getpid()} .`zfstune tune tank`"):
@@ -194,7 +194,7 @@ def test_disk_that_becomes_read_only(host: ModuleHost, monkeypatch: pytest.Monke
     assert lock_is_free(host)
     assert not (host.where.run / "session").exists()
     # the copy of the run directory says so
-    assert recover.restore_left(host, host.where, print) is None
+    assert recovery.restore_left(host, host.where, print) is None
     monkeypatch.undo()
     with session(host) as one:
         one.apply(CANDIDATE)
@@ -215,7 +215,7 @@ def test_session_that_cannot_begin_leaves_nothing(
         if what == "watch":
             patch.setattr(host.params, "watch", fail)
         elif what == "supervisor":
-            patch.setattr("zfstune.supervisor._settle", lambda _keep: os._exit(0))
+            patch.setattr("zfstune.changes.supervisor._settle", lambda _keep: os._exit(0))
         else:
             patch.setattr(one, "_take_signals", fail, raising=False)
         with pytest.raises((NotPossible, type(error))):
@@ -305,7 +305,7 @@ def test_killed_together_with_the_supervisor(host: ModuleHost, tmp_path: Path) -
         changed += not untouched(host)
         assert (host.where.run / "session").exists()
         said: list[str] = []
-        recover.restore_now(host, host.where, "next", said.append, 0)
+        recovery.restore_now(host, host.where, "next", said.append, 0)
         assert untouched(host), said
         assert "was killed, restoring" in said[0]
         assert not (host.where.run / "session").exists()

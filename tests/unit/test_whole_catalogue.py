@@ -18,7 +18,7 @@ from unit import kernel
 from unit.fake_host import FakeHost
 from unit.kernel import CLASSES, DELAY, DIRTY, HIGH, LEAST, LOW, MOST, SCALE, WRLOG, G, Kernel, M
 
-from zfstune.journal_records import Original
+from zfstune.changes.records import Original
 from zfstune.rules import expressions
 from zfstune.tunables import catalogue, guard, planner
 from zfstune.tunables.catalogue import Parameter, version_key

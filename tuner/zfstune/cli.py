@@ -10,12 +10,12 @@ import sys
 from zfstune import __version__
 from zfstune.advise_args import add_advise
 from zfstune.bench_args import add_bench
+from zfstune.changes.args import add_restore
 from zfstune.diagnose_args import add_diagnose
 from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
 from zfstune.flame_args import add_flame
 from zfstune.params_args import add_params
 from zfstune.report_args import add_report
-from zfstune.restore_args import add_restore
 from zfstune.trace_args import add_trace, number, span
 from zfstune.tune_args import add_tune
 
@@ -175,11 +175,11 @@ def _run(argv: Sequence[str]) -> int:
     import importlib
 
     from zfstrace.errors import TraceError, UnknownName
-    from zfstune.recover import if_needed
+    from zfstune.changes.recovery import if_needed
 
     command = importlib.import_module(f"zfstune.{args.run}")
     # advise promises to change nothing
-    if args.run not in ("recover", "advise.command"):
+    if args.run not in ("changes.recovery", "advise.command"):
         if_needed(f"zfstune {args.command}")
     try:
         status: int = command.run(args)

@@ -266,11 +266,11 @@ def set_values(host: Host, args: argparse.Namespace, out: TextIO) -> int:
     if args.dry_run:
         writes = planner.plan(survey.state, wanted, survey.facts, force=args.force)
     else:
-        from zfstune import session_guard
+        from zfstune.changes import session
         from zfstune.live import say
 
         command = " ".join(["zfstune params set", *args.values, *["--force"] * args.force])
-        writes = session_guard.set_values(host, wanted, command, say, force=args.force)
+        writes = session.set_values(host, wanted, command, say, force=args.force)
     if args.json:
         print(json.dumps(_writes_json(writes, survey, dry_run=args.dry_run)), file=out)
     else:

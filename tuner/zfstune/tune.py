@@ -20,15 +20,16 @@ from zfstrace import files
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import FsyncOptions, Json, TraceOptions
-from zfstune import recover, revert, session_flame
+from zfstune import session_flame
 from zfstune.blocks import BlockMeter
+from zfstune.changes import recovery, revert
+from zfstune.changes.session import TuningSession
+from zfstune.changes.state_dir import places
 from zfstune.errors import DONE, NEGATIVE, CommandError, NotPossible, RestoredError
 from zfstune.experiment import Disturbed, Experiment, Record, Stopped
 from zfstune.guardrails import Guardrails
 from zfstune.host import open_host, prepare, require_tracing
 from zfstune.live import say
-from zfstune.places import places
-from zfstune.session_guard import TuningSession
 from zfstune.storage import masked
 from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop
@@ -154,7 +155,7 @@ class Run:
                     state, note = "failed", f"{error}; all is put back"
                 in_force = state == "finished" and found.accepted
                 back = session.finish(applied=in_force)
-                for line in recover.describe(back, setup.host):
+                for line in recovery.describe(back, setup.host):
                     self.progress.line(line)
                 if not back.complete:
                     state, note = "failed", "not all could be put back, see `zfstune status`"

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from zfstrace.host import Host
 from zfstune import production
+from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment import BlockPlan
 from zfstune.guardrails import scanning
 from zfstune.objective import Limit, Objective
-from zfstune.places import places
 from zfstune.space import ARC, DEFAULT, Space
 from zfstune.storage import masked
 from zfstune.term.table import printable, render

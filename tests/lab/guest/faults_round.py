@@ -13,8 +13,8 @@ from faults_session import WHERE, Child, Stderr, Values, values
 from labkit import Json, run
 from state_disk import StateDisk
 from zfs_linux.host import LinuxHost
-from zfstune import recover
-from zfstune.places import Lock
+from zfstune.changes import recovery
+from zfstune.changes.state_dir import Lock
 
 # Until then values must be back: far more than it takes, since an emulated machine may be held up.
 # How long it took is in the facts.
@@ -91,9 +91,9 @@ class Round:
         said: list[str] = []
         if self.rng.random() < 0.5:
             os.environ |= ENVIRONMENT
-            recover.if_needed("the next command")
+            recovery.if_needed("the next command")
         else:
-            recover.restore_now(self.host, WHERE, "zfstune recover", said.append, -1)
+            recovery.restore_now(self.host, WHERE, "zfstune recover", said.append, -1)
         self.facts["said"] = said
 
     def clean_up(self) -> None:

@@ -22,8 +22,9 @@ from typing import Any
 from labkit import Json, kernel_ints, sh
 from state_disk import STATE
 from zfs_linux.host import LinuxHost
-from zfstune import apply, session_guard, supervisor
-from zfstune.places import Places
+from zfstune.changes import apply, supervisor
+from zfstune.changes import session as session_guard
+from zfstune.changes.state_dir import Places
 from zfstune.term.progress import Progress
 from zfstune.tunables import guard, planner
 

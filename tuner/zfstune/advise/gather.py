@@ -17,11 +17,11 @@ from zfstrace.vdev_tree import Vdev
 from zfstune.advise import pool_facts
 from zfstune.advise.database import PAGES, Database
 from zfstune.advise.subjects import Facts, Subject, known
+from zfstune.changes.journal import Journal
+from zfstune.changes.state_dir import places
 from zfstune.errors import NotPossible, UsageError
 from zfstune.host import require_names
-from zfstune.journal import Journal
 from zfstune.params import dangerous
-from zfstune.places import places
 from zfstune.rules.conditions import Fact
 from zfstune.tunables import catalogue, guard, values
 from zfstune.tunables.survey import look as survey_of

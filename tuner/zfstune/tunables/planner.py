@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from zfstrace.host import Host
-from zfstune.journal_records import Original
+from zfstune.changes.records import Original
 from zfstune.tunables import catalogue
 from zfstune.tunables.guard import (
     ARC_MAX,

@@ -3,8 +3,8 @@ the same at the start of every command."""
 
 from __future__ import annotations
 
+from zfstune.changes.paths import journal_exists
 from zfstune.errors import DONE, NEGATIVE, CommandError, NotPossible
-from zfstune.paths import journal_exists
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # nothing of it is needed where there is no journal
@@ -12,9 +12,9 @@ if TYPE_CHECKING:  # nothing of it is needed where there is no journal
     from collections.abc import Callable
 
     from zfstrace.host import Host
-    from zfstune.apply import RestoreReport
-    from zfstune.journal import Journal
-    from zfstune.places import Lock, Places
+    from zfstune.changes.apply import RestoreReport
+    from zfstune.changes.journal import Journal
+    from zfstune.changes.state_dir import Lock, Places
 
 
 _ALL = "what zfstune has changed"
@@ -25,9 +25,9 @@ def if_needed(command: str = "zfstune") -> RestoreReport | None:
     is no journal. Raises only what Python itself raises."""
     if not journal_exists():
         return None
+    from zfstune.changes.state_dir import Busy, places
     from zfstune.host import open_host
     from zfstune.live import say
-    from zfstune.places import Busy, places
 
     where = places()
     try:
@@ -43,7 +43,7 @@ def if_needed(command: str = "zfstune") -> RestoreReport | None:
 
 def _left(where: Places) -> bool:
     """Whether there is something to undo or put aside; looks without the lock."""
-    from zfstune.journal import Journal
+    from zfstune.changes.journal import Journal
 
     journal = Journal(where, write=False)
     if journal.history.open_layer:
@@ -72,8 +72,8 @@ def restore_now(
 
 def take_lock(where: Places, command: str, wait_s: float | None = None) -> Lock:
     """To restore. Raises places.Busy, NotPossible."""
-    from zfstune.journal import Journal
-    from zfstune.places import Busy, Lock
+    from zfstune.changes.journal import Journal
+    from zfstune.changes.state_dir import Busy, Lock
 
     lock = Lock.take(where, command, wait_s, restore=True)
     if lock.substitute:
@@ -104,7 +104,7 @@ def restore_left(host: Host, where: Places, say: Callable[[str], None]) -> Resto
     """With the lock held: ends a session that is open, and puts a journal aside of which
     nothing is in force. None when there was neither. It is told when it is done. Raises
     NotPossible. Signals come after it."""
-    from zfstune.places import unmark_session
+    from zfstune.changes.state_dir import unmark_session
     from zfstune.term.signals import put_off
 
     said: list[str] = []
@@ -120,8 +120,8 @@ def restore_left(host: Host, where: Places, say: Callable[[str], None]) -> Resto
 
 
 def _restore_left(host: Host, where: Places, said: list[str]) -> RestoreReport | None:
-    from zfstune.apply import RestoreReport
-    from zfstune.journal import Journal
+    from zfstune.changes.apply import RestoreReport
+    from zfstune.changes.journal import Journal
 
     journal = Journal(where, write=True, here=host.parameters().identity())
     try:
@@ -145,7 +145,7 @@ def with_unknown(report: RestoreReport, journal: Journal) -> RestoreReport:
 
 
 def _restore(host: Host, journal: Journal, said: list[str]) -> RestoreReport | None:
-    from zfstune.apply import Applier
+    from zfstune.changes.apply import Applier
     from zfstune.tunables.catalogue import load
 
     history = journal.history
@@ -177,8 +177,8 @@ def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
     restored. Raises places.Busy, NotPossible."""
     import contextlib
 
-    from zfstune.journal import Journal
-    from zfstune.places import unmark_session
+    from zfstune.changes.journal import Journal
+    from zfstune.changes.state_dir import unmark_session
     from zfstune.term.signals import put_off
 
     lock = take_lock(where, "zfstune recover --forget", 0)
@@ -247,9 +247,9 @@ def require_restored(host: Host, where: Places, say: Callable[[str], None]) -> N
 
 def run(args: argparse.Namespace) -> int:
     """The command; status 1 when something could not be restored."""
+    from zfstune.changes.state_dir import Busy, places
     from zfstune.host import open_host
     from zfstune.live import say
-    from zfstune.places import Busy, places
 
     where = places()
     try:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from zfstrace.errors import ParameterError
 from zfstrace.host import Host
 from zfstrace.params import LOADED_ANEW, Change, Watch
+from zfstune.changes.journal import Journal, now_utc
+from zfstune.changes.records import APPLIED, GONE, RESTORED, Layer, Original, Override
 from zfstune.errors import NotPossible, RestoredError
-from zfstune.journal import Journal, now_utc
-from zfstune.journal_records import APPLIED, GONE, RESTORED, Layer, Original, Override
 from zfstune.tunables import guard, planner
 from zfstune.tunables.catalogue import Parameter
 from zfstune.tunables.planner import Write

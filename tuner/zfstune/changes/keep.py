@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from zfstrace.host import Host
 from zfstrace.params import Kept
+from zfstune.changes.journal import Journal
+from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host
-from zfstune.journal import Journal
 from zfstune.live import say
-from zfstune.places import Places, places
 from zfstune.term.table import printable
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables.guard import Violation

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zfstune import bounded
+from zfstune.changes import bounded
+from zfstune.changes.paths import FILE
+from zfstune.changes.records import VERSION, History, decode, encode_lines, later_version
+from zfstune.changes.state_dir import free_name, open_directory, open_file, replace_file
 from zfstune.errors import NotPossible
-from zfstune.journal_records import VERSION, History, decode, encode_lines, later_version
-from zfstune.paths import FILE
-from zfstune.places import free_name, open_directory, open_file, replace_file
 
 LAST, DAMAGED, FOREIGN = f"{FILE}.last", f"{FILE}.damaged", f"{FILE}.foreign"
 _LARGEST = 64 << 20

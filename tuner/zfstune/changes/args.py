@@ -74,7 +74,7 @@ def add_restore(commands: argparse._SubParsersAction[Any]) -> None:
         epilog=_STATUS,
     )
     status.add_argument("--json", action="store_true", help="one JSON object")
-    status.set_defaults(run="status")
+    status.set_defaults(run="changes.status")
     revert = commands.add_parser(
         "revert",
         help="put all parameters back",
@@ -86,7 +86,7 @@ def add_restore(commands: argparse._SubParsersAction[Any]) -> None:
         "--print", action="store_true", help="only print the commands that do it without zfstune"
     )
     instead.add_argument("--json", action="store_true", help="one JSON object")
-    revert.set_defaults(run="revert")
+    revert.set_defaults(run="changes.revert")
     keep = commands.add_parser(
         "keep",
         help="keep the present values over a reboot",
@@ -97,7 +97,7 @@ def add_restore(commands: argparse._SubParsersAction[Any]) -> None:
     keep.add_argument("--print", action="store_true", help="only print what would be written")
     keep.add_argument("--remove", action="store_true", help="undo an earlier keep")
     keep.add_argument("--json", action="store_true", help="one JSON object")
-    keep.set_defaults(run="keep")
+    keep.set_defaults(run="changes.keep")
     recover = commands.add_parser(
         "recover",
         help="restore what a session that was killed has left",
@@ -111,4 +111,4 @@ def add_restore(commands: argparse._SubParsersAction[Any]) -> None:
         action="store_true",
         help="go on without the part of the journal that cannot be read, which is put aside",
     )
-    recover.set_defaults(run="recover")
+    recover.set_defaults(run="changes.recovery")

@@ -8,13 +8,13 @@ import json
 import sys
 
 from zfstrace.host import Host
-from zfstune import recover
-from zfstune.apply import Applier, RestoreReport
+from zfstune.changes import recovery
+from zfstune.changes.apply import Applier, RestoreReport
+from zfstune.changes.journal import Journal
+from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
-from zfstune.journal import Journal
 from zfstune.live import say
-from zfstune.places import Places, places
 from zfstune.term.signals import put_off
 from zfstune.term.table import printable
 from zfstune.tunables.catalogue import load, remains
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(to_json(report)))
     else:
-        for line in recover.describe(report, host) or ["nothing to put back"]:
+        for line in recovery.describe(report, host) or ["nothing to put back"]:
             print(printable(line))
     boot = host.parameters().boot().values()
     if boot:
@@ -46,19 +46,19 @@ def revert(host: Host, where: Places) -> RestoreReport:
     journal = Journal(where, write=False, here=here)
     if not journal.records and not journal.unknown:
         return RestoreReport()
-    lock = recover.take_lock(where, "zfstune revert")
+    lock = recovery.take_lock(where, "zfstune revert")
     said: list[str] = []
     try:
         with put_off():
-            left = recover.restore_left(host, where, said.append)
+            left = recovery.restore_left(host, where, said.append)
             journal = Journal(where, write=True, here=here)
             with contextlib.closing(journal):
                 if (left and not left.complete and not journal.unknown) or not journal.records:
-                    return left or recover.with_unknown(RestoreReport(), journal)
+                    return left or recovery.with_unknown(RestoreReport(), journal)
                 report = Applier(host, journal, load(), said.append).revert()
                 if not journal.history.in_force:
                     journal.put_aside()
-                return recover.with_unknown(report, journal)
+                return recovery.with_unknown(report, journal)
     finally:
         lock.release()
         for text in said:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, TracebackType
 
 from zfstrace.host import Host
-from zfstune import recover, supervisor
-from zfstune.apply import Applier, ApplyError, Overridden, RestoreReport
+from zfstune.changes import recovery, supervisor
+from zfstune.changes.apply import Applier, ApplyError, Overridden, RestoreReport
+from zfstune.changes.journal import Journal
+from zfstune.changes.records import APPLIED, Override
+from zfstune.changes.state_dir import Lock, Places, places, unmark_session
 from zfstune.errors import NotPossible
-from zfstune.journal import Journal
-from zfstune.journal_records import APPLIED, Override
-from zfstune.places import Lock, Places, places, unmark_session
 from zfstune.term.signals import SIGNALS, put_off
 from zfstune.tunables.catalogue import load
 from zfstune.tunables.planner import Write
@@ -64,7 +64,7 @@ class TuningSession:
         with contextlib.ExitStack() as undo:
             lock = Lock.take(self._where, self._command)
             undo.callback(lock.release)
-            recover.require_restored(self._host, self._where, self._say)
+            recovery.require_restored(self._host, self._where, self._say)
             with put_off():
                 self._begin(lock, undo)
             self._take_signals()
@@ -109,7 +109,7 @@ class TuningSession:
         said = [how]
         left = None
         try:
-            left = recover.restore_left(self._host, self._where, said.append)
+            left = recovery.restore_left(self._host, self._where, said.append)
         finally:
             # for all who share it: a tuner that was killed while it hangs in the kernel has it
             # until it wakes up
@@ -241,7 +241,7 @@ def set_values(
     require_writable(host, list(wanted))
     lock = Lock.take(where, command)
     try:
-        recover.require_restored(host, where, say)
+        recovery.require_restored(host, where, say)
         journal = Journal(where, write=True)
         with contextlib.closing(journal):
             applier = Applier(host, journal, load(), say)

@@ -8,11 +8,11 @@ import sys
 
 from zfstrace.host import Host
 from zfstrace.types import Json
+from zfstune.changes.journal import Journal
+from zfstune.changes.records import History
+from zfstune.changes.state_dir import Holder, Places, holder, places
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
-from zfstune.journal import Journal
-from zfstune.journal_records import History
-from zfstune.places import Holder, Places, holder, places
 from zfstune.term.table import printable, render, style_of
 from zfstune.tunables import values
 from zfstune.tunables.catalogue import load, remains

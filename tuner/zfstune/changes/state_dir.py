@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from zfstune import paths
+from zfstune.changes import paths
 from zfstune.errors import NotPossible
 
 TYPE_CHECKING = False

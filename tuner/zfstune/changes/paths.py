@@ -30,7 +30,7 @@ def journal_exists() -> bool:
     in force is in the run directory as well."""
     if os.path.lexists(f"{run_directory()}/{FILE}"):
         return True
-    from zfstune import bounded
+    from zfstune.changes import bounded
 
     try:
         return bounded.call(_LOOK_S, os.path.lexists, f"{state_directory()}/{FILE}")

@@ -24,9 +24,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from zfstune.copies import DAMAGED, FOREIGN, LAST, Content, Copy
-from zfstune.errors import NotPossible
-from zfstune.journal_records import (
+from zfstune.changes.copies import DAMAGED, FOREIGN, LAST, Content, Copy
+from zfstune.changes.records import (
     RESTORED,
     VERSION,
     History,
@@ -36,7 +35,8 @@ from zfstune.journal_records import (
     Record,
     encode,
 )
-from zfstune.places import Places
+from zfstune.changes.state_dir import Places
+from zfstune.errors import NotPossible
 
 # A session waits so long for the disk, and ends then. Seconds.
 _WRITE_S = 10.0

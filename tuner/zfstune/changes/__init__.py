@@ -1,0 +1,1 @@
+"""Changes of parameters, journaled before they are made, and every way back."""
