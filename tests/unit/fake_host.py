@@ -31,8 +31,8 @@ from zfstrace.types import (
     Tool,
     TraceOptions,
 )
-from zfstune.live import Run, options_of
 from zfstune.term.stop import Stop
+from zfstune.trace.live import Run, options_of
 
 PROBES = (
     Probe("zil_commit", "zil_commit_flags", "fentry", True, "nothing can be measured", ""),

@@ -255,7 +255,7 @@ def test_closed_stdout_is_no_error() -> None:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = FakeHost()
-    monkeypatch.setattr("zfstune.live.open_host", lambda: host)
+    monkeypatch.setattr("zfstune.trace.live.open_host", lambda: host)
     return host
 
 
@@ -297,7 +297,7 @@ def test_what_is_not_possible_here(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     host = FakeHost(checks=[check])
-    monkeypatch.setattr("zfstune.live.open_host", lambda: host)
+    monkeypatch.setattr("zfstune.trace.live.open_host", lambda: host)
     assert cli.main(["trace", "fsync", "tank"]) == 3
     err = capsys.readouterr().err
     assert hint in err
@@ -309,7 +309,7 @@ def test_kstats_need_no_privilege(command: str, monkeypatch: pytest.MonkeyPatch)
     lack = Check("privileges", "privilege", "no", "blocking", "x", "CAP_BPF")
     host = FakeHost(FakeSession([arc()], probes=()), checks=[lack])
     host.sessions = dict.fromkeys(("fsync", "throttle", "device", "txg", "arc"), NoPrivilege("no"))
-    monkeypatch.setattr("zfstune.live.open_host", lambda: host)
+    monkeypatch.setattr("zfstune.trace.live.open_host", lambda: host)
     source = ["--source", "kstat"] if command != "trace" else []
     assert cli.main([*command.split(), "--duration", "10ms", *source]) == 0
 

@@ -10,7 +10,7 @@ from unit.fake_host import FakeHost
 
 from zfstrace.errors import NoZfs
 from zfstrace.types import Check, Probe, Survey
-from zfstune.doctor import examine
+from zfstune.trace.doctor import examine
 
 OK = Check("ZFS", "zfs", "2.3.2-1")
 LACK = Check("tracefs", "kernel", "not mounted", "missing", "less is seen", "mount it")

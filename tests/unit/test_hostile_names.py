@@ -12,7 +12,7 @@ from zfstune import cli
 from zfstune.errors import UsageError
 from zfstune.term.table import Column, Lines, Style, fit, printable, wrap
 from zfstune.term.units import MS, SECOND
-from zfstune.trace_device import trace
+from zfstune.trace.device import trace
 
 EVIL = "a\x1b]0;owned\x07\nb\r\x9b2J\udcff<script>\u202e"
 

@@ -10,8 +10,8 @@ from unit.fake_host import FakeHost, FakeSession, FakeStop
 
 from zfstrace.summary import Span
 from zfstrace.types import Losses, TraceOptions
-from zfstune.live import Meter, Run, follow, loop
 from zfstune.term.units import MS, SECOND
+from zfstune.trace.live import Meter, Run, follow, loop
 
 
 def never() -> bool:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from zfstune.live import say
 from zfstune.term import outlet
 from zfstune.term.outlet import Outlet, write_now
 from zfstune.term.progress import Progress
+from zfstune.trace.live import say
 
 
 @contextlib.contextmanager

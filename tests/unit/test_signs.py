@@ -12,8 +12,8 @@ from zfstrace import throttle
 from zfstrace.summary import Span, summarize
 from zfstrace.throttle import ThrottleCounts
 from zfstrace.types import Losses
-from zfstune.signs import ORDER, Sign, of_arc, of_fsync, of_throttle, of_txg
 from zfstune.term.units import MS, SECOND
+from zfstune.trace.signs import ORDER, Sign, of_arc, of_fsync, of_throttle, of_txg
 
 TEN = 10 * SECOND
 

@@ -23,10 +23,10 @@ from unit.fake_host import (
 
 from zfstrace.errors import NoPrivilege, TraceError
 from zfstrace.types import Check, Losses
-from zfstune.overview import VIEWS
-from zfstune.signs import ORDER, Sign, first
 from zfstune.term.units import MS, SECOND
-from zfstune.trace_all import trace
+from zfstune.trace.overview import VIEWS
+from zfstune.trace.signs import ORDER, Sign, first
+from zfstune.trace.sources import trace
 
 
 def host_of(**sessions: FakeSession | TraceError) -> FakeHost:

@@ -12,7 +12,7 @@ from unit.fake_host import FakeHost, FakeSession, arc, run_of
 from zfstrace.arc import ArcState
 from zfstrace.types import Losses
 from zfstune.term.units import MS, SECOND
-from zfstune.trace_arc import trace
+from zfstune.trace.arc import trace
 
 
 def run(states: list[ArcState], **options: Any) -> str:

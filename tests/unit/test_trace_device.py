@@ -14,11 +14,11 @@ from zfstrace import device
 from zfstrace.device import CLASSES, DeviceCounts
 from zfstrace.pool_trace import DeviceTrace, VdevSlot
 from zfstrace.types import Losses
-from zfstune.device_view import view
-from zfstune.signs import of_device
 from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND, US
-from zfstune.trace_device import trace
+from zfstune.trace.device import trace
+from zfstune.trace.device_view import view
+from zfstune.trace.signs import of_device
 
 
 def run(states: list[list[DeviceCounts]], **options: Any) -> str:

@@ -16,12 +16,12 @@ from unit.fake_host import PROBES, FakeHost, FakeSession, FakeStop, Terminal, ar
 from zfstrace.stages import STAGES
 from zfstrace.summary import Span, summarize
 from zfstrace.types import DatasetCounts, FsyncOptions, Losses
-from zfstune.footer import footer
-from zfstune.fsync_view import view
-from zfstune.live import Run
 from zfstune.term.table import Style
 from zfstune.term.units import SECOND
-from zfstune.trace_fsync import options_of, trace
+from zfstune.trace.footer import footer
+from zfstune.trace.fsync import options_of, trace
+from zfstune.trace.fsync_view import view
+from zfstune.trace.live import Run
 
 DATA = Path(__file__).parents[1] / "data"
 TIME = "2026-11-21T09:49:12.000Z"

@@ -13,11 +13,11 @@ from unit.fake_host import FakeHost, FakeSession, FakeStop, counts
 from zfstrace.stages import NAMES
 from zfstrace.throttle import ThrottleState
 from zfstrace.types import Losses, SlowEvent
-from zfstune.fsync_view import largest_stages
-from zfstune.live import Run
 from zfstune.term.units import MS, SECOND
-from zfstune.trace_fsync import options_of
-from zfstune.trace_slow import slow_fsync, trace
+from zfstune.trace.fsync import options_of
+from zfstune.trace.fsync_view import largest_stages
+from zfstune.trace.live import Run
+from zfstune.trace.slow import slow_fsync, trace
 
 
 def event(dataset: int = 0, comm: str = "postgres", **stages: int) -> SlowEvent:

@@ -20,10 +20,10 @@ from zfstune.bench_scratch import Wanted
 from zfstune.bench_view import Found, Meter, end, heading, view
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host, require_tracing
-from zfstune.live import say
 from zfstune.term.stop import Stop
 from zfstune.term.table import Style, printable, style_of
 from zfstune.term.units import SECOND
+from zfstune.trace.live import say
 
 _OF_MATRIX = {"disk": "--disk", "slog": "--slog", "rows": "--rows", "keep_going": "--keep-going"}
 _OF_PATH = {

@@ -7,7 +7,7 @@ import re
 
 from zfstune.bench_matrix_args import MATRIX, add_matrix_options, words
 from zfstune.term.units import SECOND, parse_size
-from zfstune.trace_args import number, span
+from zfstune.trace.args import number, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from zfstrace import stages
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import SCHEMA, FsyncOptions, FsyncSummary, Json
-from zfstune import trace_fsync
 from zfstune.bench_load import Load, Rate, Test, Watch
 from zfstune.term.stop import Stop
 from zfstune.term.units import SECOND
+from zfstune.trace import fsync as trace_fsync
 
 # Long enough for the file and the log to be there, and for a log block or two.
 _WARM_UP_S = 0.3

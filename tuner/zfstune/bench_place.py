@@ -16,9 +16,9 @@ from zfstrace.host import Host
 from zfstrace.types import FsyncOptions
 from zfstune.errors import NotPossible, UsageError
 from zfstune.host import require_names
-from zfstune.live import say
 from zfstune.measurements import IN_NEED
 from zfstune.term.units import format_size
+from zfstune.trace.live import say
 
 PREFIX = ".zfstune-bench-"
 _LIST_S = 10.0

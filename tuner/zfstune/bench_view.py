@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from zfstrace.types import Json, Losses
-from zfstune import fsync_view
 from zfstune.bench_load import Rate, Test
 from zfstune.bench_measure import Measured
-from zfstune.footer import footer
 from zfstune.term.progress import Progress
 from zfstune.term.table import Style, printable, render, style_of, wrap
 from zfstune.term.units import SECOND, format_percent, format_span, format_time
+from zfstune.trace import fsync_view
+from zfstune.trace.footer import footer
 
 HEAD = ("test", "rate", "p50", "p99", "device limit", "share")
 # For the stages there is so much room at least.

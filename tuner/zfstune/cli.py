@@ -16,7 +16,7 @@ from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
 from zfstune.flame_args import add_flame
 from zfstune.params_args import add_params
 from zfstune.report_args import add_report
-from zfstune.trace_args import add_trace, number, span
+from zfstune.trace.args import add_trace, number, span
 from zfstune.tune_args import add_tune
 
 # Not from typing: that alone would be a tenth of the start.
@@ -109,7 +109,7 @@ def build_parser() -> Parser:
         epilog=DOCTOR,
     )
     doctor.add_argument("--json", action="store_true", help="one JSON object")
-    doctor.set_defaults(run="doctor")
+    doctor.set_defaults(run="trace.doctor")
     add_trace(commands)
     add_diagnose(commands)
     add_flame(commands, span, number)

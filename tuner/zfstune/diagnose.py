@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TextIO
 
 from zfstrace.types import SCHEMA, Json, TraceOptions
-from zfstune import causes, live
+from zfstune import causes
 from zfstune.diagnose_measure import Watched, watching
 from zfstune.diagnose_view import end, view
 from zfstune.diagnosis import Diagnosis, judge
 from zfstune.errors import UsageError
 from zfstune.host import open_host, prepare
-from zfstune.live import Run
 from zfstune.measurements import IN_NEED, NAMES, Value, in_need, measure
 from zfstune.term.stop import Stop
 from zfstune.term.table import style_of
 from zfstune.term.units import iso_utc
+from zfstune.trace import live
+from zfstune.trace.live import Run
 
 # What is measured are counters and times of the kernel.
 _MOST = (1 << 64) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from zfstune.term.units import SECOND
-from zfstune.trace_args import span
+from zfstune.trace.args import span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

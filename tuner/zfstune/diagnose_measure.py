@@ -12,11 +12,11 @@ from typing import Any
 from zfstrace.host import FsyncSession, Host
 from zfstrace.summary import Span, name_of
 from zfstrace.types import FsyncOptions, FsyncSummary, SlowEvent, TraceOptions
-from zfstune import live, trace_all, trace_fsync
-from zfstune.live import Run
 from zfstune.measurements import IN_NEED, Observed, Single
-from zfstune.overview import Measured
 from zfstune.term.units import SECOND
+from zfstune.trace import fsync, live, sources
+from zfstune.trace.live import Run
+from zfstune.trace.overview import Measured
 
 # So many operations at most are wanted singly: enough for the slowest hundredth, and few enough
 # not to burden a host that makes many. In the lab, with 64 threads, 24,000 in 20 s were too many:
@@ -64,14 +64,14 @@ def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
     )
     with ExitStack() as stack:
         others = {
-            name: stack.enter_context(trace_all.opened(name, run))
-            for name in trace_all.OPEN
+            name: stack.enter_context(sources.opened(name, run))
+            for name in sources.OPEN
             if name != "fsync"
         }
         # the last: until it is polled its events fill a buffer
         session = host.open_fsync_trace(limits)
         stack.callback(session.close)
-        meter = trace_fsync.meter(session, host, limits, stop)
+        meter = fsync.meter(session, host, limits, stop)
         singles = _Singles(session, host, limits)
         meter.restart()
         for source in others.values():
@@ -113,7 +113,7 @@ def _slow_ns(run: Run[TraceOptions]) -> int:
     limits = FsyncOptions(pool=run.options.pool, no_fentry=run.options.no_fentry)
     session = run.host.open_fsync_trace(limits)
     try:
-        meter = trace_fsync.meter(session, run.host, limits, run.stop)
+        meter = fsync.meter(session, run.host, limits, run.stop)
         meter.restart()
         run.stop.wait(_LOOK_NS)
         rows, _ = meter.measure(step=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from zfstune.diagnose_measure import Watched
 from zfstune.diagnosis import Diagnosis, Finding
-from zfstune.footer import footer
 from zfstune.measurements import number, show
 from zfstune.term.table import Style, printable, wrap
 from zfstune.term.units import format_count, format_percent, format_rate, format_span, format_time
+from zfstune.trace.footer import footer
 
 _OWNERS = {"device": "device", "zfs": "ZFS", "system": "scheduler", "unknown": "unexplained"}
 _STATES = {"DEGRADED": "redundancy is reduced, and a resilver may be running"}

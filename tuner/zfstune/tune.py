@@ -29,12 +29,12 @@ from zfstune.errors import DONE, NEGATIVE, CommandError, NotPossible, RestoredEr
 from zfstune.experiment import Disturbed, Experiment, Record, Stopped
 from zfstune.guardrails import Guardrails
 from zfstune.host import open_host, prepare, require_tracing
-from zfstune.live import say
 from zfstune.storage import masked
 from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop
 from zfstune.term.table import printable, style_of
 from zfstune.term.units import SECOND, format_span, iso_utc
+from zfstune.trace.live import say
 from zfstune.tunables.guard import Refused
 from zfstune.tune_setup import (
     STUDY,

@@ -12,13 +12,13 @@ from zfstrace.host import FsyncSession, Host
 from zfstrace.stages import NAMES
 from zfstrace.summary import name_of, wanted
 from zfstrace.types import FsyncOptions, SlowEvent, SlowFsync
-from zfstune import live
-from zfstune.footer import footer
-from zfstune.fsync_view import largest_stages
-from zfstune.live import Run
 from zfstune.term.table import Column, Lines, printable, style_of
 from zfstune.term.units import format_count, format_span, format_time, iso_utc
-from zfstune.trace_fsync import options_of
+from zfstune.trace import live
+from zfstune.trace.footer import footer
+from zfstune.trace.fsync import options_of
+from zfstune.trace.fsync_view import largest_stages
+from zfstune.trace.live import Run
 
 # 99 columns
 _COLUMNS = (

@@ -10,12 +10,12 @@ from zfstrace.device import DeviceCounts, DeviceRow
 from zfstrace.host import DeviceSession, Host
 from zfstrace.summary import Span
 from zfstrace.types import TraceOptions
-from zfstune import live
-from zfstune.device_view import view
-from zfstune.footer import footer
-from zfstune.live import Frame, Meter, Run
 from zfstune.term.stop import Stop
 from zfstune.term.table import Style
+from zfstune.trace import live
+from zfstune.trace.device_view import view
+from zfstune.trace.footer import footer
+from zfstune.trace.live import Frame, Meter, Run
 
 _REST = "vdevs that found no room: summed in <others>; POOL leaves room for fewer"
 

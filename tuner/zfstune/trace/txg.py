@@ -9,11 +9,11 @@ import sys
 from zfstrace.host import TxgSession
 from zfstrace.txg import Txg
 from zfstrace.types import TraceOptions
-from zfstune import live
-from zfstune.footer import footer
-from zfstune.live import Run
 from zfstune.term.table import Lines, style_of, wrap
-from zfstune.txg_view import Sum, cells, columns
+from zfstune.trace import live
+from zfstune.trace.footer import footer
+from zfstune.trace.live import Run
+from zfstune.trace.txg_view import Sum, cells, columns
 
 
 def run(args: argparse.Namespace) -> int:

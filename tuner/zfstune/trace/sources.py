@@ -14,14 +14,14 @@ from zfstrace.errors import TraceError
 from zfstrace.host import Host, Session
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncOptions, TraceOptions
-from zfstune import live, trace_arc, trace_device, trace_fsync, trace_throttle
 from zfstune.errors import NotPossible
 from zfstune.host import require_tracing
-from zfstune.live import Frame, Meter, Run
-from zfstune.overview import ROWS, VIEWS, Measured, screen
 from zfstune.term.stop import Stop
 from zfstune.term.table import Style
 from zfstune.term.units import iso_utc
+from zfstune.trace import arc, device, fsync, live, throttle
+from zfstune.trace.live import Frame, Meter, Run
+from zfstune.trace.overview import ROWS, VIEWS, Measured, screen
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Source:
 def _open_fsync(host: Host, options: TraceOptions, stop: Stop) -> Opened:
     limits = FsyncOptions(pool=options.pool, no_fentry=options.no_fentry)
     session = host.open_fsync_trace(limits)
-    return Opened(session, trace_fsync.meter(session, host, limits, stop))
+    return Opened(session, fsync.meter(session, host, limits, stop))
 
 
 def _open_txg(host: Host, options: TraceOptions, stop: Stop) -> Opened:
@@ -178,17 +178,17 @@ def _open_txg(host: Host, options: TraceOptions, stop: Stop) -> Opened:
 
 def _open_throttle(host: Host, options: TraceOptions, stop: Stop) -> Opened:
     session = host.open_throttle_trace(options)
-    return Opened(session, trace_throttle.meter(session, host, options, stop))
+    return Opened(session, throttle.meter(session, host, options, stop))
 
 
 def _open_device(host: Host, options: TraceOptions, stop: Stop) -> Opened:
     session = host.open_device_trace(options)
-    return Opened(session, trace_device.meter(session, host, options, stop))
+    return Opened(session, device.meter(session, host, options, stop))
 
 
 def _open_arc(host: Host, options: TraceOptions, stop: Stop) -> Opened:
     session = host.open_arc_trace(options)
-    return Opened(session, trace_arc.meter(session, stop))
+    return Opened(session, arc.meter(session, stop))
 
 
 # In the order in which they are shown.

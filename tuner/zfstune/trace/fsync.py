@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from zfstrace.host import FsyncSession, Host
 from zfstrace.summary import since, summarize
 from zfstrace.types import DatasetCounts, FsyncOptions, FsyncSummary
-from zfstune import live
-from zfstune.footer import footer
-from zfstune.fsync_view import view
-from zfstune.live import Frame, Meter, Run
 from zfstune.term.stop import Stop
 from zfstune.term.table import Style
+from zfstune.trace import live
+from zfstune.trace.footer import footer
+from zfstune.trace.fsync_view import view
+from zfstune.trace.live import Frame, Meter, Run
 
 
 def run(args: argparse.Namespace) -> int:

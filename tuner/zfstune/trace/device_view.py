@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zfstrace.device import DeviceRow, Spread
-from zfstune.signs import device_ns, of_device
 from zfstune.term.table import Style, fit, wrap
 from zfstune.term.units import (
     SECOND,
@@ -15,6 +14,7 @@ from zfstune.term.units import (
     format_span,
     format_time,
 )
+from zfstune.trace.signs import device_ns, of_device
 
 _GROUPS = ["", "", "", "", "queue", "", "device", "", "", "active", ""]
 _HEADER = ["vdev", "class", "IOPS", "bytes", "p50", "p99", "p50", "p99", "max", "mean", "max"]

@@ -11,13 +11,13 @@ from zfstrace.arc import ArcRow, ArcState
 from zfstrace.host import ArcSession
 from zfstrace.summary import Span
 from zfstrace.types import TraceOptions
-from zfstune import live
-from zfstune.arc_view import COLUMNS, cells, summary
-from zfstune.footer import footer
-from zfstune.live import Meter, Run
 from zfstune.term.stop import Stop
 from zfstune.term.table import Lines, style_of, wrap
 from zfstune.term.units import SECOND
+from zfstune.trace import live
+from zfstune.trace.arc_view import COLUMNS, cells, summary
+from zfstune.trace.footer import footer
+from zfstune.trace.live import Meter, Run
 
 _INTERVAL_NS = SECOND
 # A last interval that is shorter says nothing.

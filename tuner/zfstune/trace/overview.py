@@ -11,9 +11,6 @@ from zfstrace.device import DeviceRow
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary, Losses, Probe
-from zfstune import arc_view, device_view, signs, txg_view
-from zfstune.fsync_view import largest_stages
-from zfstune.signs import Sign, device_ns
 from zfstune.term.table import Column, Style, cut, printable, wrap
 from zfstune.term.units import (
     format_count,
@@ -23,7 +20,10 @@ from zfstune.term.units import (
     format_span,
     format_time,
 )
-from zfstune.throttle_view import dirty
+from zfstune.trace import arc_view, device_view, signs, txg_view
+from zfstune.trace.fsync_view import largest_stages
+from zfstune.trace.signs import Sign, device_ns
+from zfstune.trace.throttle_view import dirty
 
 # 79 columns with the mark before them: one less than the narrowest terminal. Five headings
 # and at most so many rows, with what is around them, have 23 lines.

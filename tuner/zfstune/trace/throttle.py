@@ -10,12 +10,12 @@ from zfstrace.host import Host, ThrottleSession
 from zfstrace.summary import Span
 from zfstrace.throttle import ThrottleCounts, ThrottleRow
 from zfstrace.types import TraceOptions
-from zfstune import live
-from zfstune.footer import footer
-from zfstune.live import Frame, Meter, Run
 from zfstune.term.stop import Stop
 from zfstune.term.table import Style
-from zfstune.throttle_view import view
+from zfstune.trace import live
+from zfstune.trace.footer import footer
+from zfstune.trace.live import Frame, Meter, Run
+from zfstune.trace.throttle_view import view
 
 _REST = "processes that found no room: summed in <others>; POOL or --pid leaves room for fewer"
 

@@ -230,7 +230,7 @@ def add_trace(commands: argparse._SubParsersAction[Any]) -> None:
         epilog=_ALL,
     )
     _add_options(trace, {"--pool", "--interval"})
-    trace.set_defaults(run="trace_all")
+    trace.set_defaults(run="trace.sources")
     traces = trace.add_subparsers(metavar="COMMAND", dest="what")
     for name, (what, description, epilog, options) in _TRACES.items():
         parser = traces.add_parser(name, help=what, description=description, epilog=epilog)

@@ -1,0 +1,1 @@
+"""Live views of fsyncs, txgs, throttle, devices and ARC, and `doctor`."""
