@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 from unit.fake_module import ModuleHost
 
-from zfstune import params
 from zfstune.changes import keep, revert, status
+from zfstune.params import command
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -27,7 +27,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
     found = ModuleHost(tmp_path)
     monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
     monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))
-    for module in (keep, params, revert, status):
+    for module in (keep, command, revert, status):
         monkeypatch.setattr(module, "open_host", lambda: found)
     monkeypatch.setattr("zfstune.host.open_host", lambda: found)
     monkeypatch.setattr("zfstune.changes.state_dir._WAIT_S", 0.0)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from unit.fake_module import FileParameters, ModuleHost
 
-from zfstune import params, params_args
 from zfstune.changes import session
 from zfstune.cli import Parser
 from zfstune.errors import CommandError, NotPossible, UsageError
+from zfstune.params import args as params_args
+from zfstune.params import command
 from zfstune.tunables import catalogue
 from zfstune.tunables.survey import look, require_module, require_possible
 
@@ -79,13 +80,13 @@ def run(host: Host, *words: str) -> str:
     """The output of a command."""
     args, out = args_of(*words), io.StringIO()
     if args.what == "set":
-        params.set_values(host, args, out)
+        command.set_values(host, args, out)
     elif args.what == "explain":
-        params.explain(host, args, out)
+        command.explain(host, args, out)
     elif args.what == "get":
-        params.get(look(host), args, out)
+        command.get(look(host), args, out)
     else:
-        params.show_list(look(host), args, out)
+        command.show_list(look(host), args, out)
     text = out.getvalue()
     assert all(len(line) < 100 for line in text.splitlines() if '"' not in line)
     return text
@@ -207,7 +208,7 @@ def test_without_zfs_nothing_can_be_set() -> None:
 
 def test_what_needs_no_host_is_checked_without_one() -> None:
     """Sizes in percent of the memory, and names that only a module may have, are left to it."""
-    params.check_values(["zfs_dirty_data_max=10%", "vfs.zfs.txg.timeout=5s"])
+    command.check_values(["zfs_dirty_data_max=10%", "vfs.zfs.txg.timeout=5s"])
     require_possible(["zfs_abd_scatter_max_order", "zfs_dirty_data_max", "vfs.zfs.txg.timeout"])
     for name in ("x", "", "zfs dirty_data", "vfs.zfs.txg"):
         with pytest.raises(UsageError, match="no parameter"):
@@ -374,9 +375,9 @@ def test_set_writes_through_the_journal(tmp_path: Path, monkeypatch: pytest.Monk
     host = ModuleHost(tmp_path)
     monkeypatch.setattr(session, "places", lambda: host.where)
     out = io.StringIO()
-    params.set_values(host, args_of("set", "zfs_txg_timeout=10s"), out)
+    command.set_values(host, args_of("set", "zfs_txg_timeout=10s"), out)
     assert host.now()["zfs_txg_timeout"] == 10
     assert "undo: `zfstune revert`" in out.getvalue()
     with pytest.raises(CommandError):
-        params.set_values(host, args_of("set", "zfs_txg_timeout=0"), out)
+        command.set_values(host, args_of("set", "zfs_txg_timeout=0"), out)
     assert host.now()["zfs_txg_timeout"] == 10

@@ -21,7 +21,7 @@ from zfstune.changes.journal import Journal
 from zfstune.changes.state_dir import places
 from zfstune.errors import NotPossible, UsageError
 from zfstune.host import require_names
-from zfstune.params import dangerous
+from zfstune.params.command import dangerous
 from zfstune.rules.conditions import Fact
 from zfstune.tunables import catalogue, guard, values
 from zfstune.tunables.survey import look as survey_of

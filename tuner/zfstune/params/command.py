@@ -12,7 +12,7 @@ from zfstrace.host import Host
 from zfstrace.types import SCHEMA, Json
 from zfstune.errors import DONE, UsageError
 from zfstune.host import open_host
-from zfstune.params_explain import as_json, paragraphs
+from zfstune.params.explain import as_json, paragraphs
 from zfstune.term.table import Style, fit, style_of, wrap
 from zfstune.tunables import catalogue, guard, planner
 from zfstune.tunables import values as sizes

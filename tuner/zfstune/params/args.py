@@ -88,7 +88,7 @@ def add_params(commands: argparse._SubParsersAction[Any]) -> None:
         epilog=_PARAMS,
     )
     _add_list(params)
-    params.set_defaults(run="params")
+    params.set_defaults(run="params.command")
     below = params.add_subparsers(metavar="COMMAND", dest="what")
     listing = below.add_parser(
         "list",

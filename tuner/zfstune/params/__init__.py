@@ -1,0 +1,1 @@
+"""`zfstune params`: shows, sets and explains parameters."""
