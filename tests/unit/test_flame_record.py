@@ -12,8 +12,8 @@ from unit.fake_host import PROBES, FakeHost, FakeStop
 from zfstrace.recording import Recording, StackLosses, StackOptions
 from zfstrace.stacks import Stacks
 from zfstrace.types import Probe
-from zfstune import flame
 from zfstune.errors import CommandError, UsageError
+from zfstune.flame import command
 from zfstune.term.units import SECOND
 
 STACKS = Stacks("off-cpu", "ns", "", {"tank;flush;fio;a;b": 1_500_000_000})
@@ -60,9 +60,9 @@ def args(output: Path | str, **given: object) -> argparse.Namespace:
 def run(monkeypatch: pytest.MonkeyPatch) -> Runner:
     def call(recording: Recording, given: argparse.Namespace) -> Host:
         host = Host(recording)
-        monkeypatch.setattr(flame, "open_host", lambda: host)
-        monkeypatch.setattr(flame, "Stop", lambda _: FakeStop())
-        assert flame.run(given) == 0
+        monkeypatch.setattr(command, "open_host", lambda: host)
+        monkeypatch.setattr(command, "Stop", lambda _: FakeStop())
+        assert command.run(given) == 0
         return host
 
     return call

@@ -13,7 +13,7 @@ from zfstune.bench_args import add_bench
 from zfstune.changes.args import add_restore
 from zfstune.diagnose_args import add_diagnose
 from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
-from zfstune.flame_args import add_flame
+from zfstune.flame.args import add_flame
 from zfstune.params.args import add_params
 from zfstune.report_args import add_report
 from zfstune.trace.args import add_trace, number, span

@@ -9,7 +9,7 @@ from pathlib import Path
 from zfstrace.types import SCHEMA, Json
 from zfstune import report
 from zfstune.errors import UsageError
-from zfstune.flame_convert import say
+from zfstune.flame.convert import say
 
 _MOST_BYTES = 256 << 20
 

@@ -86,7 +86,7 @@ def add_flame(
         epilog=_FLAME,
     )
     _add_recording(flame, time, number)
-    flame.set_defaults(run="flame", mode="off-cpu", target="fsync", pid=None)
+    flame.set_defaults(run="flame.command", mode="off-cpu", target="fsync", pid=None)
     more = flame.add_subparsers(metavar="COMMAND", dest="what", title="commands on files")
     _add_diff(more)
     _add_convert(more)
@@ -174,7 +174,7 @@ def _add_diff(commands: argparse._SubParsersAction[Any]) -> None:
     diff.add_argument("after", metavar="AFTER", help="the file of the second recording")
     _add_files(diff)
     # differences have colours of their own
-    diff.set_defaults(run="flame_diff", kind=None)
+    diff.set_defaults(run="flame.diff", kind=None)
 
 
 def _add_convert(commands: argparse._SubParsersAction[Any]) -> None:
@@ -187,7 +187,7 @@ def _add_convert(commands: argparse._SubParsersAction[Any]) -> None:
     convert.add_argument("input", metavar="IN", help="the file to read, or -")
     _add_files(convert)
     convert.add_argument("--kind", choices=_KINDS, help="what was recorded; tells the colours")
-    convert.set_defaults(run="flame_convert")
+    convert.set_defaults(run="flame.convert")
 
 
 def _pool(text: str) -> str:

@@ -10,7 +10,7 @@ from zfstrace import flame
 from zfstrace.flame.human import amount
 from zfstrace.stacks import Stacks
 from zfstune.errors import UsageError
-from zfstune.flame_args import DURATION
+from zfstune.flame.args import DURATION
 from zfstune.term.table import printable
 
 

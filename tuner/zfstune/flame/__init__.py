@@ -1,0 +1,1 @@
+"""`zfstune flame`: records, compares and converts flame graphs."""
