@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from zfstune import causes
-from zfstune.causes import Cause
+from zfstune.diagnose import causes
+from zfstune.diagnose.causes import Cause
 
 PAGE = Path(__file__).parents[1] / "docs/tools/zfstune-diagnose.md"
 

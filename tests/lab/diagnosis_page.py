@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zfstune import causes
+from zfstune.diagnose import causes
 
 Json = dict[str, Any]
 

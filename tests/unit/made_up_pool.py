@@ -9,8 +9,8 @@ from unit.fake_host import FakeHost, counts
 from zfstrace.stages import NAMES
 from zfstrace.summary import Span, summarize
 from zfstrace.types import Losses
-from zfstune import causes
-from zfstune.measurements import Observed, Single, Value, measure
+from zfstune.diagnose import causes
+from zfstune.diagnose.quantities import Observed, Single, Value, measure
 from zfstune.term.units import MS, SECOND
 
 TWENTY = 20 * SECOND

@@ -24,13 +24,13 @@ from zfstune import (
     bench_pool,
     bench_rows,
     bench_scratch,
-    measurements,
 )
 from zfstune.bench_load import TESTS, BenchFailed, Rate
 from zfstune.bench_matrix import Bench, Found, Result
 from zfstune.bench_measure import Measured
 from zfstune.bench_rows import Matrix, Pair, Row
 from zfstune.bench_scratch import Wanted
+from zfstune.diagnose import quantities
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.term.stop import Stop
 from zfstune.term.table import Style
@@ -368,7 +368,7 @@ def test_a_command_that_hangs_is_not_waited_for() -> None:
     assert "No such file" in bench_pool._run(["/nowhere/zpool"], 10)
 
 
-@pytest.mark.parametrize("state", measurements.IN_NEED)
+@pytest.mark.parametrize("state", quantities.IN_NEED)
 def test_a_suspended_pool_is_left(commands: list[list[str]], state: str) -> None:
     host = FakeHost()
     host.state = state

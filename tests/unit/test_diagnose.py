@@ -12,7 +12,8 @@ from unit.fake_host import FakeHost, FakeSession, FakeStop, arc, counts, ios, tx
 from zfstrace.errors import NoPrivilege, TraceError
 from zfstrace.stages import NAMES
 from zfstrace.types import Check, Losses, SlowEvent
-from zfstune import cli, diagnose
+from zfstune import cli
+from zfstune.diagnose import command
 from zfstune.term.units import MS, SECOND
 
 
@@ -49,7 +50,7 @@ def zfstune(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     """zfstune(host, words): status, stdout, stderr."""
 
     def run(host: FakeHost, *words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("zfstune.diagnose.open_host", lambda: host)
+        monkeypatch.setattr("zfstune.diagnose.command.open_host", lambda: host)
         monkeypatch.setattr("zfstune.changes.recovery.if_needed", lambda _who: None)
         stop = FakeStop()
         setattr(host, "stop", stop)  # noqa: B010
@@ -73,7 +74,7 @@ def zfstune(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
                 return poll(timeout_ms)
 
             fsync.poll = polled  # type: ignore[method-assign]
-        monkeypatch.setattr(diagnose, "Stop", Stop)
+        monkeypatch.setattr(command, "Stop", Stop)
         status = cli.main(["diagnose", *words])
         out, err = capsys.readouterr()
         return status, out, err
@@ -272,7 +273,7 @@ def test_a_suspended_pool_is_not_traced(zfstune: Any, monkeypatch: pytest.Monkey
 def test_it_is_printed_before_the_traces_are_detached(
     zfstune: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, show, closed = host_of(flush=40 * MS), diagnose.show, []
+    host, show, closed = host_of(flush=40 * MS), command.show, []
     session = host.sessions["fsync"]
     assert isinstance(session, FakeSession)
 
@@ -280,7 +281,7 @@ def test_it_is_printed_before_the_traces_are_detached(
         closed.append(session.closed)
         return show(*args, **named)
 
-    monkeypatch.setattr(diagnose, "show", shown)
+    monkeypatch.setattr(command, "show", shown)
     zfstune(host, "tank")
     assert closed == [False]
     assert session.closed

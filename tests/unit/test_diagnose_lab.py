@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lab.diagnosis_page import accused, found_first, page, rate, right
 
-from zfstune import causes
+from zfstune.diagnose import causes
 
 GUEST = Path(__file__).parents[1] / "lab/guest/diagnose.py"
 

@@ -18,11 +18,12 @@ from zfstrace import device
 from zfstrace.device import DeviceRow
 from zfstrace.stages import NAMES as STAGES
 from zfstrace.types import Losses
-from zfstune import causes, cli
-from zfstune.causes import CERTAINTIES, Cause
-from zfstune.diagnose_view import view
-from zfstune.diagnosis import VERDICTS, Diagnosis, judge
-from zfstune.measurements import NAMES, SCOPED, Single, Value, measure
+from zfstune import cli
+from zfstune.diagnose import causes
+from zfstune.diagnose.causes import CERTAINTIES, Cause
+from zfstune.diagnose.judge import VERDICTS, Diagnosis, judge
+from zfstune.diagnose.quantities import NAMES, SCOPED, Single, Value, measure
+from zfstune.diagnose.text import view
 from zfstune.rules import expressions
 from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND, US

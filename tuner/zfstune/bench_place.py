@@ -14,9 +14,9 @@ from pathlib import Path
 from zfstrace import command
 from zfstrace.host import Host
 from zfstrace.types import FsyncOptions
+from zfstune.diagnose.quantities import IN_NEED
 from zfstune.errors import NotPossible, UsageError
 from zfstune.host import require_names
-from zfstune.measurements import IN_NEED
 from zfstune.term.units import format_size
 from zfstune.trace.live import say
 

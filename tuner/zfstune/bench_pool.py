@@ -20,7 +20,7 @@ from zfstrace.host import Host
 from zfstrace.scratch import Scratch
 from zfstune.bench_load import BenchFailed
 from zfstune.bench_rows import Row
-from zfstune.measurements import IN_NEED
+from zfstune.diagnose.quantities import IN_NEED
 
 PREFIX = "zfstune-bench-"
 _MAKE_S = 120.0

@@ -11,7 +11,7 @@ from zfstune import __version__
 from zfstune.advise_args import add_advise
 from zfstune.bench_args import add_bench
 from zfstune.changes.args import add_restore
-from zfstune.diagnose_args import add_diagnose
+from zfstune.diagnose.args import add_diagnose
 from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
 from zfstune.flame.args import add_flame
 from zfstune.params.args import add_params

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zfstune.diagnose_measure import Watched
-from zfstune.diagnosis import Diagnosis, Finding
-from zfstune.measurements import number, show
+from zfstune.diagnose.judge import Diagnosis, Finding
+from zfstune.diagnose.observe import Watched
+from zfstune.diagnose.quantities import number, show
 from zfstune.term.table import Style, printable, wrap
 from zfstune.term.units import format_count, format_percent, format_rate, format_span, format_time
 from zfstune.trace.footer import footer

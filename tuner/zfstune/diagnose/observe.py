@@ -12,7 +12,7 @@ from typing import Any
 from zfstrace.host import FsyncSession, Host
 from zfstrace.summary import Span, name_of
 from zfstrace.types import FsyncOptions, FsyncSummary, SlowEvent, TraceOptions
-from zfstune.measurements import IN_NEED, Observed, Single
+from zfstune.diagnose.quantities import IN_NEED, Observed, Single
 from zfstune.term.units import SECOND
 from zfstune.trace import fsync, live, sources
 from zfstune.trace.live import Run

@@ -56,4 +56,4 @@ def add_diagnose(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--no-fentry", action="store_true", help="use kprobes even where fentry is possible"
     )
-    parser.set_defaults(run="diagnose")
+    parser.set_defaults(run="diagnose.command")

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TextIO
 
 from zfstrace.types import SCHEMA, Json, TraceOptions
-from zfstune import causes
-from zfstune.diagnose_measure import Watched, watching
-from zfstune.diagnose_view import end, view
-from zfstune.diagnosis import Diagnosis, judge
+from zfstune.diagnose import causes
+from zfstune.diagnose.judge import Diagnosis, judge
+from zfstune.diagnose.observe import Watched, watching
+from zfstune.diagnose.quantities import IN_NEED, NAMES, Value, in_need, measure
+from zfstune.diagnose.text import end, view
 from zfstune.errors import UsageError
 from zfstune.host import open_host, prepare
-from zfstune.measurements import IN_NEED, NAMES, Value, in_need, measure
 from zfstune.term.stop import Stop
 from zfstune.term.table import style_of
 from zfstune.term.units import iso_utc

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from zfstune.measurements import NAMES, Measurements, number, show
+from zfstune.diagnose.quantities import NAMES, Measurements, number, show
 from zfstune.rules import expressions
 from zfstune.rules.expressions import Unknown
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from zfstrace import stages
 from zfstrace.types import SCHEMA, Json
-from zfstune import causes
-from zfstune.causes import Cause
+from zfstune.diagnose import causes
+from zfstune.diagnose.causes import Cause
+from zfstune.diagnose.quantities import SCOPED, SCOPES, Measurements, number, permille, show
 from zfstune.errors import DONE, NEGATIVE
-from zfstune.measurements import SCOPED, SCOPES, Measurements, number, permille, show
 from zfstune.rules import expressions
 from zfstune.rules.expressions import Unknown
 from zfstune.term.units import format_percent

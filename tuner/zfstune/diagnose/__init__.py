@@ -1,0 +1,1 @@
+"""`zfstune diagnose`: observes, quantifies, and names causes with their remedies."""
