@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfstune import advise_args
-from zfstune.advise import rules
+from zfstune.advise import args, rules
 from zfstune.advise.judge import judge
 from zfstune.advise.rules import Rule
 from zfstune.advise.subjects import Subject
@@ -95,7 +94,7 @@ def test_what_lowers_durability_is_never_a_command(rule: Rule) -> None:
 
 def test_ids_are_unique_and_loads_are_the_same_everywhere() -> None:
     assert len({rule.id for rule in ALL}) == len(ALL)
-    assert rules.LOADS == advise_args.LOADS
+    assert rules.LOADS == args.LOADS
     assert [rule.severity for rule in ALL] == sorted(
         (rule.severity for rule in ALL), key=rules.SEVERITIES.index
     )

@@ -8,7 +8,7 @@ import re
 import sys
 
 from zfstune import __version__
-from zfstune.advise_args import add_advise
+from zfstune.advise.args import add_advise
 from zfstune.bench_args import add_bench
 from zfstune.changes.args import add_restore
 from zfstune.diagnose.args import add_diagnose

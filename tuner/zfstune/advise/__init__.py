@@ -1,1 +1,1 @@
-"""`zfstune advise`: judges pools, datasets, parameters and a database's configuration by rules."""
+"""`zfstune advise`: judges how a pool, its datasets and a database are set up."""

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from zfstrace import command
 from zfstrace.host import Host
-from zfstune.advise import database, words
+from zfstune.advise import database, text
 from zfstune.advise.gather import Asked, Run, gather
 from zfstune.advise.judge import judge
 from zfstune.errors import DONE, NEGATIVE, UsageError
@@ -57,7 +57,7 @@ def advise(
     state = gather(host, what, run)
     verdict = judge(state.subjects, state.version)
     if as_json:
-        print(json.dumps(words.to_json(state, what, verdict)), file=out)
+        print(json.dumps(text.to_json(state, what, verdict)), file=out)
     else:
-        print("\n".join(words.lines(state, what, verdict, style_of(out))), file=out)
+        print("\n".join(text.lines(state, what, verdict, style_of(out))), file=out)
     return NEGATIVE if verdict.high else DONE

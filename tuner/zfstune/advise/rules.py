@@ -63,7 +63,7 @@ def load() -> tuple[Rule, ...]:
     """All rules, the one with the greatest effect first in each severity."""
     import tomllib
 
-    with Path(__file__).parents[1].joinpath("advice.toml").open("rb") as file:
+    with Path(__file__).with_name("advice.toml").open("rb") as file:
         data = tomllib.load(file)
     found = [
         Rule(
