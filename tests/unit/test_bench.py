@@ -17,8 +17,10 @@ from unit.fake_host import FakeHost, FakeSession, counts
 
 from zfstrace.errors import TraceError
 from zfstrace.types import Check, Losses
-from zfstune import bench, bench_pg, bench_place, cli
-from zfstune.bench_load import TESTS
+from zfstune import cli
+from zfstune.bench import command, pg_test_fsync
+from zfstune.bench import place as bench_place
+from zfstune.bench.load import TESTS
 from zfstune.errors import UsageError
 from zfstune.term.units import MS
 
@@ -54,9 +56,9 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     host.devices = {}
     number = data.stat().st_dev
     host.devices[os.major(number), os.minor(number)] = "tank/db"
-    monkeypatch.setattr("zfstune.bench.open_host", lambda: host)
+    monkeypatch.setattr("zfstune.bench.command.open_host", lambda: host)
     monkeypatch.setattr("zfstune.changes.recovery.if_needed", lambda _who: None)
-    monkeypatch.setattr(bench_pg, "_DEBIAN", tmp_path / "none")
+    monkeypatch.setattr(pg_test_fsync, "_DEBIAN", tmp_path / "none")
     programs = tmp_path / "bin"
     bench_programs.fio(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
@@ -216,7 +218,9 @@ def test_fio_fails_after_the_first(zfstune: Any, tmp_path: Path) -> None:
 def test_a_signal_keeps_what_was_measured(
     zfstune: Any, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    monkeypatch.setattr("zfstune.bench.Meter.row", lambda _self, _one: os.kill(os.getpid(), number))
+    monkeypatch.setattr(
+        "zfstune.bench.command.Meter.row", lambda _self, _one: os.kill(os.getpid(), number)
+    )
     status, out, err = zfstune("--json")
     assert status == 1
     (line,) = out.splitlines()
@@ -328,12 +332,12 @@ def test_what_cannot_be_removed_is_named(host: FakeHost, tmp_path: Path) -> None
 
 
 def test_chosen() -> None:
-    assert bench.chosen(None, None) == list(TESTS)
-    names = [test.name for test in bench.chosen(None, [16])]
+    assert command.chosen(None, None) == list(TESTS)
+    names = [test.name for test in command.chosen(None, [16])]
     assert names[-2:] == ["committers-16", "plain"]
-    assert [one.jobs for one in bench.chosen(["fsync", "committers-64"], [4])] == [1, 64, 4]
+    assert [one.jobs for one in command.chosen(["fsync", "committers-64"], [4])] == [1, 64, 4]
     with pytest.raises(UsageError):
-        bench.chosen(["committers-"], None)
+        command.chosen(["committers-"], None)
 
 
 def test_help_ends_in_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,9 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit import bench_programs
 
-from zfstune import bench_fio, bench_pg
-from zfstune.bench_child import Child
-from zfstune.bench_load import (
+from zfstune.bench import fio, pg_test_fsync
+from zfstune.bench.child import Child
+from zfstune.bench.load import (
     TESTS,
     BenchFailed,
     Rate,
@@ -61,7 +61,7 @@ def recorded(version: str, name: str) -> str:
 @pytest.mark.parametrize("version", ["3.33", "3.39"])
 def test_recordings_of_fio(version: str, name: str) -> None:
     test = RECORDED[name]
-    rate = bench_fio.parse(recorded(version, name), test, f"fio {version}")
+    rate = fio.parse(recorded(version, name), test, f"fio {version}")
     job = json.loads(recorded(version, name))["jobs"][0]
     writes = job["write"]["total_ios"]
     assert rate.count == writes // test.writes
@@ -77,13 +77,13 @@ def test_notes_come_before() -> None:
     text = recorded("3.39", "two")
     noted = f"fio: a note {{odd}}\nand another\n{text}"
     test = RECORDED["two"]
-    assert bench_fio.parse(noted, test, "fio") == bench_fio.parse(text, test, "fio")
+    assert fio.parse(noted, test, "fio") == fio.parse(text, test, "fio")
 
 
 @given(st.text())
 def test_what_is_not_of_fio(text: str) -> None:
     with pytest.raises(BenchFailed):
-        bench_fio.parse(text, FDATASYNC, "fio")
+        fio.parse(text, FDATASYNC, "fio")
 
 
 PATHS = (
@@ -115,7 +115,7 @@ def test_odd_values_of_fio(path: tuple[Any, ...], value: Any, name: str) -> None
         inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
     inner[path[-1]] = copy.deepcopy(value)
     try:
-        rate = bench_fio.parse(json.dumps(found), RECORDED[name], "fio")
+        rate = fio.parse(json.dumps(found), RECORDED[name], "fio")
     except BenchFailed as error:
         assert "\n" not in str(error)
     else:
@@ -125,7 +125,7 @@ def test_odd_values_of_fio(path: tuple[Any, ...], value: Any, name: str) -> None
 
 def test_command_line_of_fio() -> None:
     def words(test: Test) -> set[str]:
-        return set(bench_fio.options(test, 1.5))
+        return set(fio.options(test, 1.5))
 
     assert "--fdatasync=1" in words(FDATASYNC)
     assert "--fdatasync=2" in words(BY_NAME["two-fdatasync"])
@@ -133,7 +133,7 @@ def test_command_line_of_fio() -> None:
     assert "--sync=dsync" in words(BY_NAME["o_dsync"])
     assert not [word for word in words(PLAIN) if "sync=" in word]
     assert {"--numjobs=7", "--runtime=1500ms", "--bs=8192"} <= words(committers(7))
-    assert bench_fio.escaped(Path("/a:b\\c")) == "/a\\:b\\\\c"
+    assert fio.escaped(Path("/a:b\\c")) == "/a\\:b\\\\c"
 
 
 # --- pg_test_fsync
@@ -141,11 +141,11 @@ def test_command_line_of_fio() -> None:
 
 @pytest.mark.parametrize("version", ["15", "17"])
 def test_recordings_of_pg_test_fsync(version: str) -> None:
-    lines, running = bench_pg.parse((DATA / f"pg_test_fsync-{version}.txt").read_text())
+    lines, running = pg_test_fsync.parse((DATA / f"pg_test_fsync-{version}.txt").read_text())
     assert running is None
     assert len(lines) == 18
     found = {(line.section, line.label): line for line in lines}
-    for place in bench_pg._PLACES.values():
+    for place in pg_test_fsync._PLACES.values():
         per_s, usecs = found[place].per_s, found[place].usecs
         assert per_s is not None
         assert usecs is not None
@@ -156,7 +156,7 @@ def test_recordings_of_pg_test_fsync(version: str) -> None:
 
 def test_recording_of_pg_test_fsync_on_zfs() -> None:
     """Of PostgreSQL 17.11 on ZFS 2.3.9, where it ended with an error at its writes of 2 kB."""
-    lines, running = bench_pg.parse((DATA / "pg_test_fsync-17-zfs.txt").read_text())
+    lines, running = pg_test_fsync.parse((DATA / "pg_test_fsync-17-zfs.txt").read_text())
     assert len(lines) == 13
     assert running == ("Compare open_sync with different write sizes", "8 *  2kB open_sync writes")
 
@@ -165,12 +165,12 @@ def test_recording_of_pg_test_fsync_on_zfs() -> None:
 def test_pg_test_fsync_as_it_comes(version: str) -> None:
     """Its output ends behind a label while that test runs: no test ends before it began."""
     text = (DATA / f"pg_test_fsync-{version}.txt").read_text()
-    all_lines, _ = bench_pg.parse(text)
+    all_lines, _ = pg_test_fsync.parse(text)
     for end in range(len(text)):
-        lines, _ = bench_pg.parse(text[:end])
+        lines, _ = pg_test_fsync.parse(text[:end])
         assert lines == all_lines[: len(lines)]
     results = re.finditer(r"[ \d]{9}\.\d{3} ops/sec", text)
-    running = [bench_pg.parse(text[: result.start()])[1] for result in results]
+    running = [pg_test_fsync.parse(text[: result.start()])[1] for result in results]
     assert running == [(line.section, line.label) for line in all_lines if line.per_s]
 
 
@@ -186,14 +186,14 @@ def test_pg_test_fsync_there_and_back(tests: list[tuple[str, str, float | None]]
             f"{'n/a':>21}" if rate is None else f"{rate:13.3f} ops/sec  {1e6 / rate:6.0f} usecs/op"
         )
         text += f"\n{section}:\n(a remark)\n        {label:<30}{result}\n"
-    lines, running = bench_pg.parse(text)
+    lines, running = pg_test_fsync.parse(text)
     assert [(line.section, line.label, line.per_s) for line in lines] == tests
     assert running is None
 
 
 @given(st.text())
 def test_any_text_of_pg_test_fsync(text: str) -> None:
-    bench_pg.parse(text)
+    pg_test_fsync.parse(text)
 
 
 # --- runs
@@ -220,7 +220,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "bin"
     path.mkdir()
     monkeypatch.setenv("PATH", str(path))
-    monkeypatch.setattr(bench_pg, "_DEBIAN", tmp_path / "postgresql")
+    monkeypatch.setattr(pg_test_fsync, "_DEBIAN", tmp_path / "postgresql")
     return path
 
 
@@ -263,15 +263,15 @@ def test_raw(programs: Path) -> None:
     assert "--direct=1" in log
 
 
-@pytest.mark.parametrize("name", bench_pg._PLACES)
+@pytest.mark.parametrize("name", pg_test_fsync._PLACES)
 def test_pg_test_fsync_runs(programs: Path, tmp_path: Path, name: str) -> None:
     """Only the test that is wanted takes its time, and the result is of that one."""
     bench_programs.pg_test_fsync(programs)
     start = time.monotonic()
     rate, watch = run(name, tmp_path, seconds=0.2)
     assert 0.2 <= time.monotonic() - start < 10
-    lines, _ = bench_pg.parse((DATA / "pg_test_fsync-17.txt").read_text())
-    (line,) = [one for one in lines if (one.section, one.label) == bench_pg._PLACES[name]]
+    lines, _ = pg_test_fsync.parse((DATA / "pg_test_fsync-17.txt").read_text())
+    (line,) = [one for one in lines if (one.section, one.label) == pg_test_fsync._PLACES[name]]
     assert rate.per_s == line.per_s
     assert (rate.count, rate.p50_ns, rate.tool) == (None, None, "pg_test_fsync 17.11")
     assert watch.seen == ["begun", "tick", "ended"]
@@ -307,7 +307,7 @@ def test_the_newest_of_debian(programs: Path, tmp_path: Path) -> None:
         bench_programs.install(
             directory / "bin", "pg_test_fsync", f"print('pg_test_fsync (PostgreSQL) {version}.4')"
         )
-    found = bench_pg.find()
+    found = pg_test_fsync.find()
     assert found
     assert found.name == "pg_test_fsync 17.4"
 

@@ -17,19 +17,13 @@ from unit.fake_host import FakeHost, FakeStop
 
 from zfstrace.errors import TraceError
 from zfstrace.scratch import Scratch
-from zfstune import (
-    bench_matrix,
-    bench_matrix_html,
-    bench_matrix_view,
-    bench_pool,
-    bench_rows,
-    bench_scratch,
-)
-from zfstune.bench_load import TESTS, BenchFailed, Rate
+from zfstune import bench_matrix, bench_matrix_html, bench_matrix_view, bench_pool, bench_rows
+from zfstune.bench import scratch
+from zfstune.bench.load import TESTS, BenchFailed, Rate
+from zfstune.bench.measure import Measured
+from zfstune.bench.scratch import Wanted
 from zfstune.bench_matrix import Bench, Found, Result
-from zfstune.bench_measure import Measured
 from zfstune.bench_rows import Matrix, Pair, Row
-from zfstune.bench_scratch import Wanted
 from zfstune.diagnose import quantities
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.term.stop import Stop
@@ -117,7 +111,7 @@ def test_only_what_was_measured_is_compared(values: dict[str, float]) -> None:
 
 def confirmed(host: FakeHost, *paths: str, force: tuple[str, ...] = (), answer: str = "") -> None:
     wanted = [Wanted("--disk", path) for path in paths]
-    bench_scratch.confirm(host, wanted, force, yes=not answer, source=Terminal(answer))
+    scratch.confirm(host, wanted, force, yes=not answer, source=Terminal(answer))
 
 
 @pytest.fixture
@@ -189,9 +183,7 @@ def test_the_names_in_any_order(host: FakeHost, capsys: pytest.CaptureFixture[st
 
 def test_nobody_can_be_asked(host: FakeHost) -> None:
     with pytest.raises(UsageError, match="repeat with --yes"):
-        bench_scratch.confirm(
-            host, [Wanted("--disk", "/dev/sdx")], (), yes=False, source=io.StringIO()
-        )
+        scratch.confirm(host, [Wanted("--disk", "/dev/sdx")], (), yes=False, source=io.StringIO())
 
 
 def test_what_cannot_be_made_blank_is_said(host: FakeHost) -> None:
@@ -199,7 +191,7 @@ def test_what_cannot_be_made_blank_is_said(host: FakeHost) -> None:
         raise OSError(5, "Input/output error")
 
     host.erase = fails  # type: ignore[method-assign]
-    assert bench_scratch.blank(host, [disk()]) == [
+    assert scratch.blank(host, [disk()]) == [
         "what was written to /dev/sdx is still there (Input/output error)"
     ]
 

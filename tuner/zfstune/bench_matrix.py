@@ -15,11 +15,13 @@ from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.scratch import Scratch
 from zfstrace.types import SCHEMA, Json
-from zfstune import bench_load, bench_matrix_view, bench_pool, bench_rows, bench_scratch
-from zfstune.bench_load import BenchFailed, Load, Rate, Test
-from zfstune.bench_measure import Measured, measure
+from zfstune import bench_matrix_view, bench_pool, bench_rows
+from zfstune.bench import load as bench_load
+from zfstune.bench import scratch
+from zfstune.bench.load import BenchFailed, Load, Rate, Test
+from zfstune.bench.measure import Measured, measure
+from zfstune.bench.scratch import DISK_BYTES, SLOG_BYTES, Wanted
 from zfstune.bench_rows import Matrix, Row
-from zfstune.bench_scratch import DISK_BYTES, SLOG_BYTES, Wanted
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host, require_tracing
 from zfstune.term.progress import Progress
@@ -147,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
         say(line)
     wanted = [Wanted("--disk", path, DISK_BYTES) for path in args.disk]
     wanted += [Wanted("--slog", args.slog, SLOG_BYTES)] if args.slog else []
-    found = bench_scratch.confirm(host, wanted, args.force_erase, yes=args.yes)
+    found = scratch.confirm(host, wanted, args.force_erase, yes=args.yes)
     bench = Bench(args, matrix, host, load, found[: len(args.disk)], *found[len(args.disk) :])
     with Stop(sys.stdout) as stop:
         done = bench.run(rows, stop)
@@ -257,8 +259,8 @@ class Bench:
         finally:
             progress.end()
             used = [*self._disks, *([self._slog] if self._slog else [])]
-            found.left += bench_scratch.blank(self._host, used)
-            bench_scratch.tell([f"left: {line}" for line in found.left])
+            found.left += scratch.blank(self._host, used)
+            scratch.tell([f"left: {line}" for line in found.left])
         return found
 
     def _row(self, row: Row, stop: Stop, progress: Progress, head: str) -> Result:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from zfstrace.flame import output
 from zfstune import bench_rows
-from zfstune.bench_html import bar, frame, key
+from zfstune.bench.html import bar, frame, key
 from zfstune.bench_matrix_view import explained, rate, summary, times
 from zfstune.html.page import Section, esc, paragraph, table
 from zfstune.term.units import format_percent

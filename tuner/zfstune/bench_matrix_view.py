@@ -12,8 +12,8 @@ from zfstune.term.table import Style, render, wrap
 from zfstune.term.units import format_count, format_percent
 
 if TYPE_CHECKING:
+    from zfstune.bench.measure import Measured
     from zfstune.bench_matrix import Found, Result
-    from zfstune.bench_measure import Measured
 
 _STAGES = 3
 _MOST_PAIRS = 12

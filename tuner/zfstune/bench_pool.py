@@ -18,7 +18,7 @@ from pathlib import Path
 from zfstrace import command
 from zfstrace.host import Host
 from zfstrace.scratch import Scratch
-from zfstune.bench_load import BenchFailed
+from zfstune.bench.load import BenchFailed
 from zfstune.bench_rows import Row
 from zfstune.diagnose.quantities import IN_NEED
 

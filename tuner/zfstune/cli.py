@@ -9,7 +9,7 @@ import sys
 
 from zfstune import __version__
 from zfstune.advise.args import add_advise
-from zfstune.bench_args import add_bench
+from zfstune.bench.args import add_bench
 from zfstune.changes.args import add_restore
 from zfstune.diagnose.args import add_diagnose
 from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError

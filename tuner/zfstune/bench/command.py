@@ -11,13 +11,15 @@ from typing import TextIO
 
 from zfstrace.host import Host
 from zfstrace.scratch import Scratch
-from zfstune import bench_place, bench_pool, bench_scratch
-from zfstune.bench_args import is_committers
-from zfstune.bench_load import SIZE, TESTS, Load, Test, bytes_needed, committers, find_load, raw
-from zfstune.bench_measure import measure
-from zfstune.bench_place import Place
-from zfstune.bench_scratch import Wanted
-from zfstune.bench_view import Found, Meter, end, heading, view
+from zfstune import bench_pool
+from zfstune.bench import place as bench_place
+from zfstune.bench import scratch
+from zfstune.bench.args import is_committers
+from zfstune.bench.load import SIZE, TESTS, Load, Test, bytes_needed, committers, find_load, raw
+from zfstune.bench.measure import measure
+from zfstune.bench.place import Place
+from zfstune.bench.scratch import Wanted
+from zfstune.bench.text import Found, Meter, end, heading, view
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host, require_tracing
 from zfstune.term.stop import Stop
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     disk = None
     if args.raw is not None:
         wanted = [Wanted("--raw", args.raw)]
-        (disk,) = bench_scratch.confirm(host, wanted, args.force_erase, yes=args.yes)
+        (disk,) = scratch.confirm(host, wanted, args.force_erase, yes=args.yes)
     version = host.version() if place.pool else ""
     found = Found(place.name, load.name, version, args.duration / SECOND, disk=args.raw)
     with Stop(sys.stdout) as stop:
@@ -107,7 +109,7 @@ class Bench:
         try:
             found.raw = raw(Path(disk.device), found.seconds, self._stop)
         finally:
-            found.left += bench_scratch.blank(self._host, [disk])
+            found.left += scratch.blank(self._host, [disk])
 
     def measure(self, tests: Sequence[Test]) -> None:
         """All that the load can do. Raises CommandError."""
@@ -171,9 +173,9 @@ class Bench:
         else:
             print("\n".join(view(found, style_of(out), stages=args.stages)), file=out, flush=True)
         if args.html is not None and found.rows:
-            from zfstune import bench_html
+            from zfstune.bench import html
 
-            bench_html.save(found, args.html)
+            html.save(found, args.html)
             say(f"the page is {args.html}")
 
 

@@ -11,7 +11,7 @@ from zfstrace import stages
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import SCHEMA, FsyncOptions, FsyncSummary, Json
-from zfstune.bench_load import Load, Rate, Test, Watch
+from zfstune.bench.load import Load, Rate, Test, Watch
 from zfstune.term.stop import Stop
 from zfstune.term.units import SECOND
 from zfstune.trace import fsync as trace_fsync

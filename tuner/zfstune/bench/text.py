@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from zfstrace.types import Json, Losses
-from zfstune.bench_load import Rate, Test
-from zfstune.bench_measure import Measured
+from zfstune.bench.load import Rate, Test
+from zfstune.bench.measure import Measured
 from zfstune.term.progress import Progress
 from zfstune.term.table import Style, printable, render, style_of, wrap
 from zfstune.term.units import SECOND, format_percent, format_span, format_time

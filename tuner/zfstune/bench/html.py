@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from zfstrace import stages
 from zfstrace.flame import output
 from zfstrace.types import Json
-from zfstune.bench_measure import Measured
-from zfstune.bench_view import HEAD, Found, cells, heading, limit_text, notes
+from zfstune.bench.measure import Measured
+from zfstune.bench.text import HEAD, Found, cells, heading, limit_text, notes
 from zfstune.html.page import Section, code, embedded, esc, page, paragraph, table
 from zfstune.html.stage_colors import stage_color
 from zfstune.term.units import format_percent, format_time

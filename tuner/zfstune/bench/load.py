@@ -107,10 +107,11 @@ class Load(Protocol):
 def find_load(wanted: str | None = None, size: int = SIZE) -> Load:
     """pg_test_fsync, with fio for what it cannot do, or else fio; wanted is "fio" or
     "pg_test_fsync". Raises NotPossible when it is not there."""
-    from zfstune import bench_fio, bench_pg
+    from zfstune.bench import fio as bench_fio
+    from zfstune.bench import pg_test_fsync
 
     fio = bench_fio.find(size)
-    pg = None if wanted == "fio" else bench_pg.find()
+    pg = None if wanted == "fio" else pg_test_fsync.find()
     if wanted == "pg_test_fsync" and not pg:
         raise NotPossible(
             "cannot measure with pg_test_fsync, it is not installed (it comes with PostgreSQL's "
@@ -155,7 +156,7 @@ class Both:
 def raw(device: Path, seconds: float, stop: Stop) -> Rate | None:
     """8 kB and fdatasync on a block device, by fio and past the cache. DESTROYS its data. None
     when stop was asked for meanwhile. Raises BenchFailed, NotPossible."""
-    from zfstune import bench_fio
+    from zfstune.bench import fio as bench_fio
 
     fio = bench_fio.find()
     if not fio:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from zfstrace import command
-from zfstune.bench_child import Child
-from zfstune.bench_load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Watch, too_late
+from zfstune.bench.child import Child
+from zfstune.bench.load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Watch, too_late
 from zfstune.term.stop import Stop
 from zfstune.term.units import MS
 

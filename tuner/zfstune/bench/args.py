@@ -89,7 +89,7 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--json", action="store_true", help="a JSON line for each test")
     parser.add_argument("--html", metavar="FILE", help="the same as a page")
     add_matrix_options(parser)
-    parser.set_defaults(run="bench")
+    parser.set_defaults(run="bench.command")
 
 
 def numbers(text: str) -> list[int]:

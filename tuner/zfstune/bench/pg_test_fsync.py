@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zfstrace import command
-from zfstune.bench_child import Child
-from zfstune.bench_load import NOTHING, Rate, Test, Unable, Watch, too_late
+from zfstune.bench.child import Child
+from zfstune.bench.load import NOTHING, Rate, Test, Unable, Watch, too_late
 from zfstune.term.stop import Stop
 
 _DEBIAN = Path("/usr/lib/postgresql")

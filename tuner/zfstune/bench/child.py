@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from zfstune.bench_load import BenchFailed
+from zfstune.bench.load import BenchFailed
 
 _TERM_S = 2.0
 # After an error programs may tell a lot.

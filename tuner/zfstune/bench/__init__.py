@@ -1,0 +1,1 @@
+"""`zfstune bench`: measures what a synchronous write costs."""
