@@ -9,7 +9,7 @@ import pytest
 from lab.conftest import flavours_of
 from lab.reports_page import Json, write
 
-from zfstune import bench_rows
+from zfstune.bench.matrix import rows
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_each_row_is_measured(
     page_file: Path, scenario: Callable[[str, str], Json], flavour: str
 ) -> None:
     found = scenario("reports", flavour)
-    matrix = bench_rows.load("reports-2014")
+    matrix = rows.load("reports-2014")
     assert [row["row"] for row in found["rows"]] == [row.id for row in matrix.rows]
     for row, wanted in zip(found["rows"], matrix.rows, strict=True):
         assert row["failed"] is None, row

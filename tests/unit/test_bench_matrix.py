@@ -17,13 +17,15 @@ from unit.fake_host import FakeHost, FakeStop
 
 from zfstrace.errors import TraceError
 from zfstrace.scratch import Scratch
-from zfstune import bench_matrix, bench_matrix_html, bench_matrix_view, bench_pool, bench_rows
 from zfstune.bench import scratch
 from zfstune.bench.load import TESTS, BenchFailed, Rate
+from zfstune.bench.matrix import command, html, pools
+from zfstune.bench.matrix import rows as bench_rows
+from zfstune.bench.matrix import text as bench_matrix_view
+from zfstune.bench.matrix.command import Bench, Found, Result
+from zfstune.bench.matrix.rows import Matrix, Pair, Row
 from zfstune.bench.measure import Measured
 from zfstune.bench.scratch import Wanted
-from zfstune.bench_matrix import Bench, Found, Result
-from zfstune.bench_rows import Matrix, Pair, Row
 from zfstune.diagnose import quantities
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.term.stop import Stop
@@ -236,15 +238,13 @@ class Rig:
         self.undone: list[str] = []
         rig = self
 
-        def make(row: Row, *rest: Any) -> bench_pool.Place:
+        def make(row: Row, *rest: Any) -> pools.Place:
             rig.made.append(row.id)
             rest[-1].pool = "zfstune-bench-1"
-            return bench_pool.Place(tmp_path, None)
+            return pools.Place(tmp_path, None)
 
-        monkeypatch.setattr(bench_pool, "make", make)
-        monkeypatch.setattr(
-            bench_pool.Made, "undo", lambda made: rig.undone.append(made.pool or "")
-        )
+        monkeypatch.setattr(pools, "make", make)
+        monkeypatch.setattr(pools.Made, "undo", lambda made: rig.undone.append(made.pool or ""))
         defaults = {"duration": SECOND, "json": True, "keep_going": False}
         self.args = argparse.Namespace(**(defaults | given))
 
@@ -312,8 +312,8 @@ def test_a_disk_that_is_another_by_now(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_a_suspended_pool_ends_the_test() -> None:
     host, stop = FakeHost(), FakeStop()
-    made = bench_pool.Made(host, pool="zfstune-bench-1", devices=("/dev/null",))
-    until = bench_matrix.StuckStop(stop, made.stuck)
+    made = pools.Made(host, pool="zfstune-bench-1", devices=("/dev/null",))
+    until = command.StuckStop(stop, made.stuck)
     assert not until.wait(1) and not until.asked
     host.state = "SUSPENDED"
     assert until.wait(SECOND) and until.asked and made.stuck() == "the pool is SUSPENDED"
@@ -334,37 +334,37 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
         done.append(list(words))
         return ""
 
-    monkeypatch.setattr(bench_pool, "_run", ran)
-    monkeypatch.setattr(bench_pool, "_guid", lambda _pool: "7")
+    monkeypatch.setattr(pools, "_run", ran)
+    monkeypatch.setattr(pools, "_guid", lambda _pool: "7")
     yield done
 
 
 def test_only_its_own_pool_is_destroyed(commands: list[list[str]], tmp_path: Path) -> None:
     directory = tmp_path / "d"
     directory.mkdir()
-    made = bench_pool.Made(FakeHost(), directory, False, "zfstune-bench-1", "7")
+    made = pools.Made(FakeHost(), directory, False, "zfstune-bench-1", "7")
     made.undo()
     assert commands == [["zpool", "destroy", "-f", "--", "zfstune-bench-1"]]
     assert made.left == [] and not directory.exists()
     host = FakeHost()
     host.pools = lambda: ["zfstune-bench-1"]  # type: ignore[method-assign]
-    other = bench_pool.Made(host, None, False, "zfstune-bench-1", "8")
+    other = pools.Made(host, None, False, "zfstune-bench-1", "8")
     other.undo()
     assert len(commands) == 1 and "is not the one that was created" in other.left[0]
 
 
 def test_a_command_that_hangs_is_not_waited_for() -> None:
-    assert bench_pool._run(["sleep", "60"], 0.2) == "`sleep 60` does not end"
-    assert bench_pool._run(["true"], 10) == ""
-    assert bench_pool._run(["false"], 10) == "false ended with status 1"
-    assert "No such file" in bench_pool._run(["/nowhere/zpool"], 10)
+    assert pools._run(["sleep", "60"], 0.2) == "`sleep 60` does not end"
+    assert pools._run(["true"], 10) == ""
+    assert pools._run(["false"], 10) == "false ended with status 1"
+    assert "No such file" in pools._run(["/nowhere/zpool"], 10)
 
 
 @pytest.mark.parametrize("state", quantities.IN_NEED)
 def test_a_suspended_pool_is_left(commands: list[list[str]], state: str) -> None:
     host = FakeHost()
     host.state = state
-    made = bench_pool.Made(host, None, False, "zfstune-bench-1", "7")
+    made = pools.Made(host, None, False, "zfstune-bench-1", "7")
     made.undo()
     assert commands == []
     assert f"cannot be destroyed since the pool is {state}" in made.left[0]
@@ -373,19 +373,19 @@ def test_a_suspended_pool_is_left(commands: list[list[str]], state: str) -> None
 def test_pools_of_earlier_runs_are_named() -> None:
     host = FakeHost()
     host.pools = lambda: ["tank", "zfstune-bench-0a1b2c"]  # type: ignore[method-assign]
-    (line,) = bench_pool.leftovers(host)
+    (line,) = pools.leftovers(host)
     assert "`zpool destroy zfstune-bench-0a1b2c` removes it" in line
 
 
 @pytest.mark.parametrize("row", [row for row in MATRIX.rows if row.kind == "zfs"])
 def test_pools_are_created_without_force(commands: list[list[str]], row: Row) -> None:
-    made = bench_pool.Made(FakeHost())
-    place = bench_pool.make(row, FakeHost(), [disk("/dev/sdx")], disk("/dev/sdy"), made)
+    made = pools.Made(FakeHost())
+    place = pools.make(row, FakeHost(), [disk("/dev/sdx")], disk("/dev/sdy"), made)
     (words,) = commands
     assert words[:2] == ["zpool", "create"] and "-f" not in words
     assert "failmode=wait" in words and "cachefile=none" in words
     assert ("log" in words) == (row.on == "disks+slog")
-    assert place.pool and place.pool.startswith(bench_pool.PREFIX) and place.pool == made.pool
+    assert place.pool and place.pool.startswith(pools.PREFIX) and place.pool == made.pool
     for name, value in row.dataset.items():
         assert f"{name}={value}" in words
     made.devices = ()
@@ -425,7 +425,7 @@ def test_view() -> None:
 def test_page() -> None:
     found = found_of(slog={"fdatasync": 1900.0}, slog_throughput={"fdatasync": 1800.0})
     found.left = ["pool <b> is SUSPENDED"]
-    text = bench_matrix_html.render(found)
+    text = html.render(found)
     assert "logbias=throughput" in text and "1,800/s" in text and "331/s" in text
     assert "here the same (1.06x)" in text and "pool &lt;b&gt; is SUSPENDED" in text
 
@@ -452,18 +452,18 @@ def options(**given: Any) -> argparse.Namespace:
 
 
 def test_rows_that_need_a_log_device(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = bench_matrix._rows(MATRIX, options())
+    rows = command._rows(MATRIX, options())
     assert rows and all("slog" not in row.on for row in rows)
     assert "rows are left out" in capsys.readouterr().err
     with pytest.raises(UsageError, match="--slog is missing"):
-        bench_matrix._rows(MATRIX, options(rows=["slog"]))
+        command._rows(MATRIX, options(rows=["slog"]))
 
 
 def test_names_that_are_not_there() -> None:
     with pytest.raises(CommandError, match="did you mean recordsize-8k"):
-        bench_matrix._rows(MATRIX, options(rows=["recordsize-8K"]))
+        command._rows(MATRIX, options(rows=["recordsize-8K"]))
     with pytest.raises(CommandError, match="there is reports-2014"):
-        bench_matrix._matrix(options(matrix="reports"))
+        command._matrix(options(matrix="reports"))
 
 
 def test_a_matrix_is_data() -> None:

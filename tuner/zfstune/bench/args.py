@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from zfstune.bench_matrix_args import MATRIX, add_matrix_options, words
+from zfstune.bench.matrix.args import MATRIX, add_matrix_options, words
 from zfstune.term.units import SECOND, parse_size
 from zfstune.trace.args import number, span
 

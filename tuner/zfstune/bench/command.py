@@ -11,11 +11,11 @@ from typing import TextIO
 
 from zfstrace.host import Host
 from zfstrace.scratch import Scratch
-from zfstune import bench_pool
 from zfstune.bench import place as bench_place
 from zfstune.bench import scratch
 from zfstune.bench.args import is_committers
 from zfstune.bench.load import SIZE, TESTS, Load, Test, bytes_needed, committers, find_load, raw
+from zfstune.bench.matrix import pools
 from zfstune.bench.measure import measure
 from zfstune.bench.place import Place
 from zfstune.bench.scratch import Wanted
@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
         _check_file(args.html)
     if args.matrix is not None:
         _refuse(args, _OF_PATH, "is not for --matrix, leave it out")
-        from zfstune import bench_matrix
+        from zfstune.bench.matrix import command
 
-        return bench_matrix.run(args)
+        return command.run(args)
     _refuse(args, _OF_MATRIX, "is for --matrix only")
     if args.where is None:
         raise UsageError("PATH|DATASET is missing, see `zfstune bench -h`")
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     host = open_host()
     place = bench_place.find(host, args.where)
     bench_place.check_room(place.path, bytes_needed(tests, args.size or SIZE))
-    for other in (*bench_pool.leftovers(host), *map(_other, bench_place.others(place.path))):
+    for other in (*pools.leftovers(host), *map(_other, bench_place.others(place.path))):
         say(other)
     disk = None
     if args.raw is not None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zfstrace.flame import output
-from zfstune import bench_rows
 from zfstune.bench.html import bar, frame, key
-from zfstune.bench_matrix_view import explained, rate, summary, times
+from zfstune.bench.matrix import rows as bench_rows
+from zfstune.bench.matrix.text import explained, rate, summary, times
 from zfstune.html.page import Section, esc, paragraph, table
 from zfstune.term.units import format_percent
 
 if TYPE_CHECKING:
-    from zfstune.bench_matrix import Found
+    from zfstune.bench.matrix.command import Found
 
 _RAW = (
     '<details class="raw-json"><summary>The measurements as JSON</summary>\n'

@@ -19,7 +19,7 @@ from zfstrace import command
 from zfstrace.host import Host
 from zfstrace.scratch import Scratch
 from zfstune.bench.load import BenchFailed
-from zfstune.bench_rows import Row
+from zfstune.bench.matrix.rows import Row
 from zfstune.diagnose.quantities import IN_NEED
 
 PREFIX = "zfstune-bench-"

@@ -15,13 +15,14 @@ from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.scratch import Scratch
 from zfstrace.types import SCHEMA, Json
-from zfstune import bench_matrix_view, bench_pool, bench_rows
 from zfstune.bench import load as bench_load
 from zfstune.bench import scratch
 from zfstune.bench.load import BenchFailed, Load, Rate, Test
+from zfstune.bench.matrix import pools, text
+from zfstune.bench.matrix import rows as bench_rows
+from zfstune.bench.matrix.rows import Matrix, Row
 from zfstune.bench.measure import Measured, measure
 from zfstune.bench.scratch import DISK_BYTES, SLOG_BYTES, Wanted
-from zfstune.bench_rows import Matrix, Row
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host, require_tracing
 from zfstune.term.progress import Progress
@@ -145,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
     host = open_host()
     _require(host, rows)
     load = bench_load.find_load()
-    for line in bench_pool.leftovers(host):
+    for line in pools.leftovers(host):
         say(line)
     wanted = [Wanted("--disk", path, DISK_BYTES) for path in args.disk]
     wanted += [Wanted("--slog", args.slog, SLOG_BYTES)] if args.slog else []
@@ -269,9 +270,10 @@ class Bench:
             disks = [*(self._disks if "disks" in row.on else ()), *self._log(row)]
             for disk in disks:
                 self._host.erase(disk)
-            with bench_pool.made_for(
-                row, self._host, self._disks, self._slog, self._found.left
-            ) as (place, made):
+            with pools.made_for(row, self._host, self._disks, self._slog, self._found.left) as (
+                place,
+                made,
+            ):
                 until = StuckStop(stop, made.stuck)
                 for one in self._measure(row, place, until, progress, head):
                     result.measured.append(one)
@@ -291,7 +293,7 @@ class Bench:
     def _measure(
         self,
         row: Row,
-        place: bench_pool.Place,
+        place: pools.Place,
         stop: Stop,
         progress: Progress,
         head: str,
@@ -327,9 +329,9 @@ def _show(found: Found, args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(found.to_json()))
     else:
-        print("\n".join(bench_matrix_view.view(found, style_of(sys.stdout))))
+        print("\n".join(text.view(found, style_of(sys.stdout))))
     if args.html is not None:
-        from zfstune import bench_matrix_html
+        from zfstune.bench.matrix import html
 
-        bench_matrix_html.save(found, args.html)
+        html.save(found, args.html)
         say(f"the page is {args.html}")

@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from zfstune import bench_rows
-from zfstune.bench_rows import Pair, Row
+from zfstune.bench.matrix import rows
+from zfstune.bench.matrix.rows import Pair, Row
 from zfstune.term.table import Style, render, wrap
 from zfstune.term.units import format_count, format_percent
 
 if TYPE_CHECKING:
+    from zfstune.bench.matrix.command import Found, Result
     from zfstune.bench.measure import Measured
-    from zfstune.bench_matrix import Found, Result
 
 _STAGES = 3
 _MOST_PAIRS = 12
@@ -23,7 +23,7 @@ _WORDS = {-1: "slower", 0: "the same", 1: "faster"}
 
 def view(found: Found, style: Style) -> list[str]:
     """All lines."""
-    base = bench_rows.base(found.matrix, found.rates)
+    base = rows.base(found.matrix, found.rates)
     lines = [style.paint(f"{found.matrix.title}: here {found.heading}", "bold")]
     lines += wrap(f"reported: {found.matrix.source}", "", style.width)
     text = "device: against fdatasync on the raw device of the log; stages: those with most time"
@@ -60,9 +60,9 @@ def _cells(found: Found, row: Row, one: Measured, base: Row | None) -> list[str]
     return [
         test,
         rate(one.rate.per_s),
-        times(bench_rows.ratio(one.rate.per_s, first)),
+        times(rows.ratio(one.rate.per_s, first)),
         rate(reported) if reported else "",
-        times(bench_rows.ratio(reported, base.reported.get(test)) if base else None),
+        times(rows.ratio(reported, base.reported.get(test)) if base else None),
         f"{one.rate.per_s / limit:.0%}".replace("%", " %") if limit else "",
         largest(one.shares()),
     ]
@@ -91,9 +91,9 @@ def largest(shares: Mapping[str, float], number: int = _STAGES) -> str:
 def orders(found: Found, style: Style) -> list[str]:
     """How many pairs of rows are in the order of the report, and those that are not, with the
     stages that explain it."""
-    pairs = bench_rows.pairs(found.matrix, found.rates)
+    pairs = rows.pairs(found.matrix, found.rates)
     lines = wrap(summary(pairs), "", style.width)
-    wrong = bench_rows.worst_first(pairs)
+    wrong = rows.worst_first(pairs)
     for pair in wrong[:_MOST_PAIRS]:
         lines += [f"  {line}" for line in wrap(explained(found, pair), "", style.width - 2)]
     if len(wrong) > _MOST_PAIRS:
@@ -109,14 +109,14 @@ def summary(pairs: Sequence[Pair]) -> str:
     turned = sum(pair.reversed for pair in pairs)
     return (
         f"orderings: {agree} of {len(pairs)} pairs of rows agree with the report (less than "
-        f"{format_percent(bench_rows.SAME - 1)} apart counts as the same), {turned} are reversed"
+        f"{format_percent(rows.SAME - 1)} apart counts as the same), {turned} are reversed"
     )
 
 
 def explained(found: Found, pair: Pair) -> str:
     """One sentence: what was reported, what is measured, and where the time goes here."""
     one, other = (found.matrix.of(row).id for row in (pair.one, pair.other))
-    said, is_here = (_WORDS[bench_rows.side(ratio)] for ratio in (pair.reported, pair.measured))
+    said, is_here = (_WORDS[rows.side(ratio)] for ratio in (pair.reported, pair.measured))
     text = (
         f"{pair.test}: {one} against {other}: reported {said} ({times(pair.reported)}), here "
         f"{is_here} ({times(pair.measured)})"

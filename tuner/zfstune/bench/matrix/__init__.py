@@ -1,0 +1,1 @@
+"""`zfstune bench --matrix`: the table of a report, row by row, on pools made for it."""
