@@ -17,20 +17,20 @@ from pathlib import Path
 
 from zfs_linux.host import LinuxHost
 from zfstrace.types import FsyncOptions, Json
-from zfstune import model
-from zfstune.blocks import BlockMeter
 from zfstune.changes.session import TuningSession
 from zfstune.changes.state_dir import Places
-from zfstune.experiment import Abort, BlockPlan, Experiment, Record
-from zfstune.guardrails import Guardrails
-from zfstune.objective import Limit, Objective
-from zfstune.search import Exhausted, Searcher
-from zfstune.space import DEFAULT, Space
+from zfstune.experiment import model
+from zfstune.experiment.blocks import BlockMeter
+from zfstune.experiment.guardrails import Guardrails
+from zfstune.experiment.objective import Limit, Objective
+from zfstune.experiment.phases import Found, Task, Tuning, measured
+from zfstune.experiment.runner import Abort, BlockPlan, Experiment, Record
+from zfstune.experiment.search import Exhausted, Searcher
+from zfstune.experiment.space import DEFAULT, Space
 from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop
 from zfstune.term.units import SECOND
 from zfstune.tunables import guard
-from zfstune.tuning import Found, Task, Tuning, measured
 
 POOL = "tank"
 LOAD = (

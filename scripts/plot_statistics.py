@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tuner", "tracers", "tests")]
 import recorded_noise  # noqa: E402
 from recorded_noise import Noise, Plan  # noqa: E402
 
-from zfstune.verdict import BETTER, design_for, pairs_within  # noqa: E402
+from zfstune.experiment.statistics import BETTER, design_for, pairs_within  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 BLOCK = 10

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zfstrace import hist
-from zfstune.verdict import ALPHA, BETTER, Design, Sequential, Verdict, signs
+from zfstune.experiment.statistics import ALPHA, BETTER, Design, Sequential, Verdict, signs
 
 DATA = Path(__file__).parent / "data" / "noise"
 

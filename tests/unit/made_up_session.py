@@ -9,7 +9,7 @@ import random
 from typing import Any
 
 from zfstrace.hist import Hist, from_values
-from zfstune.objective import Objective
+from zfstune.experiment.objective import Objective
 
 Json = dict[str, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from unit.fake_host import FakeHost, FakeSession, counts
 
-from zfstune import blocks
-from zfstune.blocks import BlockMeter
+from zfstune.experiment import blocks
+from zfstune.experiment.blocks import BlockMeter
 from zfstune.term.units import MS, SECOND
 
 

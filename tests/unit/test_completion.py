@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from zfstune import cli, objective, space
+from zfstune import cli
+from zfstune.experiment import objective, space
 
 ROOT = Path(__file__).parents[2]
 COMPLETION = ROOT / "docs/completion/zfstune.bash"

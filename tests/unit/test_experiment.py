@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 import pytest
 from unit.fake_host import FakeHost, FakeSession, FakeStop
 
-from zfstune import blocks
-from zfstune.blocks import Block, BlockMeter
-from zfstune.experiment import Abort, BlockPlan, Experiment, Stopped, too_few
+from zfstune.experiment import blocks
+from zfstune.experiment.blocks import Block, BlockMeter
+from zfstune.experiment.runner import Abort, BlockPlan, Experiment, Stopped, too_few
 from zfstune.term.progress import Progress
 from zfstune.term.units import SECOND
 

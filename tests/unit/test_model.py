@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.tuned_host import DEFAULTS, FACTS, GIB, MIB
 
-from zfstune import model
-from zfstune.model import Measured
-from zfstune.space import DEFAULT
+from zfstune.experiment import model
+from zfstune.experiment.model import Measured
+from zfstune.experiment.space import DEFAULT
 from zfstune.tunables import guard, planner
 
 # a disk of 30 MiB/s under a bulk writer and a log writer

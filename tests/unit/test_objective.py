@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfstune.objective import METRICS, Limit, Objective
+from zfstune.experiment.objective import METRICS, Limit, Objective
 
 BLOCK = {
     "fsync.p50": 2e6,

@@ -16,10 +16,17 @@ import pytest
 from unit.tuned_host import DEFAULTS, FACTS, MIB
 
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.model import Candidate
-from zfstune.search import Exhausted, Searcher, ablation, require, sharing_facts, workload_name
-from zfstune.space import ARC, DEFAULT, Space
-from zfstune.storage import StorageLost
+from zfstune.experiment.model import Candidate
+from zfstune.experiment.search import (
+    Exhausted,
+    Searcher,
+    ablation,
+    require,
+    sharing_facts,
+    workload_name,
+)
+from zfstune.experiment.space import ARC, DEFAULT, Space
+from zfstune.experiment.storage import StorageLost
 from zfstune.tunables import planner
 
 pytest.importorskip("optuna")

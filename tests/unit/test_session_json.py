@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from zfstune.blocks import Block, TxgRow
-from zfstune.experiment import Record
-from zfstune.model import Candidate
-from zfstune.objective import Objective
-from zfstune.session_json import Circumstances, session
+from zfstune.experiment.blocks import Block, TxgRow
+from zfstune.experiment.model import Candidate
+from zfstune.experiment.objective import Objective
+from zfstune.experiment.phases import Found, Trial
+from zfstune.experiment.runner import Record
+from zfstune.experiment.session_json import Circumstances, session
+from zfstune.experiment.statistics import Verdict
 from zfstune.term.units import SECOND
-from zfstune.tuning import Found, Trial
-from zfstune.verdict import Verdict
 
 
 def about(objective: str = "fsync.p99") -> Circumstances:

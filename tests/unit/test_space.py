@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from unit.tuned_host import DEFAULTS, FACTS, GIB, MIB
 
-from zfstune.space import ARC, DEFAULT, Knob, Space
+from zfstune.experiment.space import ARC, DEFAULT, Knob, Space
 from zfstune.tunables import guard, planner
 
 slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -26,7 +26,7 @@ sys.path[:0] = {paths!r}
 from pathlib import Path
 from unit.fake_module import NAMES, ModuleHost
 from zfstune.changes import supervisor
-from zfstune.experiment import Abort
+from zfstune.experiment.runner import Abort
 from zfstune.term.progress import Progress
 from zfstune.changes.session import TuningSession
 from zfstune.term.stop import Stop

@@ -16,7 +16,7 @@ import pytest
 import recorded_noise
 from recorded_noise import Floats, Plan
 
-from zfstune.verdict import (
+from zfstune.experiment.statistics import (
     BETTER,
     EQUIVALENT,
     WORSE,

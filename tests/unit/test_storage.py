@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zfstune import storage
 from zfstune.errors import CommandError, NotPossible, UsageError
+from zfstune.experiment import storage
 
 optuna = pytest.importorskip("optuna")
 exc = pytest.importorskip("sqlalchemy.exc")

@@ -170,8 +170,8 @@ def test_packages_that_are_missing_are_named(
 
 
 def test_all_that_a_session_may_change_is_in_the_catalogue() -> None:
-    from zfstune.space import ARC as ARC_NAMES
-    from zfstune.space import DEFAULT
+    from zfstune.experiment.space import ARC as ARC_NAMES
+    from zfstune.experiment.space import DEFAULT
 
     assert all(load()[name].access == "rw" for name in DEFAULT + ARC_NAMES)
 

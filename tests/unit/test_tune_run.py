@@ -18,19 +18,20 @@ import pytest
 from unit.fake_module import DEFAULTS, ModuleHost
 
 from zfstrace.types import Json
-from zfstune import cli, session_flame, tune, tune_setup, verdict
-from zfstune.blocks import Block
+from zfstune import cli, session_flame, tune, tune_setup
 from zfstune.errors import CommandError, NotPossible, RestoredError
-from zfstune.experiment import Abort, Experiment, Record
-from zfstune.model import Candidate
-from zfstune.storage import StorageLost
+from zfstune.experiment import statistics
+from zfstune.experiment.blocks import Block
+from zfstune.experiment.model import Candidate
+from zfstune.experiment.phases import Found
+from zfstune.experiment.runner import Abort, Experiment, Record
+from zfstune.experiment.storage import StorageLost
 from zfstune.term.stop import Stop
 from zfstune.tunables import guard
-from zfstune.tuning import Found
 from zfstune.workload import Workload
 
 PCT, TIMEOUT = "zfs_commit_timeout_pct", "zfs_txg_timeout"
-BETTER = verdict.Verdict("better", -0.5, -0.6, -0.4, 0.01, 6)
+BETTER = statistics.Verdict("better", -0.5, -0.6, -0.4, 0.01, 6)
 Phases = Callable[[Experiment, Found], object]
 
 
@@ -79,7 +80,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(host.where.run))
     monkeypatch.setattr(tune.Run, "_warm_up", lambda _self, _watch: None)
     monkeypatch.setattr(session_flame, "record", lambda *_: None)
-    monkeypatch.setattr("zfstune.guardrails.scanning", lambda _pool: None)
+    monkeypatch.setattr("zfstune.experiment.guardrails.scanning", lambda _pool: None)
     return Session(tmp_path, host, monkeypatch)
 
 

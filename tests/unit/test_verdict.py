@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from zfstune.verdict import (
+from zfstune.experiment.statistics import (
     BETTER,
     EQUIVALENT,
     INCONCLUSIVE,

@@ -152,7 +152,7 @@ def _check_first(argv: Sequence[str]) -> None:
 
 def _shown(*words: str) -> str:
     """Words of the command line, without passwords."""
-    from zfstune.storage import masked
+    from zfstune.experiment.storage import masked
 
     return " ".join(map(masked, words))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from zfstrace.hist import Hist, index
 from zfstrace.types import Json
-from zfstune.objective import Objective
+from zfstune.experiment.objective import Objective
 
 SIDES = (("before", "A"), ("after", "B"))
 

@@ -21,15 +21,15 @@ from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import FsyncOptions, Json, TraceOptions
 from zfstune import session_flame
-from zfstune.blocks import BlockMeter
 from zfstune.changes import recovery, revert
 from zfstune.changes.session import TuningSession
 from zfstune.changes.state_dir import places
 from zfstune.errors import DONE, NEGATIVE, CommandError, NotPossible, RestoredError
-from zfstune.experiment import Disturbed, Experiment, Record, Stopped
-from zfstune.guardrails import Guardrails
+from zfstune.experiment.blocks import BlockMeter
+from zfstune.experiment.guardrails import Guardrails
+from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
+from zfstune.experiment.storage import masked
 from zfstune.host import open_host, prepare, require_tracing
-from zfstune.storage import masked
 from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop
 from zfstune.term.table import printable, style_of
@@ -49,8 +49,8 @@ from zfstune.tune_setup import (
 from zfstune.workload import Workload, output_directory
 
 if TYPE_CHECKING:  # numpy and scipy are slow to load
-    from zfstune.session_json import Circumstances
-    from zfstune.tuning import Found, Tuning
+    from zfstune.experiment.phases import Found, Tuning
+    from zfstune.experiment.session_json import Circumstances
 
 LONGEST_NS = 60 * SECOND
 MARGIN = 0.05
@@ -163,7 +163,7 @@ class Run:
             self._later(found)
         finally:
             self.progress.end()
-        from zfstune import session_json
+        from zfstune.experiment import session_json
 
         whole = session_json.session(
             self._circumstances(in_force),
@@ -197,14 +197,14 @@ class Run:
         self.progress.line("loading numpy, scipy and optuna ...")
         import optuna  # noqa: F401
 
-        from zfstune.tuning import Found
+        from zfstune.experiment.phases import Found
 
         return Found()
 
     def _tune(self, session: TuningSession, stack: ExitStack, found: Found) -> None:
         """Raises Stopped, RestoredError, CommandError, TraceError; the values of the last block
         may be in force then."""
-        from zfstune import search
+        from zfstune.experiment import search
 
         setup, request = self.setup, self.setup.request
         search.require(
@@ -286,7 +286,8 @@ class Run:
             self.progress.line(f"no flame graph: {error}")
 
     def _tuning(self, experiment: Experiment, found: Found) -> Tuning:
-        from zfstune import model, search, tuning
+        from zfstune.experiment import model, search
+        from zfstune.experiment import phases as tuning
 
         setup, request = self.setup, self.setup.request
 
@@ -330,7 +331,7 @@ class Run:
         return self.args.storage or str(self.setup.request.out / STUDY)
 
     def _facts(self) -> dict[str, str]:
-        from zfstune import search
+        from zfstune.experiment import search
 
         setup = self.setup
         return search.sharing_facts(
@@ -343,7 +344,7 @@ class Run:
         )
 
     def _circumstances(self, in_force: bool) -> Circumstances:
-        from zfstune.session_json import Circumstances
+        from zfstune.experiment.session_json import Circumstances
 
         setup, request = self.setup, self.setup.request
         return Circumstances(

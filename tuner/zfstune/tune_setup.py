@@ -15,11 +15,11 @@ from zfstrace.host import Host
 from zfstune import production
 from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.experiment import BlockPlan
-from zfstune.guardrails import scanning
-from zfstune.objective import Limit, Objective
-from zfstune.space import ARC, DEFAULT, Space
-from zfstune.storage import masked
+from zfstune.experiment.guardrails import scanning
+from zfstune.experiment.objective import Limit, Objective
+from zfstune.experiment.runner import BlockPlan
+from zfstune.experiment.space import ARC, DEFAULT, Space
+from zfstune.experiment.storage import masked
 from zfstune.term.table import printable, render
 from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import guard, values

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from zfstrace import command
 from zfstrace.host import Host
-from zfstune.blocks import BlockMeter
-from zfstune.experiment import Abort, Disturbed
+from zfstune.experiment.blocks import BlockMeter
+from zfstune.experiment.runner import Abort, Disturbed
 from zfstune.term.units import SECOND, format_size, format_time
 
 _MEMORY_SHARE = 32

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from zfstrace.host import Host
 from zfstrace.types import Json
-from zfstune import blocks
-from zfstune.blocks import Block, BlockMeter
 from zfstune.errors import RestoredError
+from zfstune.experiment import blocks
+from zfstune.experiment.blocks import Block, BlockMeter
 from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop
 from zfstune.term.units import SECOND, format_span

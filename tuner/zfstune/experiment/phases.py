@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from zfstrace.types import Json
-from zfstune import blocks, verdict
 from zfstune.errors import NotPossible
-from zfstune.experiment import Abort, Experiment, Record, too_few
-from zfstune.model import Candidate, Measured
-from zfstune.objective import METRICS, Limit, Objective
-from zfstune.search import Exhausted
+from zfstune.experiment import blocks, statistics
+from zfstune.experiment.model import Candidate, Measured
+from zfstune.experiment.objective import METRICS, Limit, Objective
+from zfstune.experiment.runner import Abort, Experiment, Record, too_few
+from zfstune.experiment.search import Exhausted
 from zfstune.term.progress import Progress
 from zfstune.term.units import SECOND, format_span, format_time
 from zfstune.tunables import catalogue
@@ -99,7 +99,7 @@ class Found:
     """What a session has found so far; complete after Tuning.run(). later is what is to be done
     when parameters are final, however it ended: it may take its time."""
 
-    verdict: verdict.Verdict | None = None
+    verdict: statistics.Verdict | None = None
     winner: Candidate | None = None
     aa: list[float] = field(default_factory=list)
     effect: float = 1.0
@@ -114,7 +114,7 @@ class Found:
     def accepted(self) -> bool:
         return (
             self.verdict is not None
-            and self.verdict.kind == verdict.BETTER
+            and self.verdict.kind == statistics.BETTER
             and all(limit["ok"] for limit in self.limits)
         )
 
@@ -168,7 +168,7 @@ class Tuning:
         quiet = [first, *rest]
         self.found.aa = self._ratios(quiet)
         self._noises = {one.metric.name: _noise_of(quiet, one) for one in self._task.limits}
-        self.found.effect = verdict.noise(
+        self.found.effect = statistics.noise(
             self.found.aa, max(_FEWEST_PAIRS, int(_PROOF_SHARE * self._pairs_left()))
         )
         self._progress.line(
@@ -265,7 +265,7 @@ class Tuning:
 
     def _ablate(self, best: Candidate) -> Candidate:
         """Takes away, one after the other, what is not needed for the gain."""
-        allowed = min(_LARGEST, max(_SMALLEST, verdict.noise(self.found.aa, 2) / 2))
+        allowed = min(_LARGEST, max(_SMALLEST, statistics.noise(self.found.aa, 2) / 2))
         for names, _ in self._parts(best):
             # of what is left of it by now
             rest = dict(self._parts(best)).get(names)
@@ -303,16 +303,16 @@ class Tuning:
         values = self._baseline | best.values
         pair_s = self._experiment.pair_s(self._baseline, values)
         most = max(_FEWEST_PAIRS, int(self._left_s() / (_SPARE * pair_s)))
-        sequential = verdict.Sequential(
-            verdict.design_for(most, self._task.margin), self._task.seed
+        sequential = statistics.Sequential(
+            statistics.design_for(most, self._task.margin), self._task.seed
         )
         self._progress.line(
             f"proof on fresh blocks, {sequential.design.looks[0]} to {most} pairs: "
             f"{describe(best.values)}"
         )
         done: list[Record] = []
-        ended: verdict.Verdict | None = None
-        for first, second in _by_two(verdict.order(most, self._task.seed)):
+        ended: statistics.Verdict | None = None
+        for first, second in _by_two(statistics.order(most, self._task.seed)):
             done += self._experiment.blocks(
                 "confirm",
                 None,
@@ -392,7 +392,7 @@ class Tuning:
         return record.label, self._task.objective.value(record.block.metrics)
 
     def _ratios(self, records: Sequence[Record]) -> list[float]:
-        return verdict.log_ratios([self._cost(record) for record in records])
+        return statistics.log_ratios([self._cost(record) for record in records])
 
     def _mean(self, records: Sequence[Record]) -> float | None:
         """Mean log ratio of the objective; None when a block has no value for it."""
@@ -457,7 +457,7 @@ def metric_ratios(records: Sequence[Record], name: str) -> list[float]:
     """log(B/A) of each pair; [] if a block has no positive value."""
     values = [(r.label, r.block.metrics.get(name, 0.0)) for r in records]
     try:
-        return verdict.log_ratios(values)
+        return statistics.log_ratios(values)
     except ValueError:
         return []
 
@@ -468,7 +468,7 @@ def _changes(records: Sequence[Record], seed: int) -> dict[str, Json]:
     for name in METRICS:
         ratios = metric_ratios(records, name)
         if ratios:
-            low, high = verdict.interval(ratios, 0.95, seed)
+            low, high = statistics.interval(ratios, 0.95, seed)
             changes[name] = {
                 "change": math.expm1(sum(ratios) / len(ratios)),
                 "low": math.expm1(low),

@@ -24,9 +24,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.model import ASYNC_MAX, ASYNC_MIN, DIRTY, SYNC_PERCENT, WRLOG, Candidate, broken_by
-from zfstune.space import ACTIVE_MAX, ACTIVE_MIN, DELAY_MIN, Knob, Space
-from zfstune.storage import failing, losing, masked, opened
+from zfstune.experiment.model import (
+    ASYNC_MAX,
+    ASYNC_MIN,
+    DIRTY,
+    SYNC_PERCENT,
+    WRLOG,
+    Candidate,
+    broken_by,
+)
+from zfstune.experiment.space import ACTIVE_MAX, ACTIVE_MIN, DELAY_MIN, Knob, Space
+from zfstune.experiment.storage import failing, losing, masked, opened
 from zfstune.term.table import printable
 from zfstune.term.units import format_size
 from zfstune.tunables import catalogue, guard

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zfstune.model import (
+from zfstune.experiment.model import (
     ASYNC_MAX,
     ASYNC_MIN,
     COMMIT_PCT,

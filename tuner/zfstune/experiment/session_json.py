@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from zfstrace.types import SCHEMA, Json
-from zfstune import blocks
-from zfstune.experiment import Record
-from zfstune.objective import Objective
+from zfstune.experiment import blocks
+from zfstune.experiment.objective import Objective
+from zfstune.experiment.phases import Found, Trial
+from zfstune.experiment.runner import Record
 from zfstune.term.units import SECOND
-from zfstune.tuning import Found, Trial
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Experiments: candidates against a baseline in blocks, the search and the proof."""
