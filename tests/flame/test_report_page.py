@@ -12,7 +12,7 @@ from flame.browser import Browser
 from flame.conftest import SAMPLE
 from unit.made_up_session import session
 
-from zfstune import report
+from zfstune.report import render
 
 # In each document, also those of the frames: what goes wrong from the first line on.
 WATCH = """
@@ -47,7 +47,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found["note"] = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
     found["reasons"]["zfs_dirty_data_max"] = "<svg onload=alert(3)>"
     found["pool"] = "'\"><script src=http://127.0.0.1:9/x.js></script>"
-    return report.write(found, directory)
+    return render.write(found, directory)
 
 
 @pytest.fixture

@@ -17,10 +17,14 @@ from unit.made_up_session import Json, session
 
 import zfstune
 from zfstrace.hist import from_values
-from zfstune import report, report_args, report_cmd, report_data, report_words
 from zfstune.errors import UsageError
 from zfstune.html import page as report_page
-from zfstune.report_flame import flames
+from zfstune.report import args as report_args
+from zfstune.report import command as report_cmd
+from zfstune.report import data as report_data
+from zfstune.report import render
+from zfstune.report import words as report_words
+from zfstune.report.flame import flames
 
 FLAMES = Path(__file__).parents[1] / "data/flame"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&\x1b[31m\ud800$x^2$"
@@ -110,7 +114,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Json, Path]:
     directory = tmp_path_factory.mktemp("session")
     found = session()
     with_flames(found, directory)
-    report.write(found, directory)
+    render.write(found, directory)
     return found, directory
 
 
@@ -151,7 +155,7 @@ def test_a_session_that_ended_well(made: tuple[Json, Path]) -> None:
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is around the plots, which take a second or two."""
-    monkeypatch.setattr(report, "_plots", lambda _: ({}, ""))
+    monkeypatch.setattr(render, "_plots", lambda _: ({}, ""))
 
 
 def test_before_and_after_are_of_all_fsyncs_of_the_confirmation(made: tuple[Json, Path]) -> None:
@@ -176,7 +180,7 @@ def test_the_data_come_out_as_they_went_in(made: tuple[Json, Path]) -> None:
 def test_the_same_session_is_the_same_page(made: tuple[Json, Path], tmp_path: Path) -> None:
     for name in ("before.folded", "after.folded"):
         shutil.copy(made[1] / name, tmp_path)
-    again = report.write(made[0], tmp_path)
+    again = render.write(made[0], tmp_path)
     assert again == tmp_path / "report.html"
     assert again.read_bytes() == (made[1] / "report.html").read_bytes()
 
@@ -286,7 +290,7 @@ def test_every_state_has_its_words(name: str, tmp_path: Path) -> None:
     change, expected = STATES[name]
     found = session(trials=2)
     change(found)
-    page = load(report.write(found, tmp_path))
+    page = load(render.write(found, tmp_path))
     for words in expected:
         assert words in page.words
     if not found["in_force"]:
@@ -294,14 +298,14 @@ def test_every_state_has_its_words(name: str, tmp_path: Path) -> None:
 
 
 def test_an_empty_session_is_a_page(tmp_path: Path) -> None:
-    page = load(report.write({"schema": 1, "type": "tune_session"}, tmp_path))
+    page = load(render.write({"schema": 1, "type": "tune_session"}, tmp_path))
     assert "Nothing better found" in page.words
 
 
 @pytest.mark.parametrize("broken", [None, 7, "x", [], [[]], {"a": {}}, float("nan")])
 def test_parts_that_are_not_what_they_should_be(broken: Any, tmp_path: Path) -> None:
     found: Json = dict.fromkeys(session(trials=1), broken)
-    load(report.write(found, tmp_path))
+    load(render.write(found, tmp_path))
 
 
 def spoil(value: Any) -> Any:
@@ -326,7 +330,7 @@ def test_names_from_outside_are_only_text(tmp_path: Path) -> None:
     (tmp_path / "before.folded").write_text(f"{HOSTILE[:-8]};b 7\n", errors="replace")
     (tmp_path / "after.folded").write_text("a;b 9\n")
     found["flame"] = {"before": "before.folded", "after": "after.folded", "note": HOSTILE}
-    path = report.write(found, tmp_path)
+    path = render.write(found, tmp_path)
     page = load(path)
     assert page.count["script"] == 2
     assert "img" not in page.count
@@ -344,7 +348,7 @@ def test_files_elsewhere_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret.folded").write_text("secret;b 9\n")
     found = session(trials=1)
     found["flame"] = {"before": "../secret.folded", "after": str(tmp_path / "secret.folded")}
-    words = load(report.write(found, inside)).words
+    words = load(render.write(found, inside)).words
     assert "cannot read" in words
     assert "secret;" not in (inside / "report.html").read_text()
 
@@ -365,7 +369,7 @@ def test_flame_graphs_that_are_too_large_are_left_out(tmp_path: Path) -> None:
         lines = (f"tank;flush;p{i};{'f' * 90}{i};{'g' * 90}{i} {9 + i % 3}\n" for i in range(3000))
         (tmp_path / f"{name}.folded").write_text("".join(lines))
         found["flame"][name] = f"{name}.folded"
-    page = load(report.write(found, tmp_path))
+    page = load(render.write(found, tmp_path))
     assert "too large for this page: draw it with `zfstune flame diff`" in page.words
 
 
@@ -384,7 +388,7 @@ def test_a_very_long_session_stays_small(tmp_path: Path) -> None:
     # a bucket for each ns, as no histogram of ours has
     rows = [[10**6 + i, 10**6 + i + 1, 3] for i in range(8000)]
     found["histograms"] = {"before": rows, "after": rows}
-    page = load(report.write(found, tmp_path))
+    page = load(render.write(found, tmp_path))
     assert "138 more trials" in page.words
 
 
@@ -401,7 +405,7 @@ def test_without_matplotlib_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.delitem(sys.modules, f"zfstune.{name}", raising=False)
         monkeypatch.delattr(zfstune, name, raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    page = load(report.write(session(trials=1), tmp_path))
+    page = load(render.write(session(trials=1), tmp_path))
     assert "no plots, because matplotlib is not installed" in page.words
     assert "figure" not in page.count
     # the gauge and the intervals need no matplotlib
@@ -421,7 +425,7 @@ def test_without_matplotlib_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
 def test_any_objective(objective: str, words: str, tmp_path: Path) -> None:
     found = session(trials=2)
     found["objective"] = objective
-    assert words in load(report.write(found, tmp_path)).words
+    assert words in load(render.write(found, tmp_path)).words
 
 
 def test_pairs_are_neighbours_of_one_trial() -> None:
@@ -513,7 +517,7 @@ def test_command_writes_the_page_again(tmp_path: Path, capsys: pytest.CaptureFix
     found = session(trials=1)
     with_flames(found, tmp_path)
     (tmp_path / "session.json").write_text(json.dumps(found))
-    expected = report.render(found, tmp_path)
+    expected = render.render(found, tmp_path)
     assert command(str(tmp_path)) == 0
     assert (tmp_path / "report.html").read_text() == expected
     assert f"the report is {tmp_path}/report.html" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from zfstune.diagnose.args import add_diagnose
 from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
 from zfstune.flame.args import add_flame
 from zfstune.params.args import add_params
-from zfstune.report_args import add_report
+from zfstune.report.args import add_report
 from zfstune.trace.args import add_trace, number, span
 from zfstune.tune_args import add_tune
 

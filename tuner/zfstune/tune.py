@@ -376,9 +376,10 @@ class Run:
 def finish(args: argparse.Namespace, request: Request, session: Json) -> int:
     """Writes what is left, prints the result; the exit status, which says what is in force
     whatever else goes wrong."""
-    from zfstune import report, report_data, tune_view
+    from zfstune import tune_view
+    from zfstune.report import data, render
 
-    session = report_data.clean(session)
+    session = data.clean(session)
     try:
         if args.json:
             print(json.dumps(session))
@@ -394,7 +395,7 @@ def finish(args: argparse.Namespace, request: Request, session: Json) -> int:
     try:
         text = json.dumps(session, indent=1) + "\n"
         files.write(path, [text.encode()], 0o600, synced=True)
-        say(f"report: {report.write(session, request.out)}, data: {path}")
+        say(f"report: {render.write(session, request.out)}, data: {path}")
     except (OSError, TraceError) as error:
         say(f"no report, {error}; `zfstune tune --json` prints what it is made of")
     if not session["restored"]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zfstrace.types import Json
-from zfstune import report_words as words
-from zfstune.report_data import listed, mapped, number
+from zfstune.report import words
+from zfstune.report.data import listed, mapped, number
 from zfstune.term.table import Style, fit, printable, wrap
 from zfstune.term.units import format_count
 

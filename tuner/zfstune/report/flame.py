@@ -12,7 +12,7 @@ from zfstrace.flame import diff, svg
 from zfstrace.stacks import Stacks
 from zfstrace.types import Json
 from zfstune.html.page import details, esc, paragraph
-from zfstune.report_data import SIDES, mapped
+from zfstune.report.data import SIDES, mapped
 
 # Of all graphs together, in characters.
 MOST = 750_000

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from zfstrace import stages as fsync_stages
 from zfstrace.flame import output
 from zfstrace.types import Json
-from zfstune import report_data as data
-from zfstune import report_words as words
 from zfstune.html.page import (
     Section,
     code,
@@ -28,12 +26,13 @@ from zfstune.html.page import (
     table,
 )
 from zfstune.html.stage_colors import stage_color
-from zfstune.report_data import listed, mapped, number
-from zfstune.report_flame import Flames, flames
+from zfstune.report import data, words
+from zfstune.report.data import listed, mapped, number
+from zfstune.report.flame import Flames, flames
 from zfstune.term.units import format_count, format_time
 
 if TYPE_CHECKING:
-    from zfstune.report_svg import Plot
+    from zfstune.report.svg import Plot
 
 NAME = "report.html"
 
@@ -94,7 +93,7 @@ def render(session: Json, directory: Path) -> str:
 def _plots(session: Json) -> tuple[Plots, str]:
     """What matplotlib draws, and why there is nothing if so."""
     try:
-        from zfstune import report_plots as draw
+        from zfstune.report import plots as draw
     except ImportError:
         return {}, (
             "There are no plots, because matplotlib is not installed (Debian: python3-matplotlib). "

@@ -39,4 +39,4 @@ def add_report(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="FILE",
         help="default: report.html beside the session; - is stdout",
     )
-    parser.set_defaults(run="report_cmd")
+    parser.set_defaults(run="report.command")

@@ -19,10 +19,9 @@ from matplotlib.ticker import (
 from zfstrace import stages as fsync_stages
 from zfstrace.hist import Hist
 from zfstrace.types import Json
-from zfstune import report_data as data
-from zfstune import report_words as words
 from zfstune.html.stage_colors import stage_color
-from zfstune.report_svg import (
+from zfstune.report import data, words
+from zfstune.report.svg import (
     AFTER,
     ALARM,
     BAND,

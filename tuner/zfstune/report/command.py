@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from zfstrace.types import SCHEMA, Json
-from zfstune import report
 from zfstune.errors import UsageError
 from zfstune.flame.convert import say
+from zfstune.report import render
 
 _MOST_BYTES = 256 << 20
 
@@ -20,10 +20,10 @@ def run(args: argparse.Namespace) -> int:
     if path.is_dir():
         path /= "session.json"
     session = read(path)
-    target = args.output or str(path.parent / report.NAME)
+    target = args.output or str(path.parent / render.NAME)
     if target != "-":
         _check(Path(target))
-    report.save(session, path.parent, target)
+    render.save(session, path.parent, target)
     if target != "-":
         say(f"the report is {target}")
     return 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zfstrace.types import Json
-from zfstune import report_data as data
 from zfstune.experiment import objective
-from zfstune.report_data import listed, mapped, number
+from zfstune.report import data
+from zfstune.report.data import listed, mapped, number
 from zfstune.term.units import SECOND, format_count, format_span, format_time
 from zfstune.tunables import catalogue
 

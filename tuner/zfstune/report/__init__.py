@@ -1,0 +1,1 @@
+"""`zfstune report`: the report of a session, from its JSON."""
