@@ -12,7 +12,7 @@ import pytest
 
 from zfstrace import files
 from zfstune.errors import CommandError, UsageError
-from zfstune.workload import output_directory
+from zfstune.tune.workload import output_directory
 
 OTHER = 65534  # nobody
 

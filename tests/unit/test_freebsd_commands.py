@@ -271,7 +271,7 @@ AROUND = """
     from freebsd.run import become_freebsd
     become_freebsd({root!r}, {library!r})
     from pathlib import Path
-    from zfstune import production, workload
+    from zfstune.tune import production; from zfstune.tune import workload
     print(len(list(production._processes(Path("/")))), production._uptime_s(Path("/")))
     production.signs("box")
     load = workload.Workload("sleep 60", None)

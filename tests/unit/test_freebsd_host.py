@@ -17,8 +17,8 @@ from zfstrace import command
 from zfstrace.errors import NoZfs, TraceError
 from zfstrace.recording import StackOptions
 from zfstrace.types import FsyncOptions, TraceOptions
-from zfstune import production
 from zfstune.tunables import catalogue
+from zfstune.tune import production
 
 
 @pytest.fixture

@@ -22,12 +22,14 @@ from unit.test_hostile_names import EVIL, raw
 from unit.test_trace_slow import event
 
 from zfstrace.types import Check, Losses, Probe, Survey, Tool
-from zfstune import cli, production, tune_view
+from zfstune import cli
 from zfstune.changes.journal import Journal
 from zfstune.changes.records import Original, Override
 from zfstune.changes.session import set_values
 from zfstune.term.table import Style
 from zfstune.term.units import MS
+from zfstune.tune import production
+from zfstune.tune import text as tune_view
 
 LONG = EVIL * 300
 PROBE = Probe(EVIL, EVIL, "missing", False, EVIL, LONG)

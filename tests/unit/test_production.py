@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zfstune import production
+from zfstune.tune import production
 
 
 def host(root: Path, up_days: float, comm: str = "bash", run_days: float = 0.0) -> Path:

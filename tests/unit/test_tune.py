@@ -12,9 +12,10 @@ import pytest
 from unit.fake_host import FakeHost
 from unit.test_hostile_names import EVIL, raw
 
-from zfstune import cli, production, tune, tune_setup
+from zfstune import cli
 from zfstune.errors import CommandError, NotPossible
 from zfstune.tunables.catalogue import load
+from zfstune.tune import command, plan, production
 
 GIB = 1 << 30
 VALUES = {
@@ -47,8 +48,8 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     host.values = dict(VALUES)
     host.kstats["arcstats"] = ARC
     host.txgs = [{"txg": 1, "state": "C"}]
-    monkeypatch.setattr(tune, "open_host", lambda: host)
-    monkeypatch.setattr(tune_setup, "scanning", lambda _pool: None)
+    monkeypatch.setattr(command, "open_host", lambda: host)
+    monkeypatch.setattr(plan, "scanning", lambda _pool: None)
     monkeypatch.setattr(production, "signs", lambda: [])
     return host
 
@@ -123,13 +124,13 @@ def test_the_plan_is_of_the_parameters_asked_for(
 def test_production_is_left_alone(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(production, "signs", lambda: ["it has been up for 400 days"])
     with pytest.raises(NotPossible, match="looks like production: it has been up for 400 days"):
-        tune.run(parsed("tank", "--observe", "--yes"))
+        command.run(parsed("tank", "--observe", "--yes"))
 
 
 def test_not_during_a_scrub(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_setup, "scanning", lambda _pool: "scrub")
+    monkeypatch.setattr(plan, "scanning", lambda _pool: "scrub")
     with pytest.raises(NotPossible, match="a scrub runs on tank"):
-        tune.run(parsed("tank", "--observe", "--yes"))
+        command.run(parsed("tank", "--observe", "--yes"))
 
 
 def test_the_plan_says_why_it_would_not_begin(
@@ -143,7 +144,7 @@ def test_the_plan_says_why_it_would_not_begin(
 def test_without_a_history_of_txgs(host: FakeHost) -> None:
     host.txgs = []
     with pytest.raises(NotPossible, match="zfs_txg_history is 0"):
-        tune.run(parsed("tank", "--observe", "--yes"))
+        command.run(parsed("tank", "--observe", "--yes"))
 
 
 class Yes(io.StringIO):
@@ -156,7 +157,7 @@ def test_no_is_no(
 ) -> None:
     monkeypatch.setattr("sys.stdin", Yes("n\n"))
     with pytest.raises(CommandError, match="nothing was changed"):
-        tune.run(parsed("tank", "--observe"))
+        command.run(parsed("tank", "--observe"))
     assert "zfs_dirty_data_max" in capsys.readouterr().err
     assert host.values == VALUES
 
@@ -166,7 +167,7 @@ def test_packages_that_are_missing_are_named(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scipy" else 1)
     with pytest.raises(NotPossible, match=r"needs scipy, .*a Python that has them"):
-        tune.run(parsed("tank", "--observe", "--yes"))
+        command.run(parsed("tank", "--observe", "--yes"))
 
 
 def test_all_that_a_session_may_change_is_in_the_catalogue() -> None:
@@ -177,23 +178,23 @@ def test_all_that_a_session_may_change_is_in_the_catalogue() -> None:
 
 
 def test_a_seed_is_drawn_once_and_known() -> None:
-    assert tune_setup.parse(parsed("tank", "--observe", "--seed", "7")).seed == 7
-    drawn = tune_setup.parse(parsed("tank", "--observe")).seed
+    assert plan.parse(parsed("tank", "--observe", "--seed", "7")).seed == 7
+    drawn = plan.parse(parsed("tank", "--observe")).seed
     assert 0 <= drawn < 1 << 31
 
 
 def test_where_the_results_go(tmp_path: Path) -> None:
-    assert tune_setup.parse(parsed("tank", "--observe")).out == Path("zfstune-tank")
+    assert plan.parse(parsed("tank", "--observe")).out == Path("zfstune-tank")
     (tmp_path / "study.db").touch()
-    assert tune_setup.parse(parsed("tank", "--observe", "--resume", str(tmp_path))).out == tmp_path
+    assert plan.parse(parsed("tank", "--observe", "--resume", str(tmp_path))).out == tmp_path
 
 
 def test_the_storage_is_tried_before_anything_is_measured(host: FakeHost, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     args = parsed("tank", "--observe", "--storage", str(tmp_path))
-    setup = tune_setup.Setup.of(tune_setup.parse(args), host, "tank")
+    setup = plan.Setup.of(plan.parse(args), host, "tank")
     nothing: Any = None
-    run = tune.Run(args, setup, nothing, nothing, 0, 0)
+    run = command.Run(args, setup, nothing, nothing, 0, 0)
     with ExitStack() as stack, pytest.raises(NotPossible, match="Is a directory"):
         run._tune(nothing, stack, nothing)
 
@@ -203,7 +204,7 @@ def test_passwords_are_in_no_record(
 ) -> None:
     words = ["--storage=postgresql://u:geheim@h/d", "--workload", "env PGPASSWORD=geheim pgbench"]
     monkeypatch.setattr("sys.argv", ["zfstune", "tune", "tank", *words])
-    assert tune._command() == [
+    assert command._command() == [
         "zfstune",
         "tune",
         "tank",

@@ -18,7 +18,7 @@ import pytest
 from unit.fake_module import DEFAULTS, ModuleHost
 
 from zfstrace.types import Json
-from zfstune import cli, session_flame, tune, tune_setup
+from zfstune import cli
 from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment import statistics
 from zfstune.experiment.blocks import Block
@@ -28,7 +28,9 @@ from zfstune.experiment.runner import Abort, Experiment, Record
 from zfstune.experiment.storage import StorageLost
 from zfstune.term.stop import Stop
 from zfstune.tunables import guard
-from zfstune.workload import Workload
+from zfstune.tune import command as tune
+from zfstune.tune import flame, plan
+from zfstune.tune.workload import Workload
 
 PCT, TIMEOUT = "zfs_commit_timeout_pct", "zfs_txg_timeout"
 BETTER = statistics.Verdict("better", -0.5, -0.6, -0.4, 0.01, 6)
@@ -43,7 +45,7 @@ class Session:
         self.out = root / "out"
         self.out.mkdir()
         self.args = self._parsed("--observe")
-        self.setup = tune_setup.Setup.of(tune_setup.parse(self.args), host, "tank")
+        self.setup = plan.Setup.of(plan.parse(self.args), host, "tank")
 
     def _parsed(self, *load: str) -> argparse.Namespace:
         words = ["tune", "tank", "--yes", "--out", str(self.out), *load]
@@ -79,7 +81,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(host.where.state))
     monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(host.where.run))
     monkeypatch.setattr(tune.Run, "_warm_up", lambda _self, _watch: None)
-    monkeypatch.setattr(session_flame, "record", lambda *_: None)
+    monkeypatch.setattr(flame, "record", lambda *_: None)
     monkeypatch.setattr("zfstune.experiment.guardrails.scanning", lambda _pool: None)
     return Session(tmp_path, host, monkeypatch)
 
@@ -160,7 +162,7 @@ def test_ctrl_c_in_the_last_flame_graph(session: Session, monkeypatch: pytest.Mo
             os.kill(os.getpid(), signal.SIGINT)
         second()
 
-    monkeypatch.setattr(session_flame, "record", record)
+    monkeypatch.setattr(flame, "record", record)
     found = session.run(session.wins)
     assert (found["state"], found["in_force"]) == ("stopped", False)
     assert session.host.now() == DEFAULTS

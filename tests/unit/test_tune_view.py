@@ -8,7 +8,7 @@ import pytest
 from unit.made_up_session import Json, session
 
 from zfstune.term.table import WIDTH, Style
-from zfstune.tune_view import table
+from zfstune.tune.text import table
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 

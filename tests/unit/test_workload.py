@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from zfstune import workload
 from zfstune.errors import UsageError
-from zfstune.workload import Workload, WorkloadFailed, account
+from zfstune.tune import workload
+from zfstune.tune.workload import Workload, WorkloadFailed, account
 
 
 def until(check: Callable[[], object]) -> None:
@@ -69,14 +69,14 @@ def test_all_that_it_started_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_one_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zfstune.workload._TERM_S", 0.2)
+    monkeypatch.setattr("zfstune.tune.workload._TERM_S", 0.2)
     load = Workload("trap '' TERM; while :; do sleep 0.05; done", None, shell=True)
     time.sleep(0.2)
     load.close()
 
 
 def test_it_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zfstune.workload._QUICK_S", 0.0)
+    monkeypatch.setattr("zfstune.tune.workload._QUICK_S", 0.0)
     load = Workload("true", None)
 
     def restarted() -> bool:

@@ -17,7 +17,7 @@ from zfstune.flame.args import add_flame
 from zfstune.params.args import add_params
 from zfstune.report.args import add_report
 from zfstune.trace.args import add_trace, number, span
-from zfstune.tune_args import add_tune
+from zfstune.tune.args import add_tune
 
 # Not from typing: that alone would be a tenth of the start.
 TYPE_CHECKING = False

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zfstrace.host import Host
-from zfstune import production
 from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment.guardrails import scanning
@@ -24,7 +23,8 @@ from zfstune.term.table import printable, render
 from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import guard, values
 from zfstune.tunables.catalogue import load
-from zfstune.workload import account, split
+from zfstune.tune import production
+from zfstune.tune.workload import account, split
 
 BUDGET_NS = 60 * 60 * SECOND
 BLOCK_NS = 10 * SECOND

@@ -20,7 +20,6 @@ from zfstrace import files
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import FsyncOptions, Json, TraceOptions
-from zfstune import session_flame
 from zfstune.changes import recovery, revert
 from zfstune.changes.session import TuningSession
 from zfstune.changes.state_dir import places
@@ -36,7 +35,8 @@ from zfstune.term.table import printable, style_of
 from zfstune.term.units import SECOND, format_span, iso_utc
 from zfstune.trace.live import say
 from zfstune.tunables.guard import Refused
-from zfstune.tune_setup import (
+from zfstune.tune import flame as session_flame
+from zfstune.tune.plan import (
     STUDY,
     Request,
     Setup,
@@ -46,7 +46,7 @@ from zfstune.tune_setup import (
     require_consent,
     require_packages,
 )
-from zfstune.workload import Workload, output_directory
+from zfstune.tune.workload import Workload, output_directory
 
 if TYPE_CHECKING:  # numpy and scipy are slow to load
     from zfstune.experiment.phases import Found, Tuning
@@ -376,8 +376,8 @@ class Run:
 def finish(args: argparse.Namespace, request: Request, session: Json) -> int:
     """Writes what is left, prints the result; the exit status, which says what is in force
     whatever else goes wrong."""
-    from zfstune import tune_view
     from zfstune.report import data, render
+    from zfstune.tune import text as tune_view
 
     session = data.clean(session)
     try:

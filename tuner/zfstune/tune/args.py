@@ -46,7 +46,7 @@ def add_tune(
         description="Searches module parameters under which fsyncs are faster, and proves it.",
         epilog=_TUNE,
     )
-    parser.set_defaults(run="tune")
+    parser.set_defaults(run="tune.command")
     parser.add_argument("pool", metavar="POOL", nargs="?", help="the pool; default: the only one")
     load = parser.add_mutually_exclusive_group()
     load.add_argument("--workload", metavar="CMD", help="run CMD as the load, again when it ends")

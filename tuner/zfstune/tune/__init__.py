@@ -1,0 +1,1 @@
+"""`zfstune tune`: plans a session, asks for consent, runs an experiment and reports."""
