@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SCRIPT = "sysctlwrite-json.d"
 # How long a change waits for the word of its writer: dtrace gives it ten times a second, and
-# whoever asks the watch for a writer waits for 0.2 s (zfstune.apply).
+# whoever asks the watch for a writer waits for 0.2 s (zfstune.changes.apply).
 _LATE_S = 0.15
 
 
