@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from zfstune.term import outlet
+from zfstune.term.log import say
 from zfstune.term.outlet import Outlet, write_now
 from zfstune.term.progress import Progress
-from zfstune.trace.live import say
 
 
 @contextlib.contextmanager

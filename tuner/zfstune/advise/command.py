@@ -15,8 +15,8 @@ from zfstune.advise.gather import Asked, Run, gather
 from zfstune.advise.judge import judge
 from zfstune.errors import DONE, NEGATIVE, UsageError
 from zfstune.host import open_host
+from zfstune.term.log import say
 from zfstune.term.table import style_of
-from zfstune.trace.live import say
 
 # After that a person wonders.
 _QUIET_S = 2.0

@@ -22,10 +22,10 @@ from zfstune.bench.scratch import Wanted
 from zfstune.bench.text import Found, Meter, end, heading, view
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host, require_tracing
+from zfstune.term.log import say
 from zfstune.term.stop import Stop
 from zfstune.term.table import Style, printable, style_of
 from zfstune.term.units import SECOND
-from zfstune.trace.live import say
 
 _OF_MATRIX = {"disk": "--disk", "slog": "--slog", "rows": "--rows", "keep_going": "--keep-going"}
 _OF_PATH = {

@@ -17,8 +17,8 @@ from zfstrace.types import FsyncOptions
 from zfstune.diagnose.quantities import IN_NEED
 from zfstune.errors import NotPossible, UsageError
 from zfstune.host import require_names
+from zfstune.term.log import say
 from zfstune.term.units import format_size
-from zfstune.trace.live import say
 
 PREFIX = ".zfstune-bench-"
 _LIST_S = 10.0

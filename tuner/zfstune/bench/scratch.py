@@ -10,9 +10,9 @@ from typing import TextIO
 from zfstrace.host import Host
 from zfstrace.scratch import Scratch
 from zfstune.errors import NotPossible, UsageError
+from zfstune.term.log import say
 from zfstune.term.table import printable, render
 from zfstune.term.units import format_size
-from zfstune.trace.live import say
 
 DISK_BYTES = 1 << 30
 SLOG_BYTES = 512 << 20

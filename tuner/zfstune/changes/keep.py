@@ -15,8 +15,8 @@ from zfstune.changes.journal import Journal
 from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host
+from zfstune.term.log import say
 from zfstune.term.table import printable
-from zfstune.trace.live import say
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables.guard import Violation
 

@@ -27,7 +27,7 @@ def if_needed(command: str = "zfstune") -> RestoreReport | None:
         return None
     from zfstune.changes.state_dir import Busy, places
     from zfstune.host import open_host
-    from zfstune.trace.live import say
+    from zfstune.term.log import say
 
     where = places()
     try:
@@ -249,7 +249,7 @@ def run(args: argparse.Namespace) -> int:
     """The command; status 1 when something could not be restored."""
     from zfstune.changes.state_dir import Busy, places
     from zfstune.host import open_host
-    from zfstune.trace.live import say
+    from zfstune.term.log import say
 
     where = places()
     try:

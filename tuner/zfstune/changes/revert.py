@@ -14,9 +14,9 @@ from zfstune.changes.journal import Journal
 from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
+from zfstune.term.log import say
 from zfstune.term.signals import put_off
 from zfstune.term.table import printable
-from zfstune.trace.live import say
 from zfstune.tunables.catalogue import load, remains
 
 

@@ -17,10 +17,10 @@ from zfstune.diagnose.quantities import IN_NEED, NAMES, Value, in_need, measure
 from zfstune.diagnose.text import end, view
 from zfstune.errors import UsageError
 from zfstune.host import open_host, prepare
+from zfstune.term import log
 from zfstune.term.stop import Stop
 from zfstune.term.table import style_of
 from zfstune.term.units import iso_utc
-from zfstune.trace import live
 from zfstune.trace.live import Run
 
 # What is measured are counters and times of the kernel.
@@ -48,7 +48,7 @@ def diagnose(run: Run[TraceOptions]) -> int:
     for pool in [run.options.pool] if run.options.pool else run.host.pools():
         state = run.host.pool_state(pool)
         if state not in ("ONLINE", ""):
-            live.say(f"pool {pool} is {state}; `zpool status {pool}` says why")
+            log.say(f"pool {pool} is {state}; `zpool status {pool}` says why")
         if state in IN_NEED and run.options.pool:
             # no fsync ends there, and a thread that tries to write may spin in the kernel: while
             # one does no BPF program can be detached

@@ -13,6 +13,7 @@ from zfstrace.host import FsyncSession, Host
 from zfstrace.summary import Span, name_of
 from zfstrace.types import FsyncOptions, FsyncSummary, SlowEvent, TraceOptions
 from zfstune.diagnose.quantities import IN_NEED, Observed, Single
+from zfstune.term import log
 from zfstune.term.units import SECOND
 from zfstune.trace import fsync, live, sources
 from zfstune.trace.live import Run
@@ -58,7 +59,7 @@ def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
     """Attaches all, watches until the duration is over or stop, and detaches with the end of the
     block. Raises TraceError when fsyncs cannot be traced."""
     host, stop = run.host, run.stop
-    live.say("attaching ...")
+    log.say("attaching ...")
     limits = FsyncOptions(
         pool=run.options.pool, slow_ns=_slow_ns(run), no_fentry=run.options.no_fentry
     )

@@ -11,7 +11,7 @@ from zfstrace.flame.human import amount
 from zfstrace.stacks import Stacks
 from zfstune.errors import UsageError
 from zfstune.flame.args import DURATION
-from zfstune.term.table import printable
+from zfstune.term.log import say
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,8 +45,3 @@ def check_alone(args: argparse.Namespace) -> None:
         raise UsageError(
             f"`flame {args.what}` records nothing, leave out what comes before {args.what}"
         )
-
-
-def say(text: str) -> None:
-    """A line on stderr that is no error."""
-    print(printable(f"zfstune: {text}"), file=sys.stderr)

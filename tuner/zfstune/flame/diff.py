@@ -8,7 +8,8 @@ from zfstrace import flame
 from zfstrace.flame import diff
 from zfstrace.flame.human import amount
 from zfstune.errors import UsageError
-from zfstune.flame.convert import check_alone, read, say
+from zfstune.flame.convert import check_alone, read
+from zfstune.term.log import say
 
 
 def run(args: argparse.Namespace) -> int:

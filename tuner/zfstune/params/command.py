@@ -267,7 +267,7 @@ def set_values(host: Host, args: argparse.Namespace, out: TextIO) -> int:
         writes = planner.plan(survey.state, wanted, survey.facts, force=args.force)
     else:
         from zfstune.changes import session
-        from zfstune.trace.live import say
+        from zfstune.term.log import say
 
         command = " ".join(["zfstune params set", *args.values, *["--force"] * args.force])
         writes = session.set_values(host, wanted, command, say, force=args.force)

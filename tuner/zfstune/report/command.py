@@ -8,8 +8,8 @@ from pathlib import Path
 
 from zfstrace.types import SCHEMA, Json
 from zfstune.errors import UsageError
-from zfstune.flame.convert import say
 from zfstune.report import render
+from zfstune.term.log import say
 
 _MOST_BYTES = 256 << 20
 

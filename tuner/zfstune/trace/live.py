@@ -15,7 +15,7 @@ from zfstrace.host import Host, Session
 from zfstrace.summary import Span
 from zfstrace.types import FsyncOptions, Json, Losses, TraceOptions
 from zfstune.host import open_host, prepare
-from zfstune.term.outlet import outlet
+from zfstune.term.log import say
 from zfstune.term.stop import Stop
 from zfstune.term.table import Style, is_terminal, rows_on_screen, screen, style_of
 from zfstune.term.units import SECOND, format_span, iso_utc
@@ -104,11 +104,6 @@ def options_of(args: argparse.Namespace) -> TraceOptions:
 
 def is_kstat(options: FsyncOptions | TraceOptions) -> bool:
     return isinstance(options, TraceOptions) and options.kstat
-
-
-def say(text: str) -> None:
-    """To the person, not into the output; does not wait for them."""
-    outlet(sys.stderr).line(f"zfstune: {text}")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from zfstrace.txg import Txg
 from zfstrace.types import FsyncOptions, TraceOptions
 from zfstune.errors import NotPossible
 from zfstune.host import require_tracing
+from zfstune.term import log
 from zfstune.term.stop import Stop
 from zfstune.term.table import Style
 from zfstune.term.units import iso_utc
@@ -63,7 +64,7 @@ def trace(run: Run[TraceOptions]) -> None:
 
 def _attach(run: Run[TraceOptions], stack: ExitStack) -> list[Source]:
     """All that can be had; raises the first error when nothing can."""
-    live.say("attaching ...")
+    log.say("attaching ...")
     sources = [stack.enter_context(opened(name, run)) for name in OPEN]
     if all(source.failed for source in sources):
         assert sources[0].failed

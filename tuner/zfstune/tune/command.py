@@ -29,11 +29,11 @@ from zfstune.experiment.guardrails import Guardrails
 from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
 from zfstune.experiment.storage import masked
 from zfstune.host import open_host, prepare, require_tracing
+from zfstune.term.log import say
 from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop
 from zfstune.term.table import printable, style_of
 from zfstune.term.units import SECOND, format_span, iso_utc
-from zfstune.trace.live import say
 from zfstune.tunables.guard import Refused
 from zfstune.tune import flame as session_flame
 from zfstune.tune.plan import (

@@ -25,11 +25,11 @@ from zfstune.bench.measure import Measured, measure
 from zfstune.bench.scratch import DISK_BYTES, SLOG_BYTES, Wanted
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host, require_tracing
+from zfstune.term.log import say
 from zfstune.term.progress import Progress
 from zfstune.term.stop import Stop
 from zfstune.term.table import style_of
 from zfstune.term.units import SECOND
-from zfstune.trace.live import say
 
 _PROGRAMS = ("zpool", "zfs", "wipefs")
 _EXT4 = ("mkfs.ext4", "mount", "umount")
