@@ -16,8 +16,9 @@ from zfstrace.summary import Span
 from zfstrace.types import FsyncOptions, Json, Losses, TraceOptions
 from zfstune.host import open_host, prepare
 from zfstune.term.log import say
+from zfstune.term.screen import Screen
 from zfstune.term.stop import Stop
-from zfstune.term.table import Style, is_terminal, rows_on_screen, screen, style_of
+from zfstune.term.table import Style, is_terminal, style_of
 from zfstune.term.units import SECOND, format_span, iso_utc
 
 # Names of new datasets are read and a process that ended is noticed this often.
@@ -277,31 +278,3 @@ def watch(
     loop(run.stop, args.duration, interval, tick or run.tick, show)
     if not run.stop.reader_gone:
         show(final=True)
-
-
-class Screen:
-    """A terminal on which the last frame is drawn over."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._drawn = 0
-
-    def keep(self) -> None:
-        """Leaves the last frame where it is."""
-        self._drawn = 0
-
-    def draw(self, body: list[str], end: list[str], final: bool) -> None:
-        """What does not fit on the screen is left out, except at the end; the losses
-        always fit."""
-        columns, rows = screen(self._out)
-        up = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
-        if not final:
-            room = max(rows, 10) - 2
-            end = end[: room // 2]
-            if len(body) + len(end) > room:
-                kept = room - len(end) - 1
-                more = f"... {len(body) - kept} more lines at the end; POOL narrows it"
-                body = [*body[:kept], more]
-        lines = [*body, *end]
-        self._drawn = sum(rows_on_screen(line, columns) for line in lines)
-        print(up + "\n".join(lines), file=self._out)
