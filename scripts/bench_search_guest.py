@@ -28,7 +28,7 @@ from zfstune.experiment.runner import Abort, BlockPlan, Experiment, Record
 from zfstune.experiment.search import Exhausted, Searcher
 from zfstune.experiment.space import DEFAULT, Space
 from zfstune.term.progress import Progress
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
 from zfstune.tunables import guard
 

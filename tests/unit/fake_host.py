@@ -31,7 +31,7 @@ from zfstrace.types import (
     Tool,
     TraceOptions,
 )
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.trace.live import Run, options_of
 
 PROBES = (

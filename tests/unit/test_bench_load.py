@@ -36,7 +36,7 @@ from zfstune.bench.load import (
     raw,
 )
 from zfstune.errors import NotPossible
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 
 DATA = bench_programs.DATA
 BY_NAME = {test.name: test for test in TESTS}

@@ -28,7 +28,7 @@ from zfstune.bench.measure import Measured
 from zfstune.bench.scratch import Wanted
 from zfstune.diagnose import quantities
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import Style
 from zfstune.term.units import SECOND
 

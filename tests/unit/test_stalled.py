@@ -29,7 +29,7 @@ from zfstune.changes import supervisor
 from zfstune.experiment.runner import Abort
 from zfstune.term.progress import Progress
 from zfstune.changes.session import TuningSession
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 root = Path({root!r})
 host = ModuleHost(root, create=False)
 progress = Progress(sys.stderr, time.monotonic_ns() + 10**12)

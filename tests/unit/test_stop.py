@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.units import MS, SECOND
 
 

@@ -26,7 +26,7 @@ from zfstune.experiment.model import Candidate
 from zfstune.experiment.phases import Found
 from zfstune.experiment.runner import Abort, Experiment, Record
 from zfstune.experiment.storage import StorageLost
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.tunables import guard
 from zfstune.tune import command as tune
 from zfstune.tune import flame, plan

@@ -23,7 +23,7 @@ from zfstune.bench.text import Found, Meter, end, heading, view
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host, require_tracing
 from zfstune.term.log import say
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import Style, printable, style_of
 from zfstune.term.units import SECOND
 

@@ -11,7 +11,7 @@ from typing import Any
 from zfstrace import command
 from zfstune.bench.child import Child
 from zfstune.bench.load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Watch, too_late
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.units import MS
 
 # How long it may take beside the test: to write the files, on a slow disk.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from zfstune.errors import CommandError, NotPossible
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.units import format_time
 
 BLOCK = 8192

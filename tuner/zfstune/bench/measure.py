@@ -12,7 +12,7 @@ from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import SCHEMA, FsyncOptions, FsyncSummary, Json
 from zfstune.bench.load import Load, Rate, Test, Watch
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
 from zfstune.trace import fsync as trace_fsync
 

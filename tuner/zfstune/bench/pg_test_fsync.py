@@ -17,7 +17,7 @@ from pathlib import Path
 from zfstrace import command
 from zfstune.bench.child import Child
 from zfstune.bench.load import NOTHING, Rate, Test, Unable, Watch, too_late
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _LATE_S = 120.0

@@ -18,7 +18,7 @@ from zfstune.diagnose.text import end, view
 from zfstune.errors import UsageError
 from zfstune.host import open_host, prepare
 from zfstune.term import log
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import style_of
 from zfstune.term.units import iso_utc
 from zfstune.trace.live import Run

@@ -12,7 +12,7 @@ from zfstune.errors import RestoredError
 from zfstune.experiment import blocks
 from zfstune.experiment.blocks import Block, BlockMeter
 from zfstune.term.progress import Progress
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND, format_span
 
 Values = Mapping[str, int]

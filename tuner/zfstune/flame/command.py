@@ -14,7 +14,7 @@ from zfstrace.types import TraceOptions
 from zfstune.errors import CommandError
 from zfstune.host import open_host, prepare
 from zfstune.term.log import say
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND, format_count, format_span, format_time
 from zfstune.trace.live import loop
 

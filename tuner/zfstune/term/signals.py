@@ -1,11 +1,16 @@
-"""Signals that end a command come when it can take them."""
+"""Signals that end a command: they stop a trace, and wait while something is put back."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import signal
 import threading
+import time
 from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import TextIO
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -33,3 +38,78 @@ def put_off() -> Iterator[None]:
                 signal.signal(number, handler)
         for missed in dict.fromkeys(came):
             signal.raise_signal(missed)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stop:
+    """While entered, signals only set ``asked``; what was measured is printed then.
+
+    reader_gone tells that nobody reads out any more (`| head`).
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self.asked = False
+        self.reader_gone = False
+        self._poll = select.poll()
+        try:
+            self._out: int | None = out.fileno()
+        except (OSError, ValueError):
+            self._out = None
+
+    def __enter__(self) -> Stop:
+        # A signal that arrives just before poll() must end it: it writes a byte.
+        self._pipe = os.pipe()
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        self._poll.register(self._pipe[0], select.POLLIN)
+        if self._out is not None:
+            self._poll.register(self._out, 0)
+        self._wakeup = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        self._handlers = {
+            number: signal.getsignal(number)
+            for number in _SIGNALS
+            # nohup ignores SIGHUP, and means it
+            if not (number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN)
+        }
+        for number in self._handlers:
+            signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        for end in self._pipe:
+            os.close(end)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked = True
+
+    def now(self) -> int:
+        """CLOCK_MONOTONIC in ns."""
+        return time.monotonic_ns()
+
+    def wait(self, ns: int) -> bool:
+        """Waits so long at most; True when the trace shall end."""
+        deadline = self.now() + ns
+        while not (self.asked or self.reader_gone):
+            left_ms = (deadline - self.now()) / 1e6
+            for fd, _event in self._poll.poll(max(0.0, left_ms)):
+                if fd == self._out:
+                    self.reader_gone = True
+                else:
+                    self._drain()
+            if left_ms <= 0:
+                break
+        return self.asked or self.reader_gone
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._pipe[0], 512)

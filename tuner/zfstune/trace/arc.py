@@ -11,7 +11,7 @@ from zfstrace.arc import ArcRow, ArcState
 from zfstrace.host import ArcSession
 from zfstrace.summary import Span
 from zfstrace.types import TraceOptions
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import Lines, style_of, wrap
 from zfstune.term.units import SECOND
 from zfstune.trace import live

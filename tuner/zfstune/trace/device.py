@@ -10,7 +10,7 @@ from zfstrace.device import DeviceCounts, DeviceRow
 from zfstrace.host import DeviceSession, Host
 from zfstrace.summary import Span
 from zfstrace.types import TraceOptions
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import Style
 from zfstune.trace import live
 from zfstune.trace.device_view import view

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from zfstrace.host import FsyncSession, Host
 from zfstrace.summary import since, summarize
 from zfstrace.types import DatasetCounts, FsyncOptions, FsyncSummary
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import Style
 from zfstune.trace import live
 from zfstune.trace.footer import footer

@@ -17,7 +17,7 @@ from zfstrace.types import FsyncOptions, Json, Losses, TraceOptions
 from zfstune.host import open_host, prepare
 from zfstune.term.log import say
 from zfstune.term.screen import Screen
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import Style, is_terminal, style_of
 from zfstune.term.units import SECOND, format_span, iso_utc
 

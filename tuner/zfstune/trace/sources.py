@@ -17,7 +17,7 @@ from zfstrace.types import FsyncOptions, TraceOptions
 from zfstune.errors import NotPossible
 from zfstune.host import require_tracing
 from zfstune.term import log
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import Style
 from zfstune.term.units import iso_utc
 from zfstune.trace import arc, device, fsync, live, throttle

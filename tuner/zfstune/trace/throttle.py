@@ -10,7 +10,7 @@ from zfstrace.host import Host, ThrottleSession
 from zfstrace.summary import Span
 from zfstrace.throttle import ThrottleCounts, ThrottleRow
 from zfstrace.types import TraceOptions
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import Style
 from zfstune.trace import live
 from zfstune.trace.footer import footer

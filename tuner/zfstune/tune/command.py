@@ -31,7 +31,7 @@ from zfstune.experiment.storage import masked
 from zfstune.host import open_host, prepare, require_tracing
 from zfstune.term.log import say
 from zfstune.term.progress import Progress
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import printable, style_of
 from zfstune.term.units import SECOND, format_span, iso_utc
 from zfstune.tunables.guard import Refused

@@ -27,7 +27,7 @@ from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host, require_tracing
 from zfstune.term.log import say
 from zfstune.term.progress import Progress
-from zfstune.term.stop import Stop
+from zfstune.term.signals import Stop
 from zfstune.term.table import style_of
 from zfstune.term.units import SECOND
 
