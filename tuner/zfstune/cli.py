@@ -16,7 +16,8 @@ from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
 from zfstune.flame.args import add_flame
 from zfstune.params.args import add_params
 from zfstune.report.args import add_report
-from zfstune.trace.args import add_trace, number, span
+from zfstune.term.argtypes import number, span
+from zfstune.trace.args import add_trace
 from zfstune.tune.args import add_tune
 
 # Not from typing: that alone would be a tenth of the start.

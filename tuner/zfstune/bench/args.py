@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 
-from zfstune.bench.matrix.args import MATRIX, add_matrix_options, words
-from zfstune.term.units import SECOND, parse_size
-from zfstune.trace.args import number, span
+from zfstune.bench.matrix.args import MATRIX, add_matrix_options
+from zfstune.term.argtypes import _MOST_JOBS, numbers, size, span, words
+from zfstune.term.units import SECOND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_LEAST_SIZE = 64 << 10
-_MOST_JOBS = 1024
 
 _BENCH = f"""\
 Writes 8 kB and syncs, again and again, in a directory of its own below PATH, and removes that:
@@ -90,26 +88,6 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--html", metavar="FILE", help="the same as a page")
     add_matrix_options(parser)
     parser.set_defaults(run="bench.command")
-
-
-def numbers(text: str) -> list[int]:
-    """The type of --jobs."""
-    found = [number(one) for one in text.split(",")]
-    if max(found) > _MOST_JOBS:
-        raise argparse.ArgumentTypeError(f"{max(found)} is too many, {_MOST_JOBS} at most")
-    return list(dict.fromkeys(found))
-
-
-def size(text: str) -> int:
-    """The type of --size."""
-    try:
-        found = parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if found < _LEAST_SIZE or found > 1 << 40:
-        raise argparse.ArgumentTypeError(f"{text!r} is not within 64K and 1T")
-    # whole writes
-    return found // 8192 * 8192
 
 
 def is_committers(name: str) -> int | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from zfstune.term.argtypes import span
 from zfstune.term.units import SECOND
-from zfstune.trace.args import span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

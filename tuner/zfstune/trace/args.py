@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
 
-from zfstune.term import units
+from zfstune.term.argtypes import number, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,21 +120,6 @@ examples:
 
 {STATUS}
 """
-
-
-def span(text: str) -> int:
-    """The type of an option that is a time."""
-    try:
-        return units.parse_span(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def number(text: str) -> int:
-    """The type of an option that is a number of 1 or more."""
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
 
 
 # A command takes those of them that it names, in this order; a second word tells apart what

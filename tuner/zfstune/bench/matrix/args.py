@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from zfstune.term.argtypes import words
+
 MATRIX = """\
   zfstune bench --matrix reports-2014 --disk /dev/sdx --slog /dev/sdy
                                               the table of a report, on disks that are ERASED"""
-
-
-def words(text: str) -> list[str]:
-    """The type of an option that is a list of names."""
-    found = text.split(",")
-    if not all(found):
-        raise argparse.ArgumentTypeError(f"{text!r} has an empty name in it")
-    return list(dict.fromkeys(found))
 
 
 def add_matrix_options(parser: argparse.ArgumentParser) -> None:
