@@ -10,6 +10,7 @@ import pytest
 
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment import storage
+from zfstune.term import secrets
 
 optuna = pytest.importorskip("optuna")
 exc = pytest.importorskip("sqlalchemy.exc")
@@ -34,7 +35,7 @@ URL = "postgresql://zfstune:geheim@db.example/studies"
     ],
 )
 def test_passwords_are_masked(text: str, shown: str) -> None:
-    assert storage.masked(text).startswith(shown)
+    assert secrets.masked(text).startswith(shown)
 
 
 def said(url: str, kind: type[CommandError], error: Exception | None = None) -> str:

@@ -153,7 +153,7 @@ def _check_first(argv: Sequence[str]) -> None:
 
 def _shown(*words: str) -> str:
     """Words of the command line, without passwords."""
-    from zfstune.experiment.storage import masked
+    from zfstune.term.secrets import masked
 
     return " ".join(map(masked, words))
 

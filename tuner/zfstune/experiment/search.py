@@ -34,7 +34,8 @@ from zfstune.experiment.model import (
     broken_by,
 )
 from zfstune.experiment.space import ACTIVE_MAX, ACTIVE_MIN, DELAY_MIN, Knob, Space
-from zfstune.experiment.storage import failing, losing, masked, opened
+from zfstune.experiment.storage import failing, losing, opened
+from zfstune.term.secrets import masked
 from zfstune.term.table import printable
 from zfstune.term.units import format_size
 from zfstune.tunables import catalogue, guard

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from zfstrace import files
 from zfstune.errors import CommandError, NotPossible, RestoredError, UsageError
+from zfstune.term.secrets import masked
 from zfstune.term.table import printable
 
 TYPE_CHECKING = False
@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 
     import optuna
 
-_SCHEME = r"[a-z][a-z0-9+.-]*://[^\s/:@?]*:"
-_SECRETS = (
-    # up to the last @: SQLAlchemy takes nearly every character in a password
-    (re.compile(rf"^((?:--\w+=)?{_SCHEME}).*@", re.IGNORECASE | re.DOTALL), r"\1***@"),
-    (re.compile(rf"({_SCHEME})\S*@", re.IGNORECASE), r"\1***@"),
-    (
-        re.compile(
-            r"(\w*(?:password|passwd|pwd|odbc_connect)=)('[^']*'|\"[^\"]*\"|[^&\s]+)",
-            re.IGNORECASE,
-        ),
-        r"\1***",
-    ),
-)
 # The package of a driver, where its name is another.
 _PACKAGES = {
     "psycopg": "'psycopg[binary]'",
@@ -48,14 +35,6 @@ _FORM = "write DIALECT://USER@HOST/DATABASE"
 
 class StorageLost(RestoredError):
     """The storage failed in the middle of a session."""
-
-
-def masked(text: str) -> str:
-    """A text (a URL, a word of a command line) with *** for each password that can be told to
-    be one: in a URL, or after password= and the like."""
-    for pattern, shown in _SECRETS:
-        text = pattern.sub(shown, text)
-    return text
 
 
 def opened(storage: str | None) -> optuna.storages.BaseStorage:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zfstrace.types import Json
-from zfstune.report.data import clean
+from zfstune.term.json import clean
 from zfstune.term.table import printable
 
 # The session inside of the page, in characters; what is longer leaves its lists out.

@@ -43,17 +43,6 @@ def mapped(session: Json, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def clean(value: Any) -> Any:
-    """The same without what JSON cannot say: not a number and infinity become None."""
-    if isinstance(value, dict):
-        return {str(key): clean(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def objective(session: Json) -> Objective | None:
     """What the session was to make better; None when that cannot be understood."""
     try:

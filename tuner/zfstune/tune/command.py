@@ -27,10 +27,10 @@ from zfstune.errors import DONE, NEGATIVE, CommandError, NotPossible, RestoredEr
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.guardrails import Guardrails
 from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
-from zfstune.experiment.storage import masked
 from zfstune.host import open_host, prepare, require_tracing
 from zfstune.term.log import say
 from zfstune.term.progress import Progress
+from zfstune.term.secrets import masked
 from zfstune.term.signals import Stop
 from zfstune.term.table import printable, style_of
 from zfstune.term.units import SECOND, format_span, iso_utc
@@ -376,10 +376,11 @@ class Run:
 def finish(args: argparse.Namespace, request: Request, session: Json) -> int:
     """Writes what is left, prints the result; the exit status, which says what is in force
     whatever else goes wrong."""
-    from zfstune.report import data, render
+    from zfstune.report import render
+    from zfstune.term import json as term_json
     from zfstune.tune import text as tune_view
 
-    session = data.clean(session)
+    session = term_json.clean(session)
     try:
         if args.json:
             print(json.dumps(session))

@@ -18,7 +18,7 @@ from zfstune.experiment.guardrails import scanning
 from zfstune.experiment.objective import Limit, Objective
 from zfstune.experiment.runner import BlockPlan
 from zfstune.experiment.space import ARC, DEFAULT, Space
-from zfstune.experiment.storage import masked
+from zfstune.term.secrets import masked
 from zfstune.term.table import printable, render
 from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import guard, values
