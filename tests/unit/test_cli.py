@@ -328,7 +328,7 @@ def test_order_of_checks() -> None:
     lack = Check("privileges", "privilege", "no", "blocking", "x", "y")
     no_zfs = Check("ZFS", "zfs", "no", "blocking", "x", "y")
     from zfstrace.types import FsyncOptions
-    from zfstune.host import prepare
+    from zfstune.preflight import prepare
 
     with pytest.raises(UsageError):
         prepare(FakeHost(checks=[lack]), FsyncOptions(pool="nope"))

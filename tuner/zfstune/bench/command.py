@@ -21,7 +21,8 @@ from zfstune.bench.place import Place
 from zfstune.bench.scratch import Wanted
 from zfstune.bench.text import Found, Meter, end, heading, view
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
-from zfstune.host import open_host, require_tracing
+from zfstune.host import open_host
+from zfstune.preflight import require_tracing
 from zfstune.term.log import say
 from zfstune.term.signals import Stop
 from zfstune.term.table import Style, printable, style_of

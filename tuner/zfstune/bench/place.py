@@ -16,7 +16,7 @@ from zfstrace.host import Host
 from zfstrace.types import FsyncOptions
 from zfstune.diagnose.quantities import IN_NEED
 from zfstune.errors import NotPossible, UsageError
-from zfstune.host import require_names
+from zfstune.preflight import require_names
 from zfstune.term.log import say
 from zfstune.term.units import format_size
 

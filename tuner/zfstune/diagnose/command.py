@@ -16,7 +16,8 @@ from zfstune.diagnose.observe import Watched, watching
 from zfstune.diagnose.quantities import IN_NEED, NAMES, Value, in_need, measure
 from zfstune.diagnose.text import end, view
 from zfstune.errors import UsageError
-from zfstune.host import open_host, prepare
+from zfstune.host import open_host
+from zfstune.preflight import prepare
 from zfstune.term import log
 from zfstune.term.signals import Stop
 from zfstune.term.table import style_of

@@ -12,7 +12,8 @@ from zfstrace.host import Host, StackSession
 from zfstrace.recording import Recording, StackLosses, StackOptions
 from zfstrace.types import TraceOptions
 from zfstune.errors import CommandError
-from zfstune.host import open_host, prepare
+from zfstune.host import open_host
+from zfstune.preflight import prepare
 from zfstune.term.log import say
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND, format_count, format_span, format_time

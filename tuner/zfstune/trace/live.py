@@ -14,7 +14,8 @@ from typing import Generic, Protocol, TextIO, TypeVar
 from zfstrace.host import Host, Session
 from zfstrace.summary import Span
 from zfstrace.types import FsyncOptions, Json, Losses, TraceOptions
-from zfstune.host import open_host, prepare
+from zfstune.host import open_host
+from zfstune.preflight import prepare
 from zfstune.term.log import say
 from zfstune.term.screen import Screen
 from zfstune.term.signals import Stop

@@ -15,7 +15,7 @@ from zfstrace.host import Host, Session
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncOptions, TraceOptions
 from zfstune.errors import NotPossible
-from zfstune.host import require_tracing
+from zfstune.preflight import require_tracing
 from zfstune.term import log
 from zfstune.term.signals import Stop
 from zfstune.term.table import Style

@@ -27,7 +27,8 @@ from zfstune.errors import DONE, NEGATIVE, CommandError, NotPossible, RestoredEr
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.guardrails import Guardrails
 from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
-from zfstune.host import open_host, prepare, require_tracing
+from zfstune.host import open_host
+from zfstune.preflight import prepare, require_tracing
 from zfstune.term.log import say
 from zfstune.term.progress import Progress
 from zfstune.term.secrets import masked

@@ -24,7 +24,8 @@ from zfstune.bench.matrix.rows import Matrix, Row
 from zfstune.bench.measure import Measured, measure
 from zfstune.bench.scratch import DISK_BYTES, SLOG_BYTES, Wanted
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
-from zfstune.host import open_host, require_tracing
+from zfstune.host import open_host
+from zfstune.preflight import require_tracing
 from zfstune.term.log import say
 from zfstune.term.progress import Progress
 from zfstune.term.signals import Stop
