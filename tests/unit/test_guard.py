@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from unit.fake_host import FakeHost
 
 from zfstune.tunables import catalogue, guard
-from zfstune.tunables.guard import ARC_MAX, ARC_MIN, DELAY, DIRTY, WRLOG, Facts, Refused, check
+from zfstune.tunables.guard import Facts, Refused, check
+from zfstune.tunables.names import ARC_MAX, ARC_MIN, DELAY_MIN, DIRTY, WRLOG
 from zfstune.tunables.planner import Write, plan
 
 M, G = 1 << 20, 1 << 30
@@ -35,7 +36,7 @@ STATE = {
     SYNC: 20,
     LOW: 30,
     HIGH: 60,
-    DELAY: 60,
+    DELAY_MIN: 60,
     SCALE: 500_000,
     LEAST: 2,
     MOST: 10,
@@ -78,7 +79,7 @@ def states(draw: st.DrawFn, facts: Facts, *, present: bool) -> dict[str, int]:
         SYNC: draw(st.integers(1, low - 1)),
         LOW: low,
         HIGH: high,
-        DELAY: draw(st.integers(max(10, high), 100)),
+        DELAY_MIN: draw(st.integers(max(10, high), 100)),
         SCALE: draw(st.integers(1000, 20_000_000)),
         LEAST: least,
         MOST: draw(st.integers(least, 200)),
@@ -136,7 +137,9 @@ class Reads:
             return [(old,) * times]
         new = self._write.value
         mixes = list(product((old, new), repeat=times))
-        return mixes if new < old or name == DELAY else [m for m in mixes if list(m) == sorted(m)]
+        return (
+            mixes if new < old or name == DELAY_MIN else [m for m in mixes if list(m) == sorted(m)]
+        )
 
 
 def amounts(state: Mapping[str, int], write: Write, names: tuple[str, ...]) -> Iterator[int]:
@@ -158,8 +161,8 @@ def delay_of_dirty(state: Mapping[str, int], write: Write) -> None:
     """dmu_tx_wait() and dmu_tx_delay(), module/zfs/dmu_tx.c."""
     reads = Reads(state, write)
     for first, second, third in reads.of(DIRTY, 3):
-        for (percent,) in reads.of(DELAY, 1):
-            for dirty in amounts(state, write, (DIRTY, DELAY)):
+        for (percent,) in reads.of(DELAY_MIN, 1):
+            for dirty in amounts(state, write, (DIRTY, DELAY_MIN)):
                 if dirty < first and dirty > second * percent // 100:
                     divide("dmu_tx_delay", dirty, third - dirty)
 
@@ -167,8 +170,8 @@ def delay_of_dirty(state: Mapping[str, int], write: Write) -> None:
 def delay_of_log(state: Mapping[str, int], write: Write) -> None:
     reads = Reads(state, write)
     for first, second, third in reads.of(WRLOG, 3):
-        for (percent,) in reads.of(DELAY, 1):
-            for wrlog in amounts(state, write, (WRLOG, DELAY)):
+        for (percent,) in reads.of(DELAY_MIN, 1):
+            for wrlog in amounts(state, write, (WRLOG, DELAY_MIN)):
                 if not wrlog >= second and wrlog > first * percent // 100:
                     divide("dmu_tx_delay", wrlog, third - wrlog)
 
@@ -245,7 +248,7 @@ def test_a_plan_is_short_and_the_same_every_time(
     count = [w.name for w in writes].count
     for name in now:
         changed = name in wanted and wanted[name] != now[name]
-        most = {DELAY: 2, DIRTY: 2 * changed, ARC_MAX: 16 * changed}.get(name, int(changed))
+        most = {DELAY_MIN: 2, DIRTY: 2 * changed, ARC_MAX: 16 * changed}.get(name, int(changed))
         assert count(name) <= most
     assert all(before != after for before, after in pairwise(writes))
 
@@ -332,7 +335,7 @@ def test_the_model_finds_what_the_recipe_prevents() -> None:
 
 
 def words(writes: list[Write]) -> list[str]:
-    short = {DIRTY: "dirty", WRLOG: "wrlog", DELAY: "delay", ARC_MAX: "max", ARC_MIN: "min"}
+    short = {DIRTY: "dirty", WRLOG: "wrlog", DELAY_MIN: "delay", ARC_MAX: "max", ARC_MIN: "min"}
     return [
         f"{short.get(w.name, w.name)}={w.value // M if w.value >= M else w.value}"
         + ("!" if w.quiet else "")
@@ -361,7 +364,7 @@ def test_a_change_by_the_ratio_of_the_percents_goes_in_two_steps() -> None:
     [
         # the old least is the new largest, and the other way round
         ({LOW: 10, HIGH: 30, SYNC: 5}, [f"{LOW}=10", f"{HIGH}=30!"]),
-        ({LOW: 60, HIGH: 90, DELAY: 90}, [f"{HIGH}=90", f"{LOW}=60!"]),
+        ({LOW: 60, HIGH: 90, DELAY_MIN: 90}, [f"{HIGH}=90", f"{LOW}=60!"]),
         ({LEAST: 12, MOST: 20}, [f"{MOST}=20", f"{LEAST}=12!"]),
         # nobody could meet these together
         ({LOW: 21, HIGH: 40}, [f"{LOW}=21", f"{HIGH}=40"]),
@@ -383,9 +386,12 @@ def test_a_share_of_the_old_limit_and_one_of_the_new_do_not_meet() -> None:
 
 
 def test_the_delay_goes_to_its_new_value_in_the_same_move() -> None:
-    writes = plan(STATE, {DIRTY: 100 * M, DELAY: 80}, FACTS)
+    writes = plan(STATE, {DIRTY: 100 * M, DELAY_MIN: 80}, FACTS)
     assert words(writes) == ["delay=100", "dirty=100!", "delay=80!"]
-    assert words(plan(STATE, {DIRTY: 100 * M, DELAY: 100}, FACTS)) == ["delay=100", "dirty=100!"]
+    assert words(plan(STATE, {DIRTY: 100 * M, DELAY_MIN: 100}, FACTS)) == [
+        "delay=100",
+        "dirty=100!",
+    ]
 
 
 def test_the_cache_shrinks_in_steps_after_what_depends_on_it() -> None:
@@ -499,7 +505,7 @@ def test_the_nearest_value_keeps_all_rules() -> None:
     assert error.value.nearest == {HIGH: 35, LOW: 26}
     with pytest.raises(Refused) as error:
         plan(STATE, {HIGH: 100}, FACTS)
-    assert error.value.nearest == {HIGH: 60, DELAY: 100}
+    assert error.value.nearest == {HIGH: 60, DELAY_MIN: 100}
 
 
 def test_soft_rules_can_be_forced() -> None:

@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 
 from zfstune.term.units import SECOND, format_time
 from zfstune.tunables import guard
+from zfstune.tunables.names import (
+    ASYNC_MAX,
+    ASYNC_MIN,
+    COMMIT_PCT,
+    DIRTY,
+    SLOG_BULK,
+    SYNC_PERCENT,
+    TXG_TIMEOUT,
+    WRLOG,
+)
 
 MIB = 1 << 20
 
-DIRTY = "zfs_dirty_data_max"
-WRLOG = "zfs_wrlog_data_max"
-SYNC_PERCENT = "zfs_dirty_data_sync_percent"
-ASYNC_MIN = "zfs_vdev_async_write_min_active"
-ASYNC_MAX = "zfs_vdev_async_write_max_active"
-TXG_TIMEOUT = "zfs_txg_timeout"
-COMMIT_PCT = "zfs_commit_timeout_pct"
-SLOG_BULK = "zil_slog_bulk"
 
 # A txg has its fixed costs: several passes, labels, flushes, metadata. On a disk of 30 MiB/s txgs
 # of a second cost some 5 % of the throughput (docs/search.md); so one candidate has longer ones.

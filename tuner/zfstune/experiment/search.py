@@ -24,22 +24,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.experiment.model import (
-    ASYNC_MAX,
-    ASYNC_MIN,
-    DIRTY,
-    SYNC_PERCENT,
-    WRLOG,
-    Candidate,
-    broken_by,
-)
-from zfstune.experiment.space import ACTIVE_MAX, ACTIVE_MIN, DELAY_MIN, Knob, Space
+from zfstune.experiment.model import Candidate, broken_by
+from zfstune.experiment.space import Knob, Space
 from zfstune.experiment.storage import failing, losing, opened
 from zfstune.term.secrets import masked
 from zfstune.term.table import printable
 from zfstune.term.units import format_size
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables import values as sizes
+from zfstune.tunables.names import (
+    ACTIVE_MAX,
+    ACTIVE_MIN,
+    ASYNC_MAX,
+    ASYNC_MIN,
+    DELAY_MIN,
+    DIRTY,
+    SYNC_PERCENT,
+    WRLOG,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

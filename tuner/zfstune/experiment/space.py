@@ -13,25 +13,26 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zfstune.experiment.model import (
+from zfstune.experiment.model import broken_by
+from zfstune.tunables import guard
+from zfstune.tunables.names import (
+    ACTIVE_MAX,
+    ACTIVE_MIN,
+    ARC_MAX,
+    ARC_MIN,
     ASYNC_MAX,
     ASYNC_MIN,
     COMMIT_PCT,
+    DELAY_MIN,
+    DELAY_SCALE,
     DIRTY,
     SLOG_BULK,
     SYNC_PERCENT,
     TXG_TIMEOUT,
     WRLOG,
-    broken_by,
 )
-from zfstune.tunables import guard
 
 MIB = 1 << 20
-DELAY_SCALE = "zfs_delay_scale"
-ACTIVE_MIN = "zfs_vdev_async_write_active_min_dirty_percent"
-ACTIVE_MAX = "zfs_vdev_async_write_active_max_dirty_percent"
-DELAY_MIN = "zfs_delay_min_dirty_percent"
-ARC_MAX, ARC_MIN = "zfs_arc_max", "zfs_arc_min"
 
 # By how much they matter: a grid takes the first ones.
 DEFAULT = (

@@ -16,10 +16,8 @@ from zfstune.rules import expressions
 from zfstune.tunables import catalogue
 from zfstune.tunables import values as sizes
 from zfstune.tunables.catalogue import Parameter, Rule
+from zfstune.tunables.names import ARC_MAX, ARC_MIN
 
-DIRTY, WRLOG = "zfs_dirty_data_max", "zfs_wrlog_data_max"
-DELAY = "zfs_delay_min_dirty_percent"
-ARC_MIN, ARC_MAX = "zfs_arc_min", "zfs_arc_max"
 DNODES, DNODES_PERCENT = "zfs_arc_dnode_limit", "zfs_arc_dnode_limit_percent"
 _ANY = (1 << 64) - 1
 

@@ -14,24 +14,12 @@ from dataclasses import dataclass, field, replace
 from zfstrace.host import Host
 from zfstune.changes.records import Original
 from zfstune.tunables import catalogue
-from zfstune.tunables.guard import (
-    ARC_MAX,
-    DELAY,
-    DIRTY,
-    WRLOG,
-    Facts,
-    at_load,
-    in_force,
-    refuse,
-    stale,
-    values,
-)
+from zfstune.tunables.guard import Facts, at_load, in_force, refuse, stale, values
 from zfstune.tunables.guard import facts as of_host
+from zfstune.tunables.names import ACTIVE_MAX, ACTIVE_MIN, ARC_MAX, DELAY_MIN, DIRTY, WRLOG
 
-_LOW = "zfs_vdev_async_write_active_min_dirty_percent"
-_HIGH = "zfs_vdev_async_write_active_max_dirty_percent"
 _LEAST, _MOST = "zfs_vdev_async_write_min_active", "zfs_vdev_async_write_max_active"
-_INTERPOLATED = (DIRTY, _LOW, _HIGH, _LEAST, _MOST)
+_INTERPOLATED = (DIRTY, ACTIVE_MIN, ACTIVE_MAX, _LEAST, _MOST)
 _ANY = 1 << 64
 
 
@@ -147,7 +135,7 @@ class Planner:
     def writes(self) -> Iterator[Write]:
         yield from self._heal()
         limits = [n for n in self._fall if n in (DIRTY, WRLOG)]
-        window = {*limits, DELAY} if limits else set()
+        window = {*limits, DELAY_MIN} if limits else set()
         after = _above(tuple(limits)) - window
         yield from self._move(n for n in self._fall if n not in window | after)
         if limits:
@@ -165,15 +153,17 @@ class Planner:
 
     def _lower(self, limits: list[str]) -> Iterator[Write]:
         """The limits of the throttle, while it delays nobody."""
-        percent = self._now.get(DELAY)
+        percent = self._now.get(DELAY_MIN)
         if percent is not None and percent < 100:
-            yield self._write(DELAY, 100, why="no delay, whose divisor could become 0, meanwhile")
+            yield self._write(
+                DELAY_MIN, 100, why="no delay, whose divisor could become 0, meanwhile"
+            )
         for i, name in enumerate(limits):
             yield from self._move([name], quiet=i == 0)
-        last = self._target.get(DELAY, percent)
-        if last is not None and last != self._now[DELAY]:
-            why = "" if DELAY in self._wanted else "the delay as before"
-            yield self._write(DELAY, last, quiet=True, why=why or self._why(DELAY))
+        last = self._target.get(DELAY_MIN, percent)
+        if last is not None and last != self._now[DELAY_MIN]:
+            why = "" if DELAY_MIN in self._wanted else "the delay as before"
+            yield self._write(DELAY_MIN, last, quiet=True, why=why or self._why(DELAY_MIN))
 
     def _move(self, names: Iterable[str], *, quiet: bool = False) -> Iterator[Write]:
         for name in names:
@@ -187,7 +177,7 @@ class Planner:
     def _steps(self, name: str) -> list[int]:
         old, new = self._now[name], self._target[name]
         if name == DIRTY:
-            return _sizes(old, new, self._now.get(_LOW), self._now.get(_HIGH))
+            return _sizes(old, new, self._now.get(ACTIVE_MIN), self._now.get(ACTIVE_MAX))
         if name == ARC_MAX:
             return _halves(old, new)
         return [new]
@@ -214,10 +204,10 @@ class Planner:
         read = {**self._read, name: self._read[name] | {value}}
         if name in (_LEAST, _MOST):
             return max(read.get(_LEAST, {0})) > min(read.get(_MOST, {_ANY}))
-        if not all(n in read for n in (DIRTY, _LOW, _HIGH)):
+        if not all(n in read for n in (DIRTY, ACTIVE_MIN, ACTIVE_MAX)):
             return False
-        least = {size * low // 100 for size in read[DIRTY] for low in read[_LOW]}
-        return any(size * high // 100 in least for size in read[DIRTY] for high in read[_HIGH])
+        least = {size * low // 100 for size in read[DIRTY] for low in read[ACTIVE_MIN]}
+        return any(size * high // 100 in least for size in read[DIRTY] for high in read[ACTIVE_MAX])
 
     def _why(self, name: str) -> str:
         """Why it is written at this place."""
