@@ -18,6 +18,7 @@ from unit import kernel
 from unit.fake_host import FakeHost
 from unit.kernel import CLASSES, DELAY, DIRTY, HIGH, LEAST, LOW, MOST, SCALE, WRLOG, G, Kernel, M
 
+from zfstune.changes import apply
 from zfstune.changes.records import Original
 from zfstune.rules import expressions
 from zfstune.tunables import catalogue, guard, planner
@@ -230,7 +231,7 @@ def one(seed: int, count: Count) -> None:
         for name, was in originals.items()
         if module.param[name] != was.value or was.effective not in (None, in_force.get(name))
     }
-    follow(module, planner.way_back(module.param, changed, facts), count)
+    follow(module, apply.way_back(module.param, changed, facts), count)
     after = module.everything()
     for was, now in zip(before, after, strict=True):
         for name in was:

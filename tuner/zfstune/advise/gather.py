@@ -20,12 +20,11 @@ from zfstune.advise.subjects import Facts, Subject, known
 from zfstune.changes.journal import Journal
 from zfstune.changes.state_dir import places
 from zfstune.errors import NotPossible, UsageError
-from zfstune.params.command import dangerous
 from zfstune.preflight import require_names
 from zfstune.rules.conditions import Fact
 from zfstune.tunables import catalogue, guard, values
+from zfstune.tunables.survey import dangerous, require_module
 from zfstune.tunables.survey import look as survey_of
-from zfstune.tunables.survey import require_module
 
 Run = Callable[[Sequence[str], float], str]
 

@@ -20,7 +20,8 @@ from zfstune.changes.records import APPLIED, GONE, RESTORED, Layer, Original, Ov
 from zfstune.errors import NotPossible, RestoredError
 from zfstune.tunables import guard, planner
 from zfstune.tunables.catalogue import Parameter
-from zfstune.tunables.planner import Write
+from zfstune.tunables.guard import Facts
+from zfstune.tunables.planner import Write, plan
 
 # A write that must not meet a writer in the throttle waits until the throttle has stood
 # still for so long, but not forever: the order of writes is what makes it safe.
@@ -351,7 +352,7 @@ class Applier:
         return self._limits().get(name) == original.effective
 
     def _order(self, state: Mapping[str, int], targets: Mapping[str, Original]) -> list[Write]:
-        return planner.way_back(state, targets, guard.facts(self._host))
+        return way_back(state, targets, guard.facts(self._host))
 
     def _back(self, originals: Mapping[str, Original]) -> RestoreReport:
         originals = dict(originals)  # a layer's own may grow meanwhile
@@ -436,3 +437,23 @@ class _Failed(Exception):
     def __init__(self, message: str, overridden: str = "") -> None:
         super().__init__(message)
         self.overridden = overridden
+
+
+def way_back(
+    now: Mapping[str, int], originals: Mapping[str, Original], facts: Facts
+) -> list[Write]:
+    """The writes that put these back; [] when there are none."""
+    if not originals:
+        return []
+    # 0 in a limit of the ARC means "not set", and writing it changes nothing: the limit that was
+    # in force comes first
+    numbers = {
+        name: original.value if original.effective is None else original.effective
+        for name, original in originals.items()
+    }
+    writes = plan(now, numbers, facts, back=True)
+    return writes + [
+        Write(name, original.value)
+        for name, original in originals.items()
+        if original.value != numbers[name]
+    ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from zfstune.term.units import SECOND, format_time
 from zfstune.tunables import guard
+from zfstune.tunables.guard import broken_by
 from zfstune.tunables.names import (
     ASYNC_MAX,
     ASYNC_MIN,
@@ -237,21 +238,6 @@ def _log(measured: Measured, current: Mapping[str, int]) -> Part:
         )
         part[SLOG_BULK] = (wider, reason)
     return part
-
-
-def broken_by(
-    values: Mapping[str, int], current: Mapping[str, int], facts: guard.Facts
-) -> list[guard.Violation]:
-    """What the guard would refuse in these changes; a soft rule that is broken already, by an
-    administrator's choice, does not count."""
-    before = guard.in_force(current, facts)
-    had = {found.rule for found in guard.check(before, facts) if not found.hard}
-    changed = {name for name, value in values.items() if value != before.get(name)}
-    return [
-        found
-        for found in guard.check({**before, **values}, facts)
-        if changed.intersection(found.names) and (found.hard or found.rule not in had)
-    ]
 
 
 def _legal(

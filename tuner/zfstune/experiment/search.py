@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.experiment.model import Candidate, broken_by
+from zfstune.experiment.model import Candidate
 from zfstune.experiment.space import Knob, Space
 from zfstune.experiment.storage import failing, losing, opened
 from zfstune.term.secrets import masked
@@ -32,6 +32,7 @@ from zfstune.term.table import printable
 from zfstune.term.units import format_size
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables import values as sizes
+from zfstune.tunables.guard import broken_by
 from zfstune.tunables.names import (
     ACTIVE_MAX,
     ACTIVE_MIN,

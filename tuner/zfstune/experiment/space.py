@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zfstune.experiment.model import broken_by
 from zfstune.tunables import guard
+from zfstune.tunables.guard import broken_by
 from zfstune.tunables.names import (
     ACTIVE_MAX,
     ACTIVE_MIN,

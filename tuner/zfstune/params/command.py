@@ -20,6 +20,7 @@ from zfstune.tunables.planner import Write
 from zfstune.tunables.survey import (
     Row,
     Survey,
+    dangerous,
     look,
     require_known,
     require_module,
@@ -139,12 +140,6 @@ def _remark(row: Row, broken: set[str]) -> str:
     if row.parameter and not words:
         words.append({"never": "never set", "load": "at load only", "rw": ""}[row.parameter.access])
     return ", ".join(words)
-
-
-def dangerous(row: Row) -> bool:
-    """Whether somebody has set what zfstune never sets."""
-    known = row.parameter
-    return row.changed and known is not None and known.access == "never" and known.until is None
 
 
 def _findings(survey: Survey, style: Style) -> list[str]:

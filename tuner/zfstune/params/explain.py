@@ -10,6 +10,7 @@ from zfstune.term.table import Style, wrap
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables import values as sizes
 from zfstune.tunables.catalogue import Parameter, Rule
+from zfstune.tunables.names import DELAY_MIN, DIRTY, WRLOG
 from zfstune.tunables.survey import Row, Survey
 
 _INDENT = "  "
@@ -247,8 +248,8 @@ def _order(name: str) -> str:
     if below:
         names = " and ".join(dict.fromkeys(below))
         parts.append(f"raised before and lowered after {names}")
-    if name in (guard.DIRTY, guard.WRLOG):
-        parts.append(f"while it is lowered {guard.DELAY} is 100")
+    if name in (DIRTY, WRLOG):
+        parts.append(f"while it is lowered {DELAY_MIN} is 100")
     return "; ".join(parts)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from zfstrace.host import Host
 from zfstune.errors import UsageError
 from zfstune.rules import expressions
-from zfstune.tunables import catalogue
+from zfstune.tunables import catalogue, guard
 from zfstune.tunables import values as sizes
 from zfstune.tunables.catalogue import Parameter, Rule
 from zfstune.tunables.names import ARC_MAX, ARC_MIN
@@ -479,3 +479,18 @@ def advice(violation: Violation, name: str) -> str:
 def _first_sentence(text: str) -> str:
     first = text.split(". ")[0].rstrip(".")
     return first[:1].lower() + first[1:] if first[:2].istitle() else first
+
+
+def broken_by(
+    values: Mapping[str, int], current: Mapping[str, int], facts: guard.Facts
+) -> list[guard.Violation]:
+    """What the guard would refuse in these changes; a soft rule that is broken already, by an
+    administrator's choice, does not count."""
+    before = guard.in_force(current, facts)
+    had = {found.rule for found in guard.check(before, facts) if not found.hard}
+    changed = {name for name, value in values.items() if value != before.get(name)}
+    return [
+        found
+        for found in guard.check({**before, **values}, facts)
+        if changed.intersection(found.names) and (found.hard or found.rule not in had)
+    ]

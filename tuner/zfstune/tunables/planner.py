@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from zfstrace.host import Host
-from zfstune.changes.records import Original
 from zfstune.tunables import catalogue
 from zfstune.tunables.guard import Facts, at_load, in_force, refuse, stale, values
 from zfstune.tunables.guard import facts as of_host
@@ -52,26 +51,6 @@ def plan(
     if not back:
         refuse(now, wanted, facts, force)
     return list(Planner(now, wanted, facts).writes())
-
-
-def way_back(
-    now: Mapping[str, int], originals: Mapping[str, Original], facts: Facts
-) -> list[Write]:
-    """The writes that put these back; [] when there are none."""
-    if not originals:
-        return []
-    # 0 in a limit of the ARC means "not set", and writing it changes nothing: the limit that was
-    # in force comes first
-    numbers = {
-        name: original.value if original.effective is None else original.effective
-        for name, original in originals.items()
-    }
-    writes = plan(now, numbers, facts, back=True)
-    return writes + [
-        Write(name, original.value)
-        for name, original in originals.items()
-        if original.value != numbers[name]
-    ]
 
 
 def boot_order(host: Host, values: Mapping[str, int]) -> list[str]:

@@ -114,3 +114,9 @@ def require_known(names: Sequence[str], here: Sequence[str]) -> list[str]:
             hint = f"did you mean {' or '.join(near)}?" if near else "see `zfstune params --all`"
             raise UsageError(f"no parameter {given!r}, {hint}")
     return found
+
+
+def dangerous(row: Row) -> bool:
+    """Whether somebody has set what zfstune never sets."""
+    known = row.parameter
+    return row.changed and known is not None and known.access == "never" and known.until is None
