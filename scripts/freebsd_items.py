@@ -31,7 +31,7 @@ from freebsd_host import (
 from zfs_freebsd import mounts, probes, tools
 from zfs_freebsd.parameters import FreeBSDParameters
 from zfs_freebsd.sysctl import SysctlError
-from zfstrace import command
+from zfstrace import command, version
 from zfstune.tunables import catalogue
 
 SCRIPTS = "tracers/dtrace/freebsd"
@@ -89,7 +89,7 @@ def parameters(host: Host) -> Said:
     for oid, value in values.items() if printed else ():
         if printed.get(oid) != str(value):
             wrong.append(f"{oid}: read as {value}, sysctl(8) says {printed.get(oid, 'nothing')}")
-    here = catalogue.version_key(host.version())
+    here = version.version_key(host.version())
     absent = [
         f"{one.freebsd}: not there"
         for name, one in known.items()
@@ -102,8 +102,8 @@ def parameters(host: Host) -> Said:
 
 def in_version(one: catalogue.Parameter, here: tuple[int, ...]) -> bool:
     """Whether the catalogue says that this version has it."""
-    since = catalogue.version_key(one.since or "")
-    until = catalogue.version_key(one.until or "")
+    since = version.version_key(one.since or "")
+    until = version.version_key(one.until or "")
     return since <= here and (not until or here[: len(until)] <= until)
 
 

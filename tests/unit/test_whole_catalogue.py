@@ -18,11 +18,12 @@ from unit import kernel
 from unit.fake_host import FakeHost
 from unit.kernel import CLASSES, DELAY, DIRTY, HIGH, LEAST, LOW, MOST, SCALE, WRLOG, G, Kernel, M
 
+from zfstrace.version import version_key
 from zfstune.changes import apply
 from zfstune.changes.records import Original
 from zfstune.rules import expressions
 from zfstune.tunables import catalogue, guard, planner
-from zfstune.tunables.catalogue import Parameter, version_key
+from zfstune.tunables.catalogue import Parameter
 
 CASES = int(os.environ.get("ZFSTUNE_CASES", "20000"))
 SEED = int(os.environ.get("ZFSTUNE_SEED", "1"))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from zfstrace import command, properties, vdev_tree
+from zfstrace import version as zfstrace_version
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.properties import Properties
@@ -22,7 +23,7 @@ from zfstune.changes.state_dir import places
 from zfstune.errors import NotPossible, UsageError
 from zfstune.preflight import require_names
 from zfstune.rules.conditions import Fact
-from zfstune.tunables import catalogue, guard, values
+from zfstune.tunables import guard, values
 from zfstune.tunables.survey import dangerous, require_module
 from zfstune.tunables.survey import look as survey_of
 
@@ -113,7 +114,7 @@ def _host(host: Host, asked: Asked) -> tuple[Facts, list[Subject]]:
     require_module(survey)
     now = guard.in_force(survey.state, survey.facts)
     arc = host.kstat("arcstats")
-    version = catalogue.version_key(survey.version)
+    version = zfstrace_version.version_key(survey.version)
     facts: dict[str, Fact] = {
         **guard.values(now, survey.facts),
         **{name if "_" in name else f"arc_{name}": arc[name] for name in _ARCSTATS if name in arc},

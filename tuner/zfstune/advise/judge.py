@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from zfstrace import version as zfstrace_version
 from zfstune.advise.rules import Rule, fill, load
 from zfstune.advise.subjects import Subject
 from zfstune.rules import conditions
 from zfstune.rules.expressions import Unknown
-from zfstune.tunables import catalogue
 
 # A dataset is one of these.
 _KINDS = ("filesystem", "volume")
@@ -68,12 +68,12 @@ def judge(subjects: Iterable[Subject], version: str, rules: Sequence[Rule] = ())
 
 
 def _of_version(rule: Rule, version: str) -> bool:
-    here = catalogue.version_key(version)
+    here = zfstrace_version.version_key(version)
     if not here:
         return True
-    late = bool(rule.since) and here < catalogue.version_key(rule.since)
+    late = bool(rule.since) and here < zfstrace_version.version_key(rule.since)
     # until is a series: 2.2 has all of 2.2.x
-    until = catalogue.version_key(rule.until)[:2]
+    until = zfstrace_version.version_key(rule.until)[:2]
     return not late and not (until and here[:2] > until)
 
 

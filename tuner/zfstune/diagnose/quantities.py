@@ -17,10 +17,10 @@ from zfstrace.stages import NAMES as STAGES
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary
+from zfstrace.version import version_key
 from zfstune.term.table import printable
 from zfstune.term.units import format_count, format_percent, format_size, format_time
 from zfstune.trace.signs import BACKGROUND, device_ns, slowest_sibling
-from zfstune.tunables.catalogue import version_key
 
 Value = int | str | None
 Measurements = Mapping[str, Value]

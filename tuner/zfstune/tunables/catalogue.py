@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from zfstrace.version import version_key
 from zfstune.rules import expressions
 
 UNITS = ("bytes", "ns", "ms", "s", "percent", "count", "flag")
@@ -193,13 +193,6 @@ def near(name: str, names: Iterable[str]) -> list[str]:
     found += [n for n in known if len(word) >= 3 and word in n]
     found += difflib.get_close_matches(word, known, 3, 0.55)
     return list(dict.fromkeys(found))[:3]
-
-
-@functools.cache
-def version_key(version: str) -> tuple[int, ...]:
-    """``2.3.9-0+deb13u1`` as (2, 3, 9); () when it is none."""
-    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
-    return tuple(int(part or 0) for part in match.groups()) if match else ()
 
 
 @functools.cache
