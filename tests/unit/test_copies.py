@@ -18,9 +18,10 @@ from unit.faults import Faults
 from zfstune.changes import recovery, revert, status
 from zfstune.changes.apply import Applier, ApplyError
 from zfstune.changes.journal import Journal
+from zfstune.changes.lock import Lock
 from zfstune.changes.records import APPLIED, Original, decode, encode, encode_lines
 from zfstune.changes.session import TuningSession, set_values
-from zfstune.changes.state_dir import Lock, Places
+from zfstune.changes.state_dir import Places
 from zfstune.errors import NotPossible
 from zfstune.tunables.catalogue import load
 

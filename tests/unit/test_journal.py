@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from zfstune.changes.journal import Journal
+from zfstune.changes.lock import Busy, Lock, holder
 from zfstune.changes.records import APPLIED, RESTORED, Original, Override, decode
-from zfstune.changes.state_dir import Busy, Lock, Places, holder
+from zfstune.changes.state_dir import Places
 from zfstune.errors import NotPossible
 
 

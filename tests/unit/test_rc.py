@@ -80,7 +80,7 @@ def test_stop_ends_the_loop(script: Path) -> None:
 
 
 def test_mark_is_that_of_a_session() -> None:
-    from zfstune.changes.state_dir import _SESSION
+    from zfstune.changes.lock import _SESSION
 
     assert f'"/var/run/zfstune/{_SESSION}"' in (FREEBSD / "rc.d/zfstune").read_text()
 

@@ -17,9 +17,9 @@ from unit.test_hostile_names import EVIL, raw
 
 from zfstune.changes import recovery, revert, status
 from zfstune.changes.journal import Journal
+from zfstune.changes.lock import Lock
 from zfstune.changes.records import Original, Override
 from zfstune.changes.session import TuningSession, set_values
-from zfstune.changes.state_dir import Lock
 from zfstune.errors import NotPossible, UsageError
 from zfstune.term.signals import put_off
 from zfstune.tunables.guard import Refused

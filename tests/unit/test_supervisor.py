@@ -18,8 +18,8 @@ from unit.test_journal import read_only
 from zfstrace.params import Change
 from zfstune.changes import recovery
 from zfstune.changes.journal import Journal
+from zfstune.changes.lock import Busy, Lock
 from zfstune.changes.session import SupervisorGone, TuningSession, set_values
-from zfstune.changes.state_dir import Busy, Lock
 from zfstune.errors import NotPossible
 from zfstune.term.signals import SIGNALS
 
@@ -146,7 +146,7 @@ def test_dead_supervisor_is_noticed(host: ModuleHost) -> None:
 def test_second_session_is_refused_and_names_the_first(
     host: ModuleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zfstune.changes.state_dir._WAIT_S", 0.0)
+    monkeypatch.setattr("zfstune.changes.lock._WAIT_S", 0.0)
     with session(host) as one:
         one.apply(CANDIDATE)
         with pytest.raises(Busy, match=f"process {os.getpid()} .`zfstune tune tank`"):

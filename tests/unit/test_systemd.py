@@ -25,6 +25,6 @@ def test_service_pauses_before_it_tries_again() -> None:
 
 
 def test_path_is_the_mark_of_a_session() -> None:
-    from zfstune.changes.state_dir import _SESSION
+    from zfstune.changes.lock import _SESSION
 
     assert unit("zfstune-recover.path")["Path"]["PathExists"] == f"/run/zfstune/{_SESSION}"

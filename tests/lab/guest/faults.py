@@ -27,7 +27,7 @@ from faults_state import SILENT_S
 from labkit import Json, finish, make_pool, progress, run, sh
 from state_disk import StateDisk
 from zfs_linux.host import LinuxHost
-from zfstune.changes.state_dir import Busy, Lock
+from zfstune.changes.lock import Busy, Lock
 from zfstune.tunables import guard, planner
 
 

@@ -14,7 +14,7 @@ from labkit import Json, run
 from state_disk import StateDisk
 from zfs_linux.host import LinuxHost
 from zfstune.changes import recovery
-from zfstune.changes.state_dir import Lock
+from zfstune.changes.lock import Lock
 
 # Until then values must be back: far more than it takes, since an emulated machine may be held up.
 # How long it took is in the facts.

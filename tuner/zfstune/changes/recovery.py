@@ -14,7 +14,8 @@ if TYPE_CHECKING:  # nothing of it is needed where there is no journal
     from zfstrace.host import Host
     from zfstune.changes.apply import RestoreReport
     from zfstune.changes.journal import Journal
-    from zfstune.changes.state_dir import Lock, Places
+    from zfstune.changes.lock import Lock
+    from zfstune.changes.state_dir import Places
 
 
 _ALL = "what zfstune has changed"
@@ -25,7 +26,8 @@ def if_needed(command: str = "zfstune") -> RestoreReport | None:
     is no journal. Raises only what Python itself raises."""
     if not journal_exists():
         return None
-    from zfstune.changes.state_dir import Busy, places
+    from zfstune.changes.lock import Busy
+    from zfstune.changes.state_dir import places
     from zfstune.host import open_host
     from zfstune.term.log import say
 
@@ -73,7 +75,7 @@ def restore_now(
 def take_lock(where: Places, command: str, wait_s: float | None = None) -> Lock:
     """To restore. Raises places.Busy, NotPossible."""
     from zfstune.changes.journal import Journal
-    from zfstune.changes.state_dir import Busy, Lock
+    from zfstune.changes.lock import Busy, Lock
 
     lock = Lock.take(where, command, wait_s, restore=True)
     if lock.substitute:
@@ -104,7 +106,7 @@ def restore_left(host: Host, where: Places, say: Callable[[str], None]) -> Resto
     """With the lock held: ends a session that is open, and puts a journal aside of which
     nothing is in force. None when there was neither. It is told when it is done. Raises
     NotPossible. Signals come after it."""
-    from zfstune.changes.state_dir import unmark_session
+    from zfstune.changes.lock import unmark_session
     from zfstune.term.signals import put_off
 
     said: list[str] = []
@@ -178,7 +180,7 @@ def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
     import contextlib
 
     from zfstune.changes.journal import Journal
-    from zfstune.changes.state_dir import unmark_session
+    from zfstune.changes.lock import unmark_session
     from zfstune.term.signals import put_off
 
     lock = take_lock(where, "zfstune recover --forget", 0)
@@ -247,7 +249,8 @@ def require_restored(host: Host, where: Places, say: Callable[[str], None]) -> N
 
 def run(args: argparse.Namespace) -> int:
     """The command; status 1 when something could not be restored."""
-    from zfstune.changes.state_dir import Busy, places
+    from zfstune.changes.lock import Busy
+    from zfstune.changes.state_dir import places
     from zfstune.host import open_host
     from zfstune.term.log import say
 

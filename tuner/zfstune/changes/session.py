@@ -15,8 +15,9 @@ from zfstrace.host import Host
 from zfstune.changes import recovery, supervisor
 from zfstune.changes.apply import Applier, ApplyError, Overridden, RestoreReport
 from zfstune.changes.journal import Journal
+from zfstune.changes.lock import Lock, unmark_session
 from zfstune.changes.records import APPLIED, Override
-from zfstune.changes.state_dir import Lock, Places, places, unmark_session
+from zfstune.changes.state_dir import Places, places
 from zfstune.errors import NotPossible
 from zfstune.term.signals import SIGNALS, put_off
 from zfstune.tunables.catalogue import load

@@ -9,8 +9,9 @@ import sys
 from zfstrace.host import Host
 from zfstrace.types import Json
 from zfstune.changes.journal import Journal
+from zfstune.changes.lock import Holder, holder
 from zfstune.changes.records import History
-from zfstune.changes.state_dir import Holder, Places, holder, places
+from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
 from zfstune.term.table import printable, render, style_of

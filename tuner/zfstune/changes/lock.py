@@ -1,0 +1,173 @@
+"""The lock that says whose turn it is to write parameters: they belong to the host, whichever
+state directory is in use."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zfstune.changes.state_dir import Places, open_directory, open_file
+from zfstune.errors import NotPossible
+
+if TYPE_CHECKING:
+    from typing import Any
+
+
+_LOCK = "lock"
+
+_SESSION = "session"
+
+_WAIT_S = 2.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that took the lock last."""
+
+    pid: int
+    command: str
+    started: str  # ISO 8601, UTC
+
+    def __str__(self) -> str:
+        return f"process {self.pid} (`{self.command}`, since {self.started})"
+
+
+class Busy(NotPossible):
+    """Another session is in force."""
+
+
+class Lock:
+    """Taken while parameters are written; a supervisor that was forked shares it, so it is free
+    only when both have ended."""
+
+    def __init__(self, run: int, fd: int, *, substitute: bool = False) -> None:
+        self._run, self.fd = run, fd
+        # not the one that a session has which began while the run directory was in order
+        self.substitute = substitute
+
+    @classmethod
+    def take(
+        cls, where: Places, command: str, wait_s: float | None = None, *, restore: bool = False
+    ) -> Lock:
+        """Waits so long at most (-1: without end), by default some seconds: `zfstune recover
+        --wait` may hold it for a moment. restore: only to restore, for which the run directory
+        need not be in order. Raises Busy with the name of the holder, NotPossible."""
+        substitute = False
+        try:
+            run = open_directory(where.run, create=True)
+            fd = open_file(run, _LOCK, os.O_RDWR | os.O_CREAT)
+        except (NotPossible, OSError) as error:
+            if not restore:
+                raise
+            run, fd, substitute = _substitute(where.run, error)
+        try:
+            _flock(fd, _WAIT_S if wait_s is None else wait_s)
+        except BlockingIOError:
+            holder = _read_holder(fd)
+            os.close(fd)
+            os.close(run)
+            raise Busy(
+                f"cannot begin, {holder or 'another process'} is changing parameters, wait for "
+                "its end or stop it"
+            ) from None
+        except BaseException:
+            os.close(fd)
+            os.close(run)
+            raise
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # only to name the holder: the lock itself is what counts
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            text = json.dumps({"pid": os.getpid(), "command": command, "started": started})
+            os.pwrite(fd, text.encode(), 0)
+        return cls(run, fd, substitute=substitute)
+
+    def mark_session(self) -> None:
+        """A file that is there while a session is in force: systemd starts the recovery
+        by it (zfstune-recover.path)."""
+        os.close(open_file(self._run, _SESSION, os.O_WRONLY | os.O_CREAT))
+
+    def release(self) -> None:
+        """For this process; a supervisor keeps it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            os.close(self._run)
+            self.fd = -1
+
+
+def _substitute(run: Path, error: Exception) -> tuple[int, int, bool]:
+    """Something to lock where the run directory cannot be used: in one that others may write
+    into, the lock that sessions have, otherwise the directory that it is in."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(OSError):
+        directory = os.open(run, flags)
+        try:
+            fd = open_file(directory, _LOCK, os.O_RDWR)
+        except OSError:
+            os.close(directory)
+            raise
+        return directory, fd, False
+    try:
+        directory = os.open(run.parent, flags)
+    except OSError:
+        raise error from None
+    if os.fstat(directory).st_uid != os.geteuid():
+        os.close(directory)
+        raise error from None
+    return directory, os.dup(directory), True
+
+
+def unmark_session(where: Places) -> None:
+    """No session is in force, and nothing of one is left. With the lock held."""
+    with contextlib.suppress(OSError):
+        (where.run / _SESSION).unlink()
+
+
+def holder(where: Places) -> Holder | None:
+    """Who has the lock now; None when nobody, or when the run directory cannot be used."""
+    try:
+        run = os.open(where.run, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fd = open_file(run, _LOCK, os.O_RDWR)
+    except OSError:
+        return None
+    finally:
+        os.close(run)
+    try:
+        _flock(fd, 0)
+    except BlockingIOError:
+        return _read_holder(fd) or Holder(0, "unknown", "")
+    finally:
+        os.close(fd)
+    return None
+
+
+def _flock(fd: int, wait_s: float) -> None:
+    """Raises BlockingIOError when it is still taken."""
+    if wait_s < 0:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.05)
+
+
+def _read_holder(fd: int) -> Holder | None:
+    try:
+        found: dict[str, Any] = json.loads(os.pread(fd, 65536, 0))
+        return Holder(int(found["pid"]), str(found["command"]), str(found["started"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
