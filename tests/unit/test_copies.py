@@ -15,7 +15,7 @@ import pytest
 from unit.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
 from unit.faults import Faults
 
-from zfstune.changes import recovery, revert, status
+from zfstune.changes import recover, recovery, revert, status
 from zfstune.changes.apply import Applier, ApplyError
 from zfstune.changes.journal import Journal
 from zfstune.changes.lock import Lock
@@ -50,7 +50,7 @@ def change(host: ModuleHost, wanted: dict[str, int]) -> None:
 
 
 def recovered(*, forget: bool = False) -> int:
-    return recovery.run(Namespace(wait=False, forget=forget))
+    return recover.run(Namespace(wait=False, forget=forget))
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:

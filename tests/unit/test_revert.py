@@ -15,7 +15,7 @@ import pytest
 from unit.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
 from unit.test_hostile_names import EVIL, raw
 
-from zfstune.changes import recovery, revert, status
+from zfstune.changes import recover, recovery, revert, status
 from zfstune.changes.journal import Journal
 from zfstune.changes.lock import Lock
 from zfstune.changes.records import Original, Override
@@ -223,7 +223,7 @@ def test_next_command_restores(host: ModuleHost, capsys: pytest.CaptureFixture[s
 def test_recover_leaves_manual_changes(host: ModuleHost) -> None:
     change(host, {"zfs_commit_timeout_pct": 4})
     crash(host)
-    assert recovery.run(Namespace(wait=False, forget=False)) == 0
+    assert recover.run(Namespace(wait=False, forget=False)) == 0
     assert host.now() == DEFAULTS | {"zfs_commit_timeout_pct": 4}
     revert.revert(host, host.where)
     assert host.now() == DEFAULTS
@@ -291,7 +291,7 @@ def test_damaged_journal_is_told(host: ModuleHost, capsys: pytest.CaptureFixture
     assert host.now() == DEFAULTS | CHANGED
     # and stays so until somebody says that he has looked at it
     assert reverted(capsys) == (code, lines)
-    assert recovery.run(Namespace(wait=False, forget=True)) == 0
+    assert recover.run(Namespace(wait=False, forget=True)) == 0
     assert reverted(capsys) == (0, ["nothing to put back"])
 
 
@@ -299,7 +299,7 @@ def test_a_state_directory_that_cannot_be_used(host: ModuleHost) -> None:
     host.where.state.parent.mkdir(parents=True, exist_ok=True)
     host.where.state.symlink_to("/tmp")
     with pytest.raises(NotPossible, match="symbolic link"):
-        recovery.run(Namespace(wait=False, forget=False))
+        recover.run(Namespace(wait=False, forget=False))
 
 
 def test_a_journal_that_is_no_file(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:

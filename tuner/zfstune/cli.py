@@ -180,7 +180,7 @@ def _run(argv: Sequence[str]) -> int:
 
     command = importlib.import_module(f"zfstune.{args.run}")
     # advise promises to change nothing
-    if args.run not in ("changes.recovery", "advise.command"):
+    if args.run not in ("changes.recover", "advise.command"):
         if_needed(f"zfstune {args.command}")
     try:
         status: int = command.run(args)

@@ -111,4 +111,4 @@ def add_restore(commands: argparse._SubParsersAction[Any]) -> None:
         action="store_true",
         help="go on without the part of the journal that cannot be read, which is put aside",
     )
-    recover.set_defaults(run="changes.recovery")
+    recover.set_defaults(run="changes.recover")

@@ -4,11 +4,10 @@ the same at the start of every command."""
 from __future__ import annotations
 
 from zfstune.changes.paths import journal_exists
-from zfstune.errors import DONE, NEGATIVE, CommandError, NotPossible
+from zfstune.errors import CommandError, NotPossible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # nothing of it is needed where there is no journal
-    import argparse
     from collections.abc import Callable
 
     from zfstrace.host import Host
@@ -245,24 +244,3 @@ def require_restored(host: Host, where: Places, say: Callable[[str], None]) -> N
         raise NotPossible(
             f"cannot begin, {name} of a session that was killed could not be restored: {reason}"
         )
-
-
-def run(args: argparse.Namespace) -> int:
-    """The command; status 1 when something could not be restored."""
-    from zfstune.changes.lock import Busy
-    from zfstune.changes.state_dir import places
-    from zfstune.host import open_host
-    from zfstune.term.log import say
-
-    where = places()
-    try:
-        if args.forget:
-            return DONE if forget(open_host(), where, say) else NEGATIVE
-        report = restore_now(open_host(), where, "zfstune recover", say, -1 if args.wait else 0)
-    except Busy as error:
-        say(f"nothing to do, {error}")
-        return DONE
-    if report is None:
-        say("nothing to restore")
-        return DONE
-    return DONE if report.complete else NEGATIVE
