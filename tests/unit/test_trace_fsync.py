@@ -19,8 +19,7 @@ from zfstrace.types import DatasetCounts, FsyncOptions, Losses
 from zfstune.term.table import Style
 from zfstune.term.units import SECOND
 from zfstune.trace.footer import footer
-from zfstune.trace.fsync import options_of, trace
-from zfstune.trace.fsync_view import view
+from zfstune.trace.fsync import options_of, trace, view
 from zfstune.trace.live import Run
 
 DATA = Path(__file__).parents[1] / "data"

@@ -14,8 +14,7 @@ from zfstrace.stages import NAMES
 from zfstrace.throttle import ThrottleState
 from zfstrace.types import Losses, SlowEvent
 from zfstune.term.units import MS, SECOND
-from zfstune.trace.fsync import options_of
-from zfstune.trace.fsync_view import largest_stages
+from zfstune.trace.fsync import largest_stages, options_of
 from zfstune.trace.live import Run
 from zfstune.trace.slow import slow_fsync, trace
 

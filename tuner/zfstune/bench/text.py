@@ -13,7 +13,7 @@ from zfstune.bench.measure import Measured
 from zfstune.term.progress import Progress
 from zfstune.term.table import Style, printable, render, style_of, wrap
 from zfstune.term.units import SECOND, format_percent, format_span, format_time
-from zfstune.trace import fsync_view
+from zfstune.trace import fsync
 from zfstune.trace.footer import footer
 
 HEAD = ("test", "rate", "p50", "p99", "device limit", "share")
@@ -103,7 +103,7 @@ def _largest(found: Found, room: int) -> list[str]:
         else:
             stages = one.fsync.stages if one.fsync else ()
             times = {stage.name: stage.total_ns for stage in stages}
-            texts.append(fsync_view.largest_stages(times, room) or "-")
+            texts.append(fsync.largest_stages(times, room) or "-")
     return texts
 
 
@@ -152,7 +152,7 @@ def _stages(found: Found, style: Style) -> list[str]:
     for one in found.rows:
         if one.fsync and one.fsync.count:
             name = style.paint(one.rate.test.label, "bold")
-            lines += [name, *fsync_view.view([one.fsync], style, False)]
+            lines += [name, *fsync.view([one.fsync], style, False)]
     return ["", *lines]
 
 

@@ -21,7 +21,7 @@ from zfstune.term.units import (
     format_time,
 )
 from zfstune.trace import arc_view, device_view, signs, txg_view
-from zfstune.trace.fsync_view import largest_stages
+from zfstune.trace.fsync import largest_stages
 from zfstune.trace.signs import Sign, device_ns
 from zfstune.trace.throttle_view import dirty
 

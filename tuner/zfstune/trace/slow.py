@@ -16,8 +16,7 @@ from zfstune.term.table import Column, Lines, printable, style_of
 from zfstune.term.units import format_count, format_span, format_time, iso_utc
 from zfstune.trace import live
 from zfstune.trace.footer import footer
-from zfstune.trace.fsync import options_of
-from zfstune.trace.fsync_view import largest_stages
+from zfstune.trace.fsync import largest_stages, options_of
 from zfstune.trace.live import Run
 
 # 99 columns
