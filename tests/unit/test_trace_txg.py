@@ -15,8 +15,7 @@ from zfstrace.txg import REASONS, Txg
 from zfstrace.types import Losses, TraceOptions
 from zfstune.term.table import Lines
 from zfstune.term.units import MS, SECOND
-from zfstune.trace.txg import trace
-from zfstune.trace.txg_view import cells, columns
+from zfstune.trace.txg import cells, columns, trace
 
 
 def run(events: list[Txg], out: io.StringIO | None = None, **options: Any) -> str:

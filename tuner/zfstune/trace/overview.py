@@ -20,7 +20,7 @@ from zfstune.term.units import (
     format_span,
     format_time,
 )
-from zfstune.trace import arc_view, device_view, signs, txg_view
+from zfstune.trace import arc_view, device_view, signs, txg
 from zfstune.trace.fsync import largest_stages
 from zfstune.trace.signs import Sign, device_ns
 from zfstune.trace.throttle_view import dirty
@@ -71,8 +71,8 @@ def _txg(row: Txg) -> tuple[str, ...]:
     return (
         f"{row.pool} {row.txg}",
         *("-" if ns is None else format_time(ns) for ns in times),
-        txg_view.size(row.dirty_bytes),
-        txg_view.brief(row),
+        txg.size(row.dirty_bytes),
+        txg.brief(row),
     )
 
 

@@ -1,19 +1,27 @@
-"""`zfstune trace txg`: one line for each transaction group, as it ends."""
+"""`zfstune trace txg`: what transaction groups do, one line each."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 
 from zfstrace.host import TxgSession
-from zfstrace.txg import Txg
+from zfstrace.txg import REASONS, Txg
 from zfstrace.types import TraceOptions
-from zfstune.term.table import Lines, style_of, wrap
+from zfstune.term.table import Column, Lines, style_of, wrap
+from zfstune.term.units import (
+    format_count,
+    format_percent,
+    format_short,
+    format_size,
+    format_span,
+    format_time,
+)
 from zfstune.trace import live
 from zfstune.trace.footer import footer
 from zfstune.trace.live import Run
-from zfstune.trace.txg_view import Sum, cells, columns
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,3 +70,116 @@ class _TxgTrace:
         self._pools.add(txg.pool)
         several = len(self._pools) > 1
         self._lines.print(columns(several), cells(txg, several))
+
+
+_POOL = Column("POOL", 6, left=True)
+
+# 92 columns, with the pool 99
+_COLUMNS = (
+    Column("TIME", 8, left=True),
+    Column("TXG", 8),
+    Column("OPEN", 7),
+    Column("QUIESCE", 7),
+    Column("WAIT", 7),
+    Column("SYNC", 7),
+    Column("PASS", 4),
+    Column("DIRTY", 5),
+    Column("WROTE", 5),
+    Column("DELAYED TX", 13),
+    Column("REASON", 6, left=True),
+    Column("ZIL", 4),
+)
+
+
+def columns(pools: bool) -> Sequence[Column]:
+    """With or without the name of the pool."""
+    return (_COLUMNS[0], _POOL, *_COLUMNS[1:]) if pools else _COLUMNS
+
+
+def cells(txg: Txg, pools: bool) -> list[str]:
+    """Of one line."""
+    share = zil_share(txg)
+    return [
+        txg.time[11:19],
+        *([txg.pool] if pools else []),
+        str(txg.txg),
+        _time(txg.open_ns),
+        _time(txg.quiesce_ns),
+        _time(txg.wait_ns),
+        _time(txg.sync_ns),
+        "-" if txg.passes is None else str(txg.passes),
+        size(txg.dirty_bytes),
+        size(txg.written_bytes),
+        _delayed(txg),
+        "-" if txg.reason == "unknown" else txg.reason,
+        "-" if share is None else f"{share:.0%}",
+    ]
+
+
+def zil_share(txg: Txg) -> float | None:
+    """The part of the sync in zil_sync(), 0 to 1."""
+    if txg.zil_sync_ns is None or not txg.sync_ns:
+        return None
+    return min(1.0, txg.zil_sync_ns / txg.sync_ns)
+
+
+def size(number: int | None) -> str:
+    return "-" if number is None else format_size(number)
+
+
+def _time(ns: int | None) -> str:
+    return "-" if ns is None else format_time(ns)
+
+
+def _delayed(txg: Txg) -> str:
+    """How many transactions, and how long all together."""
+    if txg.delayed_tx is None:
+        return "-"
+    count = format_short(txg.delayed_tx)
+    return f"{count} {_time(txg.delay_ns):>7}" if txg.delayed_tx else count
+
+
+class Sum:
+    """What is said about all txgs of a trace at its end."""
+
+    def __init__(self) -> None:
+        self._syncs: list[int] = []
+        self._reasons = dict.fromkeys(REASONS, 0)
+        self._delayed = self._delay_ns = 0
+
+    @property
+    def count(self) -> int:
+        return sum(self._reasons.values())
+
+    def add(self, txg: Txg) -> None:
+        self._reasons[txg.reason] = self._reasons.get(txg.reason, 0) + 1
+        if txg.sync_ns is not None:
+            self._syncs.append(txg.sync_ns)
+        self._delayed += txg.delayed_tx or 0
+        self._delay_ns += txg.delay_ns or 0
+
+    def text(self, duration_ns: int, where: str) -> str:
+        span = format_span(duration_ns)
+        if not self.count:
+            return f"no txg ended on {where} in {span}; an idle pool has one every zfs_txg_timeout"
+        parts = [f"{format_count(self.count)} txg{'s' if self.count > 1 else ''} in {span}"]
+        if self._syncs:
+            syncs = sorted(self._syncs)
+            middle = syncs[(len(syncs) - 1) // 2]
+            parts.append(f"sync p50 {format_time(middle)}, max {format_time(syncs[-1])}")
+        parts.append(", ".join(f"{name} {n}" for name, n in self._reasons.items() if n))
+        if self._delayed:
+            delayed = f"{format_short(self._delayed)} transactions delayed"
+            parts.append(f"{delayed}, {format_time(self._delay_ns)} in all")
+        return "; ".join(parts)
+
+
+def brief(txg: Txg) -> str:
+    """The end of a condensed line."""
+    share = zil_share(txg)
+    parts = [txg.reason if txg.reason != "unknown" else ""]
+    if txg.delayed_tx:
+        parts.append(f"{format_short(txg.delayed_tx)} delayed")
+    elif share and share >= 0.1:
+        parts.append(f"ZIL {format_percent(share)}")
+    return ", ".join(part for part in parts if part)
