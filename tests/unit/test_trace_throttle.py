@@ -19,9 +19,8 @@ from zfstrace.throttle import KINDS, ThrottleCounts, ThrottleState
 from zfstrace.types import Losses
 from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND
-from zfstune.trace.throttle import trace
-from zfstune.trace.throttle_view import KINDS as WORDS
-from zfstune.trace.throttle_view import view
+from zfstune.trace.throttle import KINDS as WORDS
+from zfstune.trace.throttle import trace, view
 
 
 def run(states: list[list[ThrottleCounts]], **options: Any) -> str:

@@ -23,7 +23,7 @@ from zfstune.term.units import (
 from zfstune.trace import arc_view, device_view, signs, txg
 from zfstune.trace.fsync import largest_stages
 from zfstune.trace.signs import Sign, device_ns
-from zfstune.trace.throttle_view import dirty
+from zfstune.trace.throttle import dirty
 
 # 79 columns with the mark before them: one less than the narrowest terminal. Five headings
 # and at most so many rows, with what is around them, have 23 lines.
