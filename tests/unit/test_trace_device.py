@@ -16,8 +16,7 @@ from zfstrace.pool_trace import DeviceTrace, VdevSlot
 from zfstrace.types import Losses
 from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND, US
-from zfstune.trace.device import trace
-from zfstune.trace.device_view import view
+from zfstune.trace.device import trace, view
 from zfstune.trace.signs import of_device
 
 

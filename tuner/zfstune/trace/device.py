@@ -1,4 +1,4 @@
-"""`zfstune trace device`: what each vdev does, by class of I/O."""
+"""`zfstune trace device`: I/O of vdevs by class, in queue and device."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import argparse
 from collections.abc import Sequence
 
 from zfstrace import device
-from zfstrace.device import DeviceCounts, DeviceRow
+from zfstrace.device import DeviceCounts, DeviceRow, Spread
 from zfstrace.host import DeviceSession, Host
 from zfstrace.summary import Span
 from zfstrace.types import TraceOptions
 from zfstune.term.signals import Stop
-from zfstune.term.table import Style
+from zfstune.term.table import Style, fit, wrap
+from zfstune.term.units import (
+    SECOND,
+    format_percent,
+    format_short,
+    format_size,
+    format_span,
+    format_time,
+)
 from zfstune.trace import live
-from zfstune.trace.device_view import view
 from zfstune.trace.footer import footer
 from zfstune.trace.live import Frame, Meter, Run
+from zfstune.trace.signs import device_ns, of_device
 
 _REST = "vdevs that found no room: summed in <others>; POOL leaves room for fewer"
 
@@ -57,3 +65,85 @@ def meter(
         return device.rows(mine, names, span.time, span.duration_ns, span.losses)
 
     return Meter(session, stop, (), session.devices, rows)
+
+
+_GROUPS = ["", "", "", "", "queue", "", "device", "", "", "active", ""]
+
+_HEADER = ["vdev", "class", "IOPS", "bytes", "p50", "p99", "p50", "p99", "max", "mean", "max"]
+
+_ALIGN = "<<>>>>>>>>>"
+
+
+def view(rows: Sequence[DeviceRow], style: Style, duration_ns: int, where: str) -> list[str]:
+    """Lines for one interval; where is what was traced, in words."""
+    if not rows:
+        return [*wrap(f"no I/O seen in {format_span(duration_ns)} on {where}", "", style.width), ""]
+    lines: list[str] = []
+    for pool in dict.fromkeys(row.pool for row in rows):
+        mine = [row for row in rows if row.pool == pool]
+        name = style.paint(pool or "(pool unknown)", "bold")
+        lines += [f"{name}  {format_span(duration_ns)}", "", *_table(mine, style)]
+        lines += ["", *_conclusion(mine, style), ""]
+    return lines
+
+
+def per_second(row: DeviceRow) -> str:
+    """I/Os per second; with a digit after the point where there are few."""
+    rate = row.count * SECOND / max(1, row.duration_ns)
+    return f"{rate:.1f}" if rate < 100 else format_short(round(rate))
+
+
+def bandwidth(row: DeviceRow) -> str:
+    """``123M/s``"""
+    if not row.size:
+        return "-"
+    return format_size(row.size * SECOND // max(1, row.duration_ns)) + "/s"
+
+
+def _table(rows: Sequence[DeviceRow], style: Style) -> list[str]:
+    cells = [_GROUPS, _HEADER]
+    for i, row in enumerate(rows):
+        cells.append(
+            [
+                row.vdev if not i or rows[i - 1].guid != row.guid else "",
+                row.io_class,
+                per_second(row),
+                bandwidth(row),
+                *_times(row.queue, longest=False),
+                *_times(row.device, longest=True),
+                "-" if row.active_mean is None else f"{row.active_mean:.1f}",
+                "-" if row.active_max is None else format_short(row.active_max),
+            ]
+        )
+    # of a disk's name the end tells more, its serial number
+    lines = fit(cells, _ALIGN, style, 0, tail=True)
+    top = max(range(len(rows)), key=lambda i: device_ns(rows[i]))
+    lines[top + 2] = style.paint(lines[top + 2], "hot")
+    return lines
+
+
+def _times(spread: Spread | None, *, longest: bool) -> list[str]:
+    if spread is None:
+        return ["-", "-"]
+    times = [spread.p50, spread.p99, *([spread.max] if longest else [])]
+    return [format_time(ns) for ns in times]
+
+
+def _conclusion(rows: Sequence[DeviceRow], style: Style) -> list[str]:
+    """What stands out; otherwise where most of the time goes."""
+    sentences = [sign.sentence for sign in of_device(rows)] or [_largest(rows)]
+    return [
+        style.paint(line, "bold")
+        for sentence in sentences
+        for line in wrap(sentence, "  ", style.width)
+    ]
+
+
+def _largest(rows: Sequence[DeviceRow]) -> str:
+    top = max(rows, key=device_ns)
+    share = device_ns(top) / max(1, sum(map(device_ns, rows)))
+    return (
+        f"No vdev and no class stands out; the largest part of the time at the devices "
+        f"({format_percent(share)}) is `{top.io_class}` on {top.vdev}: p50 "
+        f"{format_time(top.device.p50)}, p99 {format_time(top.device.p99)}."
+    )

@@ -20,7 +20,7 @@ from zfstune.term.units import (
     format_span,
     format_time,
 )
-from zfstune.trace import arc_view, device_view, signs, txg
+from zfstune.trace import arc_view, device, signs, txg
 from zfstune.trace.fsync import largest_stages
 from zfstune.trace.signs import Sign, device_ns
 from zfstune.trace.throttle import dirty
@@ -89,12 +89,12 @@ def _throttle(row: ThrottleRow) -> tuple[str, ...]:
 
 
 def _device(row: DeviceRow) -> tuple[str, ...]:
-    parts = [device_view.bandwidth(row) if row.size else ""]
+    parts = [device.bandwidth(row) if row.size else ""]
     if row.active_mean is not None:
         parts.append(f"{row.active_mean:.1f}")
     return (
         f"{row.vdev} {row.io_class}",
-        device_view.per_second(row),
+        device.per_second(row),
         "-" if row.queue is None else format_time(row.queue.p99),
         format_time(row.device.p99),
         format_time(row.device.max),
