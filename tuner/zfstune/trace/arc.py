@@ -1,4 +1,4 @@
-"""`zfstune trace arc`: one line for each interval."""
+"""`zfstune trace arc`: the ARC's size, targets, hits and waits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from zfstrace.host import ArcSession
 from zfstrace.summary import Span
 from zfstrace.types import TraceOptions
 from zfstune.term.signals import Stop
-from zfstune.term.table import Lines, style_of, wrap
-from zfstune.term.units import SECOND
+from zfstune.term.table import Column, Lines, style_of, wrap
+from zfstune.term.units import (
+    SECOND,
+    format_count,
+    format_percent,
+    format_short,
+    format_size,
+    format_span,
+    format_time,
+)
 from zfstune.trace import live
-from zfstune.trace.arc_view import COLUMNS, cells, summary
 from zfstune.trace.footer import footer
 from zfstune.trace.live import Meter, Run
 
@@ -73,3 +80,75 @@ def meter(session: ArcSession, stop: Stop) -> Meter[ArcState, ArcRow]:
 
     session.refresh()
     return Meter(session, stop, session.state(), session.state, rows)
+
+
+# 92 columns
+COLUMNS = (
+    Column("TIME", 8, left=True),
+    Column("SIZE", 5),
+    Column("TARGET", 6),
+    Column("MIN-MAX", 11),
+    Column("HIT", 6),
+    Column("IOHIT/S", 7),
+    Column("MISS/S", 6),
+    Column("EVICT/S", 7),
+    Column("WAITS", 5),
+    Column("WAITED", 7),
+    Column("THROTTLE", 8),
+    Column("GROW", 5),
+)
+
+
+def cells(row: ArcRow) -> list[str]:
+    """Of one line."""
+    return [
+        row.time[11:19],
+        format_size(row.size),
+        format_size(row.target),
+        f"{format_size(row.target_min)}-{format_size(row.target_max)}",
+        hit(row),
+        "-" if row.demand_iohits is None else per_second(row.demand_iohits, row),
+        per_second(row.demand_misses, row),
+        per_second(row.evicted, row),
+        "-" if row.waits is None else format_short(row.waits),
+        "-" if row.wait_ns is None else format_time(row.wait_ns),
+        format_short(row.memory_throttle),
+        "no" if row.no_grow else "yes",
+    ]
+
+
+def hit(row: ArcRow) -> str:
+    return "-" if row.hit_ratio is None else f"{row.hit_ratio:.1%}"
+
+
+def per_second(number: int, row: ArcRow) -> str:
+    return format_short(round(number * SECOND / row.duration_ns)) if row.duration_ns else "-"
+
+
+def brief(row: ArcRow) -> str:
+    """The end of a condensed line."""
+    if row.no_grow:
+        return "must not grow"
+    if row.memory_throttle:
+        return f"throttle {format_short(row.memory_throttle)}"
+    return f"hit {hit(row)}"
+
+
+def summary(row: ArcRow) -> str:
+    """On the whole time of a trace."""
+    parts = [f"{format_span(row.duration_ns)}: demand hits {hit(row)}"]
+    if row.hit_ratio is not None:
+        reads = format_count(row.demand_hits + row.demand_misses)
+        parts[0] = f"{format_span(row.duration_ns)}: {format_percent(row.hit_ratio)} of {reads}"
+        parts[0] += " demand reads were hits"
+    if row.waits is None:
+        parts.append("waits for eviction not traced")
+    elif row.waits and row.wait_ns is not None and row.wait_max_ns is not None:
+        parts.append(
+            f"{format_count(row.waits)} waits for eviction, {format_time(row.wait_ns)} in all, "
+            f"max {format_time(row.wait_max_ns)}"
+        )
+    else:
+        parts.append("no waits for eviction")
+    parts.append(f"memory throttle {format_count(row.memory_throttle)}")
+    return "; ".join(parts)

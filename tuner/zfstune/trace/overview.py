@@ -20,7 +20,7 @@ from zfstune.term.units import (
     format_span,
     format_time,
 )
-from zfstune.trace import arc_view, device, signs, txg
+from zfstune.trace import arc, device, signs, txg
 from zfstune.trace.fsync import largest_stages
 from zfstune.trace.signs import Sign, device_ns
 from zfstune.trace.throttle import dirty
@@ -107,9 +107,9 @@ def _arc(row: ArcRow) -> tuple[str, ...]:
         f"min {format_size(row.target_min)} max {format_size(row.target_max)}",
         format_size(row.size),
         format_size(row.target),
-        arc_view.per_second(row.demand_misses, row),
+        arc.per_second(row.demand_misses, row),
         "-" if row.waits is None else format_short(row.waits),
-        arc_view.brief(row),
+        arc.brief(row),
     )
 
 
