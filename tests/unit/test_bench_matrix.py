@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.fake_host import FakeHost, FakeStop
 
+from zfstrace import types
 from zfstrace.errors import TraceError
 from zfstrace.scratch import Scratch
 from zfstune.bench import scratch
@@ -26,7 +27,6 @@ from zfstune.bench.matrix.command import Bench, Found, Result
 from zfstune.bench.matrix.rows import Matrix, Pair, Row
 from zfstune.bench.measure import Measured
 from zfstune.bench.scratch import Wanted
-from zfstune.diagnose import quantities
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.term.signals import Stop
 from zfstune.term.table import Style
@@ -360,7 +360,7 @@ def test_a_command_that_hangs_is_not_waited_for() -> None:
     assert "No such file" in pools._run(["/nowhere/zpool"], 10)
 
 
-@pytest.mark.parametrize("state", quantities.IN_NEED)
+@pytest.mark.parametrize("state", types.WRITES_BLOCKED)
 def test_a_suspended_pool_is_left(commands: list[list[str]], state: str) -> None:
     host = FakeHost()
     host.state = state

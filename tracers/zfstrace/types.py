@@ -362,3 +362,7 @@ class Tool:
     name: str
     runner: str
     why: str
+
+
+# States of a pool in which it does not write: what tries to waits.
+WRITES_BLOCKED = ("SUSPENDED", "FAULTED", "UNAVAIL")

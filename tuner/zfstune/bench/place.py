@@ -13,8 +13,7 @@ from pathlib import Path
 
 from zfstrace import command
 from zfstrace.host import Host
-from zfstrace.types import FsyncOptions
-from zfstune.diagnose.quantities import IN_NEED
+from zfstrace.types import WRITES_BLOCKED, FsyncOptions
 from zfstune.errors import NotPossible, UsageError
 from zfstune.preflight import require_names
 from zfstune.term.log import say
@@ -84,7 +83,7 @@ def _at(host: Host, path: Path) -> Place:
 def _require_health(host: Host, pool: str) -> None:
     """Raises NotPossible when whatever is written would wait for ever."""
     state = host.pool_state(pool)
-    if state in IN_NEED:
+    if state in WRITES_BLOCKED:
         raise NotPossible(
             f"cannot write to pool {pool}, it is {state}, see `zpool status {pool}`"
             " and `zpool clear`"
@@ -135,7 +134,7 @@ def remove(host: Host, path: Path, pool: str | None) -> str:
     """Removes the directory; why it is still there, or "". Does not wait for a pool that does
     not write."""
     state = host.pool_state(pool) if pool else ""
-    if state in IN_NEED:
+    if state in WRITES_BLOCKED:
         return f"pool {pool} is {state}"
     process = subprocess.Popen(
         ["rm", "-rf", "--", str(path)],

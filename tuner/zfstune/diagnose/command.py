@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from zfstrace.types import SCHEMA, Json, TraceOptions
+from zfstrace.types import SCHEMA, WRITES_BLOCKED, Json, TraceOptions
 from zfstune.diagnose import causes
 from zfstune.diagnose.judge import Diagnosis, judge
 from zfstune.diagnose.observe import Watched, watching
-from zfstune.diagnose.quantities import IN_NEED, NAMES, Value, in_need, measure
+from zfstune.diagnose.quantities import NAMES, Value, in_need, measure
 from zfstune.diagnose.text import end, view
 from zfstune.errors import UsageError
 from zfstune.host import open_host
@@ -50,7 +50,7 @@ def diagnose(run: Run[TraceOptions]) -> int:
         state = run.host.pool_state(pool)
         if state not in ("ONLINE", ""):
             log.say(f"pool {pool} is {state}; `zpool status {pool}` says why")
-        if state in IN_NEED and run.options.pool:
+        if state in WRITES_BLOCKED and run.options.pool:
             # no fsync ends there, and a thread that tries to write may spin in the kernel: while
             # one does no BPF program can be detached
             found = [judge(in_need(pool, state, iso_utc(time.time_ns()), run.host.version()))]

@@ -11,8 +11,8 @@ from typing import Any
 
 from zfstrace.host import FsyncSession, Host
 from zfstrace.summary import Span, name_of
-from zfstrace.types import FsyncOptions, FsyncSummary, SlowEvent, TraceOptions
-from zfstune.diagnose.quantities import IN_NEED, Observed, Single
+from zfstrace.types import WRITES_BLOCKED, FsyncOptions, FsyncSummary, SlowEvent, TraceOptions
+from zfstune.diagnose.quantities import Observed, Single
 from zfstune.term import log
 from zfstune.term.units import SECOND
 from zfstune.trace import fsync, live, sources
@@ -196,7 +196,7 @@ def _observed(
         duration_ns=span.duration_ns,
         unfinished=span.losses.unfinished,
         # zpool(8) would wait for a pool that is suspended
-        log_vdevs=None if state in IN_NEED else host.log_vdevs(pool),
+        log_vdevs=None if state in WRITES_BLOCKED else host.log_vdevs(pool),
         fsync=replace(row, histogram=()),
         singles=singles,
         datasets=[one for one in rows if one.pool == row.pool and one.dataset],

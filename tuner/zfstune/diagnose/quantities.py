@@ -16,7 +16,7 @@ from zfstrace.device import DeviceRow
 from zfstrace.stages import NAMES as STAGES
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
-from zfstrace.types import FsyncSummary
+from zfstrace.types import WRITES_BLOCKED, FsyncSummary
 from zfstrace.version import version_key
 from zfstune.term.table import printable
 from zfstune.term.units import format_count, format_percent, format_size, format_time
@@ -27,8 +27,6 @@ Measurements = Mapping[str, Value]
 
 # Fewer than so many on one side of a comparison are no median (see `few` in causes.toml).
 _FEW = 5
-# States of a pool in which it does not write: what tries to waits.
-IN_NEED = ("SUSPENDED", "FAULTED", "UNAVAIL")
 
 
 @dataclass(frozen=True)
@@ -203,7 +201,7 @@ def in_need(pool: str, state: str, time: str, version: str) -> dict[str, Value]:
     return dict.fromkeys(NAMES) | {
         "pool": pool,
         "pool_state": state,
-        "pool_suspended": int(state in IN_NEED),
+        "pool_suspended": int(state in WRITES_BLOCKED),
         "time": time,
         "version": version or None,
         "duration_ns": 0,
@@ -217,7 +215,7 @@ def measure(seen: Observed, slow_device_ns: int) -> dict[str, Value]:
     found |= {
         "pool": seen.pool,
         "pool_state": seen.state or None,
-        "pool_suspended": int(seen.state in IN_NEED),
+        "pool_suspended": int(seen.state in WRITES_BLOCKED),
         "time": seen.time,
         "version": seen.version or None,
         "zfs_version": _version(seen.version),

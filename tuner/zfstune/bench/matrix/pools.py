@@ -18,9 +18,9 @@ from pathlib import Path
 from zfstrace import command
 from zfstrace.host import Host
 from zfstrace.scratch import Scratch
+from zfstrace.types import WRITES_BLOCKED
 from zfstune.bench.load import BenchFailed
 from zfstune.bench.matrix.rows import Row
-from zfstune.diagnose.quantities import IN_NEED
 
 PREFIX = "zfstune-bench-"
 _MAKE_S = 120.0
@@ -59,7 +59,7 @@ class Made:
             if not Path(device).exists():
                 return f"{device} is gone"
         state = self.host.pool_state(self.pool) if self.pool else ""
-        return f"the pool is {state}" if state in IN_NEED else ""
+        return f"the pool is {state}" if state in WRITES_BLOCKED else ""
 
     def undo(self) -> None:
         """Takes all away. Never raises."""
