@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from zfstrace.hist import Hist
 from zfstrace.types import OTHERS, SCHEMA, Json, Losses
+from zfstune.term.units import MS
 
 # In the order of zio_priority_t (include/sys/zio_priority.h, the same in 2.1 to 2.4). Log
 # blocks are sync_write, what a txg sync writes is async_write. unknown: the class could
@@ -156,3 +157,43 @@ def rows(
         if c.count
     ]
     return sorted(found, key=lambda r: (r.pool, r.vdev, CLASSES.index(r.io_class)))
+
+
+# What keeps vdevs busy that no program asked for.
+BACKGROUND = {
+    "scrub": "a scrub or resilver",
+    "rebuild": "a sequential resilver",
+    "removal": "the removal of a vdev",
+    "initializing": "`zpool initialize`",
+    "trim": "a trim",
+}
+
+_SLOWER = 3
+
+_FEW = 10
+
+
+def device_ns(row: DeviceRow) -> int:
+    """The time of all its I/Os at the device."""
+    return row.device.mean * row.count
+
+
+def slowest_sibling(rows: Sequence[DeviceRow]) -> tuple[float, DeviceRow, int] | None:
+    """The vdev that is slowest against others of its pool in the same class: how many times,
+    its row, and the median of the others' p50 in ns; None when none is much slower."""
+    worst: tuple[float, DeviceRow, int] | None = None
+    for row in rows:
+        others = sorted(
+            r.device.p50
+            for r in rows
+            if r.guid != row.guid
+            and (r.pool, r.io_class) == (row.pool, row.io_class)
+            and r.count >= _FEW
+        )
+        if row.count < _FEW or not others:
+            continue
+        middle = others[len(others) // 2]
+        times = row.device.p50 / max(1, middle)
+        if times >= _SLOWER and row.device.p50 >= MS // 5 and (not worst or times > worst[0]):
+            worst = times, row, middle
+    return worst

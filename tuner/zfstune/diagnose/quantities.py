@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zfstrace.arc import ArcRow
-from zfstrace.device import DeviceRow
+from zfstrace.device import BACKGROUND, DeviceRow, device_ns, slowest_sibling
 from zfstrace.stages import NAMES as STAGES
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
@@ -20,7 +20,6 @@ from zfstrace.types import WRITES_BLOCKED, FsyncSummary
 from zfstrace.version import version_key
 from zfstune.term.table import printable
 from zfstune.term.units import format_count, format_percent, format_size, format_time
-from zfstune.trace.signs import BACKGROUND, device_ns, slowest_sibling
 
 Value = int | str | None
 Measurements = Mapping[str, Value]

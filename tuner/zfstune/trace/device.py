@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from zfstrace import device
-from zfstrace.device import DeviceCounts, DeviceRow, Spread
+from zfstrace.device import DeviceCounts, DeviceRow, Spread, device_ns
 from zfstrace.host import DeviceSession, Host
 from zfstrace.summary import Span
 from zfstrace.types import TraceOptions
@@ -23,7 +23,7 @@ from zfstune.term.units import (
 from zfstune.trace import live
 from zfstune.trace.footer import footer
 from zfstune.trace.live import Frame, Meter, Run
-from zfstune.trace.signs import device_ns, of_device
+from zfstune.trace.signs import of_device
 
 _REST = "vdevs that found no room: summed in <others>; POOL leaves room for fewer"
 

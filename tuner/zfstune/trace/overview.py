@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zfstrace.arc import ArcRow
-from zfstrace.device import DeviceRow
+from zfstrace.device import DeviceRow, device_ns
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary, Losses, Probe
@@ -22,7 +22,7 @@ from zfstune.term.units import (
 )
 from zfstune.trace import arc, device, signs, txg
 from zfstune.trace.fsync import largest_stages
-from zfstune.trace.signs import Sign, device_ns
+from zfstune.trace.signs import Sign
 from zfstune.trace.throttle import dirty
 
 # 79 columns with the mark before them: one less than the narrowest terminal. Five headings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zfstrace import stages
 from zfstrace.arc import ArcRow
-from zfstrace.device import DeviceRow
+from zfstrace.device import BACKGROUND, DeviceRow, device_ns, slowest_sibling
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary
@@ -28,18 +28,6 @@ ORDER = (
     "queue",
     "slow_fsync",
 )
-
-# What keeps vdevs busy that no program asked for.
-BACKGROUND = {
-    "scrub": "a scrub or resilver",
-    "rebuild": "a sequential resilver",
-    "removal": "the removal of a vdev",
-    "initializing": "`zpool initialize`",
-    "trim": "a trim",
-}
-
-_SLOWER = 3
-_FEW = 10
 
 
 @dataclass(frozen=True)
@@ -63,36 +51,10 @@ def first(signs: Iterable[Sign]) -> Sign | None:
     return min((s for s in signs if s.urgent), key=lambda s: ORDER.index(s.name), default=None)
 
 
-def device_ns(row: DeviceRow) -> int:
-    """The time of all its I/Os at the device."""
-    return row.device.mean * row.count
-
-
 def of_device(rows: Sequence[DeviceRow]) -> list[Sign]:
     """The signs of one or more pools, the strongest of each kind."""
     found = [_slow_vdev(rows), _background(rows), _flush(rows), _queue(rows)]
     return [sign for sign in found if sign]
-
-
-def slowest_sibling(rows: Sequence[DeviceRow]) -> tuple[float, DeviceRow, int] | None:
-    """The vdev that is slowest against others of its pool in the same class: how many times,
-    its row, and the median of the others' p50 in ns; None when none is much slower."""
-    worst: tuple[float, DeviceRow, int] | None = None
-    for row in rows:
-        others = sorted(
-            r.device.p50
-            for r in rows
-            if r.guid != row.guid
-            and (r.pool, r.io_class) == (row.pool, row.io_class)
-            and r.count >= _FEW
-        )
-        if row.count < _FEW or not others:
-            continue
-        middle = others[len(others) // 2]
-        times = row.device.p50 / max(1, middle)
-        if times >= _SLOWER and row.device.p50 >= MS // 5 and (not worst or times > worst[0]):
-            worst = times, row, middle
-    return worst
 
 
 def _slow_vdev(rows: Sequence[DeviceRow]) -> Sign | None:
