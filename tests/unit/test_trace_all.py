@@ -24,9 +24,8 @@ from unit.fake_host import (
 from zfstrace.errors import NoPrivilege, TraceError
 from zfstrace.types import Check, Losses
 from zfstune.term.units import MS, SECOND
-from zfstune.trace.overview import VIEWS
+from zfstune.trace.overview import VIEWS, trace
 from zfstune.trace.signs import ORDER, Sign, first
-from zfstune.trace.sources import trace
 
 
 def host_of(**sessions: FakeSession | TraceError) -> FakeHost:

@@ -17,7 +17,7 @@ from zfstune.term import log
 from zfstune.term.units import SECOND
 from zfstune.trace import fsync, live, sources
 from zfstune.trace.live import Run
-from zfstune.trace.overview import Measured
+from zfstune.trace.sources import Measured
 
 # So many operations at most are wanted singly: enough for the slowest hundredth, and few enough
 # not to burden a host that makes many. In the lab, with 64 threads, 24,000 in 20 s were too many:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from zfstrace.arc import ArcRow
 from zfstrace.device import DeviceRow, device_ns
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
-from zfstrace.types import FsyncSummary, Losses, Probe
+from zfstrace.types import FsyncSummary, TraceOptions
+from zfstune.term import log
 from zfstune.term.table import Column, Style, cut, printable, wrap
 from zfstune.term.units import (
     format_count,
@@ -19,10 +23,13 @@ from zfstune.term.units import (
     format_size,
     format_span,
     format_time,
+    iso_utc,
 )
-from zfstune.trace import arc, device, signs, txg
+from zfstune.trace import arc, device, live, signs, txg
 from zfstune.trace.fsync import largest_stages
+from zfstune.trace.live import Frame, Run
 from zfstune.trace.signs import Sign
+from zfstune.trace.sources import OPEN, Measured, Source, opened
 from zfstune.trace.throttle import dirty
 
 # 79 columns with the mark before them: one less than the narrowest terminal. Five headings
@@ -160,20 +167,6 @@ VIEWS = {
 }
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a view shows of one span: its rows, or error, why there are none at all. new are
-    those that were not shown before."""
-
-    view: View
-    rows: Sequence[Any] = ()
-    new: Sequence[Any] = ()
-    duration_ns: int = 0
-    losses: Losses = field(default_factory=Losses)
-    probes: tuple[Probe, ...] = ()
-    error: str = ""
-
-
 def screen(
     measured: Sequence[Measured], style: Style, time: str, duration_ns: int, where: str
 ) -> tuple[list[str], list[str]]:
@@ -230,3 +223,43 @@ def _footer(measured: Sequence[Measured], style: Style) -> str:
     else:
         lack = "missing probes: none"
     return f"{style.paint(text, 'bad') if losses else text}   {lack}"
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command. Raises CommandError and TraceError."""
+    # what is not possible here is said in the block of each view
+    return live.run(args, live.options_of(args), trace, bpf=False)
+
+
+def trace(run: Run[TraceOptions]) -> None:
+    """Attaches what it can, prints until stop or the duration, detaches."""
+    with ExitStack() as stack:
+        sources = _attach(run, stack)
+
+        def frame(step: bool, style: Style) -> Frame:
+            measured = [source.measure(step=step) for source in sources]
+            span_ns = min((m.duration_ns for m in measured if not m.error), default=0)
+            body, end = screen(measured, style, iso_utc(time.time_ns()), span_ns, run.where)
+            return Frame([row for m in measured for row in m.new], body, end)
+
+        def tick() -> bool:
+            for source in sources:
+                source.tick()
+            return run.tick()
+
+        live.watch(run, frame, tick, rolling=True)
+
+
+def _attach(run: Run[TraceOptions], stack: ExitStack) -> list[Source]:
+    """All that can be had; raises the first error when nothing can."""
+    log.say("attaching ...")
+    sources = [stack.enter_context(opened(name, run)) for name in OPEN]
+    if all(source.failed for source in sources):
+        assert sources[0].failed
+        raise sources[0].failed
+    # to attach all takes a while, in which the first ones have counted: one span for all
+    for source in sources:
+        source.restart()
+    there = sum(not source.error for source in sources)
+    live.say_begun(run, f"{there} of {len(sources)} views", run.where)
+    return sources

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zfstrace.errors import TraceError
 from zfstrace.host import Host, Session
 from zfstrace.txg import Txg
-from zfstrace.types import FsyncOptions, TraceOptions
+from zfstrace.types import FsyncOptions, Losses, Probe, TraceOptions
 from zfstune.errors import NotPossible
 from zfstune.preflight import require_tracing
-from zfstune.term import log
 from zfstune.term.signals import Stop
-from zfstune.term.table import Style
-from zfstune.term.units import iso_utc
-from zfstune.trace import arc, device, fsync, live, throttle
-from zfstune.trace.live import Frame, Meter, Run
-from zfstune.trace.overview import ROWS, VIEWS, Measured, screen
+from zfstune.trace import arc, device, fsync, throttle
+from zfstune.trace.live import Meter, Run
+from zfstune.trace.overview import ROWS, VIEWS, View
 
 
 @dataclass(frozen=True)
@@ -35,46 +30,6 @@ class Opened:
 
 
 Open = Callable[[Host, TraceOptions, Stop], Opened]
-
-
-def run(args: argparse.Namespace) -> int:
-    """The command. Raises CommandError and TraceError."""
-    # what is not possible here is said in the block of each view
-    return live.run(args, live.options_of(args), trace, bpf=False)
-
-
-def trace(run: Run[TraceOptions]) -> None:
-    """Attaches what it can, prints until stop or the duration, detaches."""
-    with ExitStack() as stack:
-        sources = _attach(run, stack)
-
-        def frame(step: bool, style: Style) -> Frame:
-            measured = [source.measure(step=step) for source in sources]
-            span_ns = min((m.duration_ns for m in measured if not m.error), default=0)
-            body, end = screen(measured, style, iso_utc(time.time_ns()), span_ns, run.where)
-            return Frame([row for m in measured for row in m.new], body, end)
-
-        def tick() -> bool:
-            for source in sources:
-                source.tick()
-            return run.tick()
-
-        live.watch(run, frame, tick, rolling=True)
-
-
-def _attach(run: Run[TraceOptions], stack: ExitStack) -> list[Source]:
-    """All that can be had; raises the first error when nothing can."""
-    log.say("attaching ...")
-    sources = [stack.enter_context(opened(name, run)) for name in OPEN]
-    if all(source.failed for source in sources):
-        assert sources[0].failed
-        raise sources[0].failed
-    # to attach all takes a while, in which the first ones have counted: one span for all
-    for source in sources:
-        source.restart()
-    there = sum(not source.error for source in sources)
-    live.say_begun(run, f"{there} of {len(sources)} views", run.where)
-    return sources
 
 
 @contextmanager
@@ -202,3 +157,17 @@ OPEN: dict[str, Open] = {
 }
 # Those that can do without BPF, with less detail.
 KSTAT = ("txg", "arc")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a view shows of one span: its rows, or error, why there are none at all. new are
+    those that were not shown before."""
+
+    view: View
+    rows: Sequence[Any] = ()
+    new: Sequence[Any] = ()
+    duration_ns: int = 0
+    losses: Losses = field(default_factory=Losses)
+    probes: tuple[Probe, ...] = ()
+    error: str = ""
