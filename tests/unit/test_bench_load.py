@@ -24,17 +24,8 @@ from unit import bench_programs
 
 from zfstune.bench import fio, pg_test_fsync
 from zfstune.bench.child import Child
-from zfstune.bench.load import (
-    TESTS,
-    BenchFailed,
-    Rate,
-    Test,
-    Unable,
-    Watch,
-    committers,
-    find_load,
-    raw,
-)
+from zfstune.bench.load import TESTS, BenchFailed, Rate, Test, Unable, Watch, committers
+from zfstune.bench.programs import find_load, raw
 from zfstune.errors import NotPossible
 from zfstune.term.signals import Stop
 

@@ -20,11 +20,12 @@ from zfstrace.errors import TraceError
 from zfstrace.scratch import Scratch
 from zfstune.bench import scratch
 from zfstune.bench.load import TESTS, BenchFailed, Rate
-from zfstune.bench.matrix import command, html, pools
+from zfstune.bench.matrix import command, html, pools, runner
 from zfstune.bench.matrix import rows as bench_rows
 from zfstune.bench.matrix import text as bench_matrix_view
-from zfstune.bench.matrix.command import Bench, Found, Result
+from zfstune.bench.matrix.result import Found, Result
 from zfstune.bench.matrix.rows import Matrix, Pair, Row
+from zfstune.bench.matrix.runner import Bench
 from zfstune.bench.measure import Measured
 from zfstune.bench.scratch import Wanted
 from zfstune.errors import CommandError, NotPossible, UsageError
@@ -313,7 +314,7 @@ def test_a_disk_that_is_another_by_now(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_suspended_pool_ends_the_test() -> None:
     host, stop = FakeHost(), FakeStop()
     made = pools.Made(host, pool="zfstune-bench-1", devices=("/dev/null",))
-    until = command.StuckStop(stop, made.stuck)
+    until = runner.StuckStop(stop, made.stuck)
     assert not until.wait(1) and not until.asked
     host.state = "SUSPENDED"
     assert until.wait(SECOND) and until.asked and made.stuck() == "the pool is SUSPENDED"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 
-from zfstune.bench.matrix.args import MATRIX, add_matrix_options
 from zfstune.term.argtypes import _MOST_JOBS, numbers, size, span, words
 from zfstune.term.units import SECOND
+
+MATRIX = """\
+  zfstune bench --matrix reports-2014 --disk /dev/sdx --slog /dev/sdy
+                                              the table of a report, on disks that are ERASED"""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,3 +97,31 @@ def is_committers(name: str) -> int | None:
     """N of "committers-N"."""
     found = re.fullmatch(r"committers-([1-9][0-9]{0,3})", name)
     return int(found[1]) if found and int(found[1]) <= _MOST_JOBS else None
+
+
+def add_matrix_options(parser: argparse.ArgumentParser) -> None:
+    """Adds them in a group of their own."""
+    group = parser.add_argument_group("measure a report's table on scratch disks, which are erased")
+    group.add_argument("--matrix", metavar="NAME", help="the report: reports-2014")
+    group.add_argument(
+        "--disk",
+        metavar="DISK",
+        action="append",
+        default=[],
+        help="a disk of the pools (repeat it for more); 1G at least",
+    )
+    group.add_argument("--slog", metavar="DISK", help="the quick device for logs; 512M at least")
+    group.add_argument(
+        "--rows", metavar="ID,...", type=words, help="only these rows, by their ids in --json"
+    )
+    group.add_argument("--yes", action="store_true", help="erase the disks without a question")
+    group.add_argument(
+        "--force-erase",
+        metavar="DISK",
+        action="append",
+        default=[],
+        help="erase this disk although it carries data; not if it is in use",
+    )
+    group.add_argument(
+        "--keep-going", action="store_true", help="go on with the next row when one fails"
+    )

@@ -14,10 +14,11 @@ from zfstrace.scratch import Scratch
 from zfstune.bench import place as bench_place
 from zfstune.bench import scratch
 from zfstune.bench.args import is_committers
-from zfstune.bench.load import SIZE, TESTS, Load, Test, bytes_needed, committers, find_load, raw
+from zfstune.bench.load import SIZE, TESTS, Load, Test, bytes_needed, committers
 from zfstune.bench.matrix import pools
 from zfstune.bench.measure import measure
 from zfstune.bench.place import Place
+from zfstune.bench.programs import find_load, raw
 from zfstune.bench.scratch import Wanted
 from zfstune.bench.text import Found, Meter, end, heading, view
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from zfstune.errors import CommandError, NotPossible
+from zfstune.errors import CommandError
 from zfstune.term.signals import Stop
 from zfstune.term.units import format_time
 
@@ -102,66 +102,6 @@ class Load(Protocol):
         """Does a test on files in a directory, which it makes and leaves there. None when stop
         was asked for meanwhile. Raises BenchFailed."""
         ...
-
-
-def find_load(wanted: str | None = None, size: int = SIZE) -> Load:
-    """pg_test_fsync, with fio for what it cannot do, or else fio; wanted is "fio" or
-    "pg_test_fsync". Raises NotPossible when it is not there."""
-    from zfstune.bench import fio as bench_fio
-    from zfstune.bench import pg_test_fsync
-
-    fio = bench_fio.find(size)
-    pg = None if wanted == "fio" else pg_test_fsync.find()
-    if wanted == "pg_test_fsync" and not pg:
-        raise NotPossible(
-            "cannot measure with pg_test_fsync, it is not installed (it comes with PostgreSQL's "
-            "server), use --with fio"
-        )
-    if wanted == "fio" and not fio:
-        raise NotPossible("cannot measure with fio, it is not installed, install the package fio")
-    if pg:
-        return Both(pg, fio) if fio else pg
-    if fio:
-        return fio
-    raise NotPossible(
-        "cannot measure, neither fio nor pg_test_fsync is installed, install the package fio"
-    )
-
-
-@dataclass(frozen=True)
-class Both:
-    """The first for what it can do, the second for the rest."""
-
-    first: Load
-    second: Load
-
-    @property
-    def name(self) -> str:
-        return self.first.name
-
-    def lacks(self, test: Test) -> str:
-        return self.first.lacks(test) and self.second.lacks(test)
-
-    def run(
-        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watch = NOTHING
-    ) -> Rate | None:
-        if not self.first.lacks(test):
-            try:
-                return self.first.run(test, where, seconds, stop, watch)
-            except Unable:
-                pass
-        return self.second.run(test, where, seconds, stop, watch)
-
-
-def raw(device: Path, seconds: float, stop: Stop) -> Rate | None:
-    """8 kB and fdatasync on a block device, by fio and past the cache. DESTROYS its data. None
-    when stop was asked for meanwhile. Raises BenchFailed, NotPossible."""
-    from zfstune.bench import fio as bench_fio
-
-    fio = bench_fio.find()
-    if not fio:
-        raise NotPossible("cannot measure the device itself without fio, install the package fio")
-    return fio.raw(device, seconds, stop)
 
 
 def bytes_needed(tests: Sequence[Test], size: int = SIZE) -> int:

@@ -12,7 +12,7 @@ from zfstune.html.page import Section, esc, paragraph, table
 from zfstune.term.units import format_percent
 
 if TYPE_CHECKING:
-    from zfstune.bench.matrix.command import Found
+    from zfstune.bench.matrix.result import Found
 
 _RAW = (
     '<details class="raw-json"><summary>The measurements as JSON</summary>\n'

@@ -12,7 +12,7 @@ from zfstune.term.table import Style, render, wrap
 from zfstune.term.units import format_count, format_percent
 
 if TYPE_CHECKING:
-    from zfstune.bench.matrix.command import Found, Result
+    from zfstune.bench.matrix.result import Found, Result
     from zfstune.bench.measure import Measured
 
 _STAGES = 3
