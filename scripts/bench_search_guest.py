@@ -22,8 +22,9 @@ from zfstune.changes.state_dir import Places
 from zfstune.experiment import model
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.guardrails import Guardrails
+from zfstune.experiment.model import measured
 from zfstune.experiment.objective import Limit, Objective
-from zfstune.experiment.phases import Found, Task, Tuning, measured
+from zfstune.experiment.phases import Found, Task, Tuning
 from zfstune.experiment.runner import Abort, BlockPlan, Experiment, Record
 from zfstune.experiment.search import Exhausted, Searcher
 from zfstune.experiment.space import DEFAULT, Space

@@ -15,7 +15,7 @@ import pytest
 from unit.fake_host import FakeHost, FakeStop
 
 from zfstune.errors import NotPossible
-from zfstune.experiment import phases, search
+from zfstune.experiment import model, search
 from zfstune.experiment.blocks import Block, BlockMeter, TxgRow
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import Limit, Objective
@@ -381,7 +381,7 @@ def test_what_the_model_gets() -> None:
     stages = ({"name": "flush", "total_ns": 3}, {"name": "issue", "total_ns": 1})
     metrics = {"fsync.p50": 5e6, "fsync.p99": 9e6}
     block = Block(20.0, 100, metrics, (), stages, tuple(rows))
-    got = phases.measured([Record(1, "aa", None, "A", 0, 0, block)], True, 2)
+    got = model.measured([Record(1, "aa", None, "A", 0, 0, block)], True, 2)
     assert (got.bandwidth, got.sync_ns, got.dirty_bytes) == (30e6, 2 * SECOND, 60_000_000)
     assert (got.fsync_p50_ns, got.fsync_p99_ns) == (5_000_000, 9_000_000)
     assert got.stages == {"flush": 0.75, "issue": 0.25}

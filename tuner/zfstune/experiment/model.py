@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from zfstune.experiment import blocks
+from zfstune.experiment.runner import Record
 from zfstune.term.units import SECOND, format_time
 from zfstune.tunables import guard
 from zfstune.tunables.guard import broken_by
@@ -270,3 +272,33 @@ def _mib(size: float) -> str:
     if value < 1:
         return f"{size / 1024:.0f} KiB"
     return f"{value:.0f} MiB" if value >= 9.5 else f"{value:.2g} MiB"
+
+
+def measured(records: Sequence[Record], slog: bool, vdevs: int) -> Measured:
+    """What the blocks under the baseline tell the model."""
+    rows = [row for record in records for row in record.block.txgs]
+    busy_ns = sum(blocks.number(row, "stime") for row in rows)
+    written = sum(blocks.number(row, "ndirty") for row in rows)
+    totals: dict[str, float] = {}
+    for record in records:
+        for stage in record.block.stages:
+            totals[stage["name"]] = totals.get(stage["name"], 0.0) + stage["total_ns"]
+    whole = sum(totals.values()) or 1.0
+    return Measured(
+        bandwidth=written * SECOND / busy_ns if busy_ns else 0.0,
+        sync_ns=round(_median([blocks.number(row, "stime") for row in rows])),
+        dirty_bytes=round(_median([blocks.number(row, "ndirty") for row in rows])),
+        fsync_p50_ns=round(_median([r.block.metrics.get("fsync.p50", 0.0) for r in records])),
+        fsync_p99_ns=round(_median([r.block.metrics.get("fsync.p99", 0.0) for r in records])),
+        stages={name: total / whole for name, total in totals.items()},
+        slog=slog,
+        vdevs=vdevs,
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[-middle - 1]) / 2

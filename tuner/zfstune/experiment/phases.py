@@ -10,8 +10,8 @@ from typing import Protocol
 
 from zfstrace.types import Json
 from zfstune.errors import NotPossible
-from zfstune.experiment import blocks, statistics
-from zfstune.experiment.model import Candidate, Measured
+from zfstune.experiment import statistics
+from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import METRICS, Limit, Objective
 from zfstune.experiment.runner import Abort, Experiment, Record, too_few
 from zfstune.experiment.search import Exhausted
@@ -485,33 +485,3 @@ def describe(values: Mapping[str, int]) -> str:
     """Values as one would set them."""
     known = catalogue.load()
     return " ".join(f"{name}={sizes.short(n, known[name].unit)}" for name, n in values.items())
-
-
-def measured(records: Sequence[Record], slog: bool, vdevs: int) -> Measured:
-    """What the blocks under the baseline tell the model."""
-    rows = [row for record in records for row in record.block.txgs]
-    busy_ns = sum(blocks.number(row, "stime") for row in rows)
-    written = sum(blocks.number(row, "ndirty") for row in rows)
-    totals: dict[str, float] = {}
-    for record in records:
-        for stage in record.block.stages:
-            totals[stage["name"]] = totals.get(stage["name"], 0.0) + stage["total_ns"]
-    whole = sum(totals.values()) or 1.0
-    return Measured(
-        bandwidth=written * SECOND / busy_ns if busy_ns else 0.0,
-        sync_ns=round(_median([blocks.number(row, "stime") for row in rows])),
-        dirty_bytes=round(_median([blocks.number(row, "ndirty") for row in rows])),
-        fsync_p50_ns=round(_median([r.block.metrics.get("fsync.p50", 0.0) for r in records])),
-        fsync_p99_ns=round(_median([r.block.metrics.get("fsync.p99", 0.0) for r in records])),
-        stages={name: total / whole for name, total in totals.items()},
-        slog=slog,
-        vdevs=vdevs,
-    )
-
-
-def _median(values: Sequence[float]) -> float:
-    if not values:
-        return 0.0
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return (ordered[middle] + ordered[-middle - 1]) / 2

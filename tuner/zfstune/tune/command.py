@@ -294,7 +294,7 @@ class Run:
 
         def look(records: Sequence[Record]) -> tuning.Search:
             vdevs = max(1, setup.host.data_vdevs(setup.pool))
-            measured = tuning.measured(records, setup.slog, vdevs)
+            measured = model.measured(records, setup.slog, vdevs)
             names = setup.space.parameters()
             return search.Searcher(
                 setup.space,
