@@ -15,7 +15,7 @@ from unit.test_hostile_names import EVIL, raw
 from zfstune import cli
 from zfstune.errors import CommandError, NotPossible
 from zfstune.tunables.catalogue import load
-from zfstune.tune import command, plan, production
+from zfstune.tune import command, plan, production, request, session
 
 GIB = 1 << 30
 VALUES = {
@@ -178,23 +178,23 @@ def test_all_that_a_session_may_change_is_in_the_catalogue() -> None:
 
 
 def test_a_seed_is_drawn_once_and_known() -> None:
-    assert plan.parse(parsed("tank", "--observe", "--seed", "7")).seed == 7
-    drawn = plan.parse(parsed("tank", "--observe")).seed
+    assert request.parse(parsed("tank", "--observe", "--seed", "7")).seed == 7
+    drawn = request.parse(parsed("tank", "--observe")).seed
     assert 0 <= drawn < 1 << 31
 
 
 def test_where_the_results_go(tmp_path: Path) -> None:
-    assert plan.parse(parsed("tank", "--observe")).out == Path("zfstune-tank")
+    assert request.parse(parsed("tank", "--observe")).out == Path("zfstune-tank")
     (tmp_path / "study.db").touch()
-    assert plan.parse(parsed("tank", "--observe", "--resume", str(tmp_path))).out == tmp_path
+    assert request.parse(parsed("tank", "--observe", "--resume", str(tmp_path))).out == tmp_path
 
 
 def test_the_storage_is_tried_before_anything_is_measured(host: FakeHost, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     args = parsed("tank", "--observe", "--storage", str(tmp_path))
-    setup = plan.Setup.of(plan.parse(args), host, "tank")
+    setup = plan.Setup.of(request.parse(args), host, "tank")
     nothing: Any = None
-    run = command.Run(args, setup, nothing, nothing, 0, 0)
+    run = session.Run(args, setup, nothing, nothing, 0, 0)
     with ExitStack() as stack, pytest.raises(NotPossible, match="Is a directory"):
         run._tune(nothing, stack, nothing)
 
@@ -204,7 +204,7 @@ def test_passwords_are_in_no_record(
 ) -> None:
     words = ["--storage=postgresql://u:geheim@h/d", "--workload", "env PGPASSWORD=geheim pgbench"]
     monkeypatch.setattr("sys.argv", ["zfstune", "tune", "tank", *words])
-    assert command._command() == [
+    assert session._command() == [
         "zfstune",
         "tune",
         "tank",

@@ -1,0 +1,325 @@
+"""A tuning session from its first measurement to its report."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from zfstrace.errors import TraceError
+from zfstrace.types import FsyncOptions, Json
+from zfstune.changes import recovery, revert
+from zfstune.changes.session import TuningSession
+from zfstune.changes.state_dir import places
+from zfstune.errors import CommandError, NotPossible, RestoredError
+from zfstune.experiment.blocks import BlockMeter
+from zfstune.experiment.guardrails import Guardrails
+from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
+from zfstune.term.progress import Progress
+from zfstune.term.secrets import masked
+from zfstune.term.signals import Stop
+from zfstune.term.units import SECOND, format_span, iso_utc
+from zfstune.tunables.guard import Refused
+from zfstune.tune import flame as session_flame
+from zfstune.tune.plan import Setup
+from zfstune.tune.request import STUDY
+from zfstune.tune.workload import Workload
+
+if TYPE_CHECKING:
+    from zfstune.experiment.phases import Found, Tuning
+    from zfstune.experiment.session_json import Circumstances
+
+
+LONGEST_NS = 60 * SECOND
+
+MARGIN = 0.05
+
+
+@contextlib.contextmanager
+def _not_suspended() -> Iterator[None]:
+    """Ctrl-Z would leave a candidate in force, and nobody to watch it; so would a line of output
+    in the background of a terminal that has `stty tostop`."""
+    numbers = (signal.SIGTSTP, signal.SIGTTOU)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _command() -> list[str]:
+    """The command line for the journal and the session: others read them."""
+    return ["zfstune", *map(masked, sys.argv[1:])]
+
+
+@dataclass
+class Run:
+    """One session on a host, and what is known of it so far."""
+
+    args: argparse.Namespace
+    setup: Setup
+    stop: Stop
+    progress: Progress
+    start_ns: int
+    started_ns: int
+    flame: dict[str, str | None] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, args: argparse.Namespace, setup: Setup, stop: Stop) -> Run:
+        now = stop.now()
+        progress = Progress(sys.stderr, now + setup.request.budget_ns)
+        return cls(args, setup, stop, progress, now, time.time_ns())
+
+    def run(self) -> Json:
+        """Returns the session's JSON; parameters are as before, or better ones are in force.
+        Raises CommandError and TraceError for what keeps it from beginning."""
+        setup = self.setup
+        command = shlex.join(_command())
+        state, note, found = "finished", None, None
+        try:
+            # The supervisor is a fork of this process: it comes before what needs memory. And
+            # values are put back before anything else is waited for, e.g. the load's end.
+            with (
+                ExitStack() as stack,
+                TuningSession(
+                    setup.host, command, setup.space.parameters(), self.progress.line
+                ) as session,
+            ):
+                self._require_same(session)
+                found = self._found()
+                try:
+                    self._tune(session, stack, found)
+                except Stopped:
+                    state, note = "stopped", "stopped by a signal"
+                except RestoredError as error:
+                    state, note = "failed", str(error)
+                except (TraceError, Refused) as error:
+                    if not self.records:
+                        raise
+                    state, note = "failed", f"{error}; all is put back"
+                in_force = state == "finished" and found.accepted
+                back = session.finish(applied=in_force)
+                for line in recovery.describe(back, setup.host):
+                    self.progress.line(line)
+                if not back.complete:
+                    state, note = "failed", "not all could be put back, see `zfstune status`"
+                overrides = session.overrides()
+            self._later(found)
+        finally:
+            self.progress.end()
+        from zfstune.experiment import session_json
+
+        whole = session_json.session(
+            self._circumstances(in_force),
+            state,
+            note,
+            found,
+            self.records,
+            in_force,
+            [asdict(override) for override in overrides],
+        )
+        return whole | {"restored": back.complete}
+
+    def _later(self, found: Found) -> None:
+        """What has waited until parameters are final."""
+        for one in found.later:
+            try:
+                one()
+            except CommandError as error:
+                self.progress.line(str(error))
+
+    def _require_same(self, session: TuningSession) -> None:
+        """What is in force now is what the plan was made for. Raises NotPossible."""
+        for name, value in self.setup.baseline().items():
+            now = session.originals.get(name)
+            if now != value:
+                raise NotPossible(f"{name} was changed from {value} to {now} just now, begin again")
+
+    def _found(self) -> Found:
+        """Also loads all that a session computes with: once it measures it must not be busy
+        with that itself."""
+        self.progress.line("loading numpy, scipy and optuna ...")
+        import optuna  # noqa: F401
+
+        from zfstune.experiment.phases import Found
+
+        return Found()
+
+    def _tune(self, session: TuningSession, stack: ExitStack, found: Found) -> None:
+        """Raises Stopped, RestoredError, CommandError, TraceError; the values of the last block
+        may be in force then."""
+        from zfstune.experiment import search
+
+        setup, request = self.setup, self.setup.request
+        search.require(
+            self._storage(), self.args.study, self._facts(), resume=bool(self.args.resume)
+        )
+        watch = self._guardrails(session)
+        if self.args.workload:
+            load = Workload(self.args.workload, self.args.user, shell=self.args.shell)
+            stack.callback(load.close)
+            watch.checks.append(load.check)
+        self.progress.line(
+            f"session on {setup.pool}, {format_span(request.budget_ns)}, seed {request.seed}; "
+            "Ctrl-C ends it, all is put back then"
+        )
+        for note in setup.notes():
+            self.progress.line(note)
+        self._warm_up(watch)
+        self._flame("before", watch)
+        fsyncs = setup.host.open_fsync_trace(FsyncOptions(pool=setup.pool))
+        stack.callback(fsyncs.close)
+        experiment = Experiment(
+            setup.host,
+            setup.pool,
+            BlockMeter(setup.host, setup.pool, fsyncs),
+            request.plan,
+            session.apply,
+            watch,
+            self.stop,
+            self.progress,
+            self.start_ns,
+            self.records,
+        )
+        tuning = self._tuning(experiment, found)
+        tuning.run()
+        if found.accepted and found.winner:
+            session.apply(setup.baseline() | found.winner.values)
+            fsyncs.close()
+            self._flame("after", watch)
+
+    def _guardrails(self, session: TuningSession) -> Guardrails:
+        longest = self.args.max_latency or LONGEST_NS
+        watch = Guardrails(self.setup.host, self.setup.pool, self.stop.now, longest)
+
+        def intact() -> None:
+            if not session.alive():
+                raise Disturbed("the supervising process was killed or stopped, all is put back")
+            others = session.overrides()
+            if others:
+                raise Disturbed(
+                    f"{others[-1]}, so the baseline is another one now; that is left as it is, "
+                    "all else is put back"
+                )
+
+        watch.checks.append(intact)
+        return watch
+
+    def _warm_up(self, watch: Guardrails) -> None:
+        """Until the load has got going: half a block's time."""
+        end = self.stop.now() + round(self.setup.request.plan.seconds * SECOND / 2)
+        while self.stop.now() < end:
+            self.progress.status("letting the load get going")
+            self._tick(watch)
+
+    def _tick(self, watch: Guardrails) -> None:
+        if self.stop.wait(SECOND):
+            raise Stopped
+        watch(None, measuring=False)
+
+    def _flame(self, name: str, watch: Guardrails) -> None:
+        if self.args.no_flame:
+            return
+        self.progress.line(f"recording where fsyncs wait, {name}, {session_flame.SECONDS} s")
+        path = self.setup.request.out / f"{name}.folded"
+        try:
+            session_flame.record(self.setup.host, self.setup.pool, path, lambda: self._tick(watch))
+            self.flame[name] = path.name
+        except TraceError as error:
+            self.flame["note"] = str(error)
+            self.progress.line(f"no flame graph: {error}")
+
+    def _tuning(self, experiment: Experiment, found: Found) -> Tuning:
+        from zfstune.experiment import model, search
+        from zfstune.experiment import phases as tuning
+
+        setup, request = self.setup, self.setup.request
+
+        def look(records: Sequence[Record]) -> tuning.Search:
+            vdevs = max(1, setup.host.data_vdevs(setup.pool))
+            measured = model.measured(records, setup.slog, vdevs)
+            names = setup.space.parameters()
+            return search.Searcher(
+                setup.space,
+                setup.current,
+                setup.facts,
+                first=model.candidates(measured, setup.current, setup.facts, names),
+                sampler=self.args.sampler,
+                seed=request.seed,
+                storage=self._storage(),
+                study=self.args.study,
+                facts=self._facts(),
+                resume=bool(self.args.resume),
+                say=self.progress.line,
+            )
+
+        return tuning.Tuning(
+            tuning.Task(
+                request.objective,
+                request.limits,
+                MARGIN,
+                request.seed,
+                self.start_ns + request.budget_ns,
+                0.0 if self.args.no_flame else 2.0 * session_flame.SECONDS,
+                self.args.observe,
+            ),
+            experiment,
+            setup.baseline(),
+            look,
+            lambda best: search.ablation(best, setup.current, setup.facts),
+            self.progress,
+            found,
+        )
+
+    def _storage(self) -> str:
+        return self.args.storage or str(self.setup.request.out / STUDY)
+
+    def _facts(self) -> dict[str, str]:
+        from zfstune.experiment import search
+
+        setup = self.setup
+        return search.sharing_facts(
+            version=setup.host.version(),
+            memory_bytes=setup.host.memory_bytes(),
+            layout=",".join(sorted(setup.host.vdev_names(setup.pool).values())),
+            workload=search.workload_name(self.args.workload),
+            objective=str(setup.request.objective),
+            baseline=setup.baseline(),
+        )
+
+    def _circumstances(self, in_force: bool) -> Circumstances:
+        from zfstune.experiment.session_json import Circumstances
+
+        setup, request = self.setup, self.setup.request
+        return Circumstances(
+            started=iso_utc(self.started_ns),
+            ended=iso_utc(time.time_ns()),
+            seconds=(self.stop.now() - self.start_ns) / SECOND,
+            host={
+                "hostname": socket.gethostname(),
+                "kernel": os.uname().release,
+                "zfs": setup.host.version(),
+                "memory_bytes": setup.host.memory_bytes(),
+                "cpus": os.cpu_count(),
+            },
+            pool=setup.pool,
+            command=_command(),
+            objective=request.objective,
+            budget_s=request.budget_ns / SECOND,
+            block_s=request.plan.seconds,
+            seed=request.seed,
+            baseline=setup.baseline(),
+            undo_shell=revert.commands(setup.host, places()) if in_force else [],
+            flame=self.flame,
+        )
