@@ -80,7 +80,7 @@ def test_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         "bin/zfstune": 0o755,
         "lib/zfstune/libzfstrace.so": 0o644,
         "lib/zfstune/python/zfstune/cli.py": 0o644,
-        "lib/zfstune/python/zfstrace/lib.py": 0o644,
+        "lib/zfstune/python/zfstrace/bpf/library.py": 0o644,
         "lib/zfstune/python/zfstrace/flame/svg.py": 0o644,
         "lib/zfstune/python/zfstrace/flame/view.js": 0o644,
         "lib/zfstune/python/zfstrace/flame/view.css": 0o644,

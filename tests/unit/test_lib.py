@@ -13,22 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfstrace import errors, lib, pool_trace, stack_trace, stages
-from zfstrace.fsync_trace import FsyncTrace
+from zfstrace import errors, stages
+from zfstrace.bpf import library, pools, stacks
+from zfstrace.bpf.fsync import FsyncTrace
 
 ROOT = Path(__file__).parents[2]
 HEADER = ROOT / "tracers/libzfstrace/zfstrace.h"
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
-    "opts": lib._Opts,
-    "probe": lib._Probe,
-    "hist": lib.CHist,
-    "dataset": lib.CDataset,
-    "losses": lib._Losses,
-    "slow": lib.CSlow,
-    "stack": stack_trace.CStack,
-    "stack_losses": stack_trace.CStackLosses,
+    "opts": library._Opts,
+    "probe": library._Probe,
+    "hist": library.CHist,
+    "dataset": library.CDataset,
+    "losses": library._Losses,
+    "slow": library.CSlow,
+    "stack": stacks.CStack,
+    "stack_losses": stacks.CStackLosses,
 }
 
 
@@ -63,13 +64,13 @@ def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
 
 # The tables and events of the other tracers: structures of tracers/bpf/<header>.
 TABLES: dict[str, tuple[str, type[ctypes.Structure]]] = {
-    "hist": ("trace.h", pool_trace.KernelHist),
-    "txg_event": ("txg.h", pool_trace.TxgEvent),
-    "waiter": ("throttle.h", pool_trace.Waiter),
-    "throttle_params": ("throttle.h", pool_trace.ThrottleParams),
-    "io_class": ("device.h", pool_trace.IoClass),
-    "vdev_slot": ("device.h", pool_trace.VdevSlot),
-    "arc_table": ("arc.h", pool_trace.ArcTable),
+    "hist": ("trace.h", pools.KernelHist),
+    "txg_event": ("txg.h", pools.TxgEvent),
+    "waiter": ("throttle.h", pools.Waiter),
+    "throttle_params": ("throttle.h", pools.ThrottleParams),
+    "io_class": ("device.h", pools.IoClass),
+    "vdev_slot": ("device.h", pools.VdevSlot),
+    "arc_table": ("arc.h", pools.ArcTable),
 }
 
 
@@ -82,12 +83,12 @@ def test_structures_are_those_of_the_kernel_side(tmp_path: Path) -> None:
 def test_every_function_of_the_header_is_bound() -> None:
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
     declared = set(re.findall(r"\b(zfstrace_\w+)\(", text))
-    assert declared == set(lib._PROTOTYPES)
+    assert declared == set(library._PROTOTYPES)
 
 
 def test_abi_is_that_of_the_header() -> None:
     text = HEADER.read_text(encoding="utf-8")
-    assert f"#define ZFSTRACE_ABI {lib.ABI}\n" in text
+    assert f"#define ZFSTRACE_ABI {library.ABI}\n" in text
     assert f"#define ZFSTRACE_STAGES {len(stages.NAMES)}\n" in text
     assert f"#define ZFSTRACE_KINDS {len(stages.KINDS)}\n" in text
 
@@ -103,22 +104,22 @@ def test_names_are_in_the_order_of_the_kernel_side() -> None:
 def test_the_checkout_has_its_own_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZFSTUNE_LIB", raising=False)
     assert LIBRARY.exists(), f"{LIBRARY.name} is not built, run `make`"
-    assert lib.find_library() == str(LIBRARY)
+    assert library.find_library() == str(LIBRARY)
 
 
 def test_named_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZFSTUNE_LIB", str(tmp_path / "none.so"))
     with pytest.raises(errors.LibraryMissing, match="does not exist"):
-        lib.load()
+        library.load()
     (tmp_path / "none.so").write_text("no library")
     with pytest.raises(errors.LibraryMissing, match="does not load"):
-        lib.load()
+        library.load()
 
 
 def test_a_library_of_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZFSTUNE_LIB", ctypes.__spec__.origin or "")
     with pytest.raises(errors.LibraryMissing) as caught:
-        lib.load()
+        library.load()
     assert "\n" not in str(caught.value)
 
 
@@ -133,8 +134,8 @@ def test_a_library_of_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_errors(code: int, kind: type[errors.TraceError]) -> None:
-    assert type(lib._error(code, "")) is kind
-    assert str(lib._error(code, "what, why")) == "what, why"
+    assert type(library._error(code, "")) is kind
+    assert str(library._error(code, "what, why")) == "what, why"
 
 
 @given(st.dictionaries(st.integers(0, 49), st.integers(1, 2**32 - 1)), st.booleans())
@@ -142,7 +143,7 @@ def test_nonzero(want: dict[int, int], wide: bool) -> None:
     array = ((ctypes.c_uint64 if wide else ctypes.c_uint32) * 50)()
     for i, n in want.items():
         array[i] = n
-    assert lib.nonzero(array) == want
+    assert library.nonzero(array) == want
 
 
 def test_no_trace_without_zfs() -> None:

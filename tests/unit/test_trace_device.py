@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from unit.fake_host import FakeHost, FakeSession, ios, run_of, vdev
 
 from zfstrace import device
+from zfstrace.bpf.pools import DeviceTrace, VdevSlot
 from zfstrace.device import CLASSES, DeviceCounts
-from zfstrace.pool_trace import DeviceTrace, VdevSlot
 from zfstrace.types import Losses
 from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND, US

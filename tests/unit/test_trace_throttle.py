@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from unit.fake_host import FakeHost, FakeSession, run_of, waits
 
 from zfstrace import throttle
-from zfstrace.pool_trace import ThrottleTrace, Waiter
+from zfstrace.bpf.pools import ThrottleTrace, Waiter
 from zfstrace.throttle import KINDS, ThrottleCounts, ThrottleState
 from zfstrace.types import Losses
 from zfstune.term.table import Style

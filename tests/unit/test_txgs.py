@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from zfs_linux import txgs
 from zfs_linux.txgs import ProcTxgs
 from zfstrace import kstat_txgs
+from zfstrace.bpf.pools import TxgEvent
 from zfstrace.kstat import parse_history
 from zfstrace.kstat_txgs import KstatTxgs, Row, from_rows, timer, with_row
-from zfstrace.pool_trace import TxgEvent
 
 DATA = Path(__file__).parents[1] / "data"
 FLAVOURS = ("bookworm", "trixie", "trixie-backports")

@@ -210,9 +210,9 @@ class LinuxHost:
         return checks
 
     def survey(self) -> Survey:
-        from zfstrace import lib  # ctypes is slow to load
+        from zfstrace.bpf import library  # ctypes is slow to load
 
-        return lib.survey()
+        return library.survey()
 
     def tools(self) -> list[Tool]:
         from zfs_linux import tools
@@ -312,7 +312,7 @@ class LinuxHost:
         source = ProcTxgs(self._kstat, timeout)
         if options.kstat:
             return KstatTxgs(options.pool, source)
-        from zfstrace.pool_trace import TxgTrace
+        from zfstrace.bpf.pools import TxgTrace
 
         trace = TxgTrace(pool=options.pool, no_fentry=options.no_fentry)
         return TracedTxgs(trace, source)
@@ -326,7 +326,7 @@ class LinuxHost:
         return trace
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
-        from zfstrace.pool_trace import DeviceTrace
+        from zfstrace.bpf.pools import DeviceTrace
 
         self._require_zfs()
         names = [options.pool] if options.pool else self.pools()
@@ -375,11 +375,11 @@ class LinuxHost:
 
 
 def _check_library() -> Check:
-    from zfstrace import lib
+    from zfstrace.bpf import library
 
     try:
-        path = lib.find_library()
-        lib.load(path)
+        path = library.find_library()
+        library.load(path)
     except LibraryMissing as error:
         return Check("libzfstrace", "library", "absent", "blocking", str(error))
     return Check("libzfstrace", "library", path)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from zfs_linux import kstat
 from zfstrace.arc import ArcState
+from zfstrace.bpf.fsync import FsyncTrace
+from zfstrace.bpf.pools import ArcTrace, ThrottleTrace
 from zfstrace.errors import TraceError
-from zfstrace.fsync_trace import FsyncTrace
-from zfstrace.pool_trace import ArcTrace, ThrottleTrace
 from zfstrace.types import FsyncOptions, Losses, Probe, TraceOptions
 
 _PARAMETERS = ("zfs_dirty_data_max", "zfs_delay_min_dirty_percent", "zfs_delay_scale")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zfs_linux import kallsyms
+from zfstrace.bpf.stacks import StackTrace
 from zfstrace.errors import NotSupported
 from zfstrace.recording import Recording, StackOptions, build
-from zfstrace.stack_trace import StackTrace
 
 
 class NamedStacks(StackTrace):

@@ -26,7 +26,7 @@ from labkit import (
     sync_writes,
     traced,
 )
-from zfstrace.fsync_trace import FsyncTrace
+from zfstrace.bpf.fsync import FsyncTrace
 
 ROUNDS = int(sys.argv[1])
 EVENTS = Path("/sys/kernel/tracing/kprobe_events")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 
 from zfstrace import stages
+from zfstrace.bpf.library import SLOW_FN, CDataset, CHist, CSlow, Session, nonzero, text
 from zfstrace.hist import Hist
-from zfstrace.lib import SLOW_FN, CDataset, CHist, CSlow, Session, nonzero, text
 from zfstrace.types import DatasetCounts, SlowEvent
 
 

@@ -9,9 +9,9 @@ import ctypes
 from collections.abc import Callable
 
 from zfstrace import device, throttle
+from zfstrace.bpf.library import Session, nonzero, text
 from zfstrace.device import ClassCounts, DeviceCounts
 from zfstrace.hist import BUCKETS, Hist
-from zfstrace.lib import Session, nonzero, text
 from zfstrace.throttle import ThrottleCounts, Waits
 
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64

@@ -1,0 +1,1 @@
+"""The binding to libzfstrace.so: loads it, starts its tracers, reads what they count."""
