@@ -18,7 +18,7 @@ from typing import Any
 from freebsd_host import COMMAND_S, FSYNCS, Failed, Host, Result, Skipped
 from freebsd_items import ITEMS, TXG_TIMEOUT, Item
 
-from zfstrace import command
+from zfstrace.zpool import command
 from zfstune import __version__
 
 DESCRIPTION = """\

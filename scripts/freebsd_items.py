@@ -31,7 +31,8 @@ from freebsd_host import (
 from zfs_freebsd import mounts, probes, tools
 from zfs_freebsd.parameters import FreeBSDParameters
 from zfs_freebsd.sysctl import SysctlError
-from zfstrace import command, version
+from zfstrace import version
+from zfstrace.zpool import command
 from zfstune.tunables import catalogue
 
 SCRIPTS = "tracers/dtrace/freebsd"

@@ -12,9 +12,9 @@ from unit.advise_host import MIRROR, SINGLE
 
 from zfs_freebsd import disks as freebsd_disks
 from zfs_linux import disks as linux_disks
-from zfstrace import properties, vdev_tree
 from zfstrace.disk import Disk
-from zfstrace.properties import Property
+from zfstrace.zpool import properties, status
+from zfstrace.zpool.properties import Property
 
 BIG = """\
   pool: big
@@ -60,7 +60,7 @@ config:
 
 
 def test_status_as_text() -> None:
-    vdevs = vdev_tree.parse_text(BIG)
+    vdevs = status.parse_text(BIG)
     assert [(v.name, v.group, v.kind, v.redundant) for v in vdevs] == [
         ("raidz2-0", "data", "raidz", True),
         ("sdd", "dedup", "disk", False),
@@ -76,14 +76,14 @@ def test_status_as_text() -> None:
 
 
 def test_paths_come_from_a_second_call() -> None:
-    named = vdev_tree.parse_text(MIRROR)
-    pathed = vdev_tree.parse_text(MIRROR.replace(" vd", " /dev/vd"))
-    (mirror,) = vdev_tree.with_paths(named, pathed)
+    named = status.parse_text(MIRROR)
+    pathed = status.parse_text(MIRROR.replace(" vd", " /dev/vd"))
+    (mirror,) = status.with_paths(named, pathed)
     assert mirror.name == "mirror-0"
     assert [leaf.path for leaf in mirror.leaves()] == ["/dev/vdb", "/dev/vdc"]
     assert [leaf.name for leaf in mirror.leaves()] == ["vdb", "vdc"]
     # a disk was replaced in between
-    assert vdev_tree.with_paths(named, vdev_tree.parse_text(SINGLE)) == named
+    assert status.with_paths(named, status.parse_text(SINGLE)) == named
 
 
 def leaf(name: str, **more: object) -> dict[str, object]:
@@ -121,7 +121,7 @@ STATUS = {
 
 
 def test_status_as_json() -> None:
-    vdevs = vdev_tree.parse_json(json.dumps(STATUS), "tank")
+    vdevs = status.parse_json(json.dumps(STATUS), "tank")
     assert [(v.name, v.group) for v in vdevs] == [
         ("mirror-0", "data"),
         ("sdc", "log"),
@@ -130,13 +130,13 @@ def test_status_as_json() -> None:
     first, second = vdevs[0].leaves()
     assert (first.path, first.configured, first.native) == ("/dev/sda1", 512, 4096)
     assert second.native == 0
-    assert vdev_tree.parse_json(json.dumps(STATUS), "other") == []
+    assert status.parse_json(json.dumps(STATUS), "other") == []
 
 
 @given(st.text())
 def test_no_text_is_too_strange(text: str) -> None:
-    vdev_tree.parse_text(text)
-    vdev_tree.parse_json(text, "tank")
+    status.parse_text(text)
+    status.parse_json(text, "tank")
     properties.parse(text)
     freebsd_disks.parse(text)
 
@@ -146,7 +146,7 @@ LINES = BIG.splitlines(keepends=True)
 
 @given(st.lists(st.sampled_from([*LINES, "\t\n", "\tlogs\n", "\t          x  ONLINE  0\n"])))
 def test_status_out_of_order(lines: list[str]) -> None:
-    for vdev in vdev_tree.parse_text("".join(lines)):
+    for vdev in status.parse_text("".join(lines)):
         list(vdev.leaves())
 
 
@@ -161,9 +161,9 @@ VALUES = st.recursive(
 
 @given(VALUES, st.sampled_from(["configured_ashift", "vdevs", "logs", "path"]))
 def test_json_of_another_shape(value: object, key: str) -> None:
-    vdev_tree.parse_json(json.dumps({"pools": {"tank": value}}), "tank")
+    status.parse_json(json.dumps({"pools": {"tank": value}}), "tank")
     inner = {"vdevs": {"tank": {"vdevs": {"a": leaf("a", **{key: value})}}}, "logs": value}
-    vdev_tree.parse_json(json.dumps({"pools": {"tank": inner}}), "tank")
+    status.parse_json(json.dumps({"pools": {"tank": inner}}), "tank")
 
 
 def test_properties() -> None:

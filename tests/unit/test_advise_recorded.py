@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from unit.advise_host import AdviseHost
 
-from zfstrace import vdev_tree
+from zfstrace.zpool import status
 from zfstune.advise.gather import Asked, gather
 from zfstune.advise.judge import judge
 
@@ -64,10 +64,10 @@ def test_everything_is_read(raw: Raw) -> None:
 def test_json_and_text_tell_the_same(raw: Raw) -> None:
     if raw["zpool_status_json"]["status"]:
         pytest.skip("no JSON in this version")
-    text = vdev_tree.parse_text(raw["zpool_status"]["stdout"])
-    pathed = vdev_tree.parse_text(raw["zpool_status_paths"]["stdout"])
-    by_json = vdev_tree.parse_json(raw["zpool_status_json"]["stdout"], pool_of(raw))
-    both = vdev_tree.with_paths(text, pathed)
+    text = status.parse_text(raw["zpool_status"]["stdout"])
+    pathed = status.parse_text(raw["zpool_status_paths"]["stdout"])
+    by_json = status.parse_json(raw["zpool_status_json"]["stdout"], pool_of(raw))
+    both = status.with_paths(text, pathed)
     assert [(v.name, v.group, v.kind) for v in both] == [(v.name, v.group, v.kind) for v in by_json]
     leaves = [leaf for vdev in both for leaf in vdev.leaves()]
     others = [leaf for vdev in by_json for leaf in vdev.leaves()]

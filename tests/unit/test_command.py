@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zfstrace import command
+from zfstrace.zpool import command
 
 
 def test_output() -> None:

@@ -13,10 +13,10 @@ from freebsd.standin import ROOT, Table
 
 from zfs_freebsd import mounts, tools
 from zfs_freebsd.host import FreeBSDHost
-from zfstrace import command
 from zfstrace.errors import NoZfs, TraceError
 from zfstrace.recording import StackOptions
 from zfstrace.types import FsyncOptions, TraceOptions
+from zfstrace.zpool import command
 from zfstune.tunables import catalogue
 from zfstune.tune import production
 

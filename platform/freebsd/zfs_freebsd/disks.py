@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from zfstrace import command
 from zfstrace.disk import Disk
 from zfstrace.kstat import is_number
+from zfstrace.zpool import command
 
 _TIMEOUT_S = 5
 _LINE = re.compile(r"\s*(\S.*?)\s*# (sectorsize|stripesize|Rotation rate in RPM)\s*")

@@ -11,7 +11,6 @@ from zfs_freebsd import probes, tools
 from zfs_freebsd.boot import Order, by_name
 from zfs_freebsd.kstat import Kstats
 from zfs_freebsd.sysctl import Mib, Sysctl
-from zfstrace import vdevs
 from zfstrace.errors import NotSupported, NoZfs, UnknownName
 from zfstrace.host import (
     ArcSession,
@@ -26,6 +25,7 @@ from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleState
 from zfstrace.txg import TxgState
 from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
+from zfstrace.zpool import list as vdevs
 
 AnyScripted = TypeVar("AnyScripted", bound="Scripted")
 

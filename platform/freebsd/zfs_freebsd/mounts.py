@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from zfstrace import command
+from zfstrace.zpool import command
 
 Dev = tuple[int, int]
 

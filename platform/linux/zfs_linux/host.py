@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from zfs_linux import kstat, mounts, privilege
-from zfstrace import vdevs
 from zfstrace.errors import LibraryMissing, NoZfs, UnknownName
 from zfstrace.host import (
     ArcSession,
@@ -24,6 +23,7 @@ from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleState
 from zfstrace.txg import TxgState
 from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
+from zfstrace.zpool import list as vdevs
 
 if TYPE_CHECKING:  # ctypes is slow to load
     from zfs_linux.parameters import LinuxParameters

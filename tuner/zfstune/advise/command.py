@@ -8,8 +8,8 @@ import sys
 import threading
 from typing import TextIO
 
-from zfstrace import command
 from zfstrace.host import Host
+from zfstrace.zpool import command
 from zfstune.advise import database, text
 from zfstune.advise.gather import Asked, Run, gather
 from zfstune.advise.judge import judge

@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from zfstrace import command, properties, vdev_tree
 from zfstrace import version as zfstrace_version
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
-from zfstrace.properties import Properties
 from zfstrace.types import TraceOptions
-from zfstrace.vdev_tree import Vdev
+from zfstrace.zpool import command, properties, status
+from zfstrace.zpool.properties import Properties
+from zfstrace.zpool.status import Vdev
 from zfstune.advise import pool_facts
 from zfstune.advise.database import PAGES, Database
 from zfstune.advise.subjects import Facts, Subject, known
@@ -195,12 +195,12 @@ def _pool(host: Host, pool: str, here: Facts, run: Run) -> tuple[Facts, list[Sub
 
 def _vdevs(pool: str, run: Run) -> list[Vdev]:
     """By JSON, which 2.3 and later have, or by text."""
-    vdevs = vdev_tree.parse_json(run(["zpool", "status", "-j", pool], _ZPOOL_S), pool)
+    vdevs = status.parse_json(run(["zpool", "status", "-j", pool], _ZPOOL_S), pool)
     if vdevs:
         return vdevs
-    named = vdev_tree.parse_text(run(["zpool", "status", pool], _ZPOOL_S))
-    return vdev_tree.with_paths(
-        named, vdev_tree.parse_text(run(["zpool", "status", "-P", pool], _ZPOOL_S))
+    named = status.parse_text(run(["zpool", "status", pool], _ZPOOL_S))
+    return status.with_paths(
+        named, status.parse_text(run(["zpool", "status", "-P", pool], _ZPOOL_S))
     )
 
 

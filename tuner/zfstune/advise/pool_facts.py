@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from zfstrace.disk import Disk
-from zfstrace.properties import Properties
-from zfstrace.vdev_tree import Vdev
+from zfstrace.zpool.properties import Properties
+from zfstrace.zpool.status import Vdev
 from zfstune.advise.subjects import Facts, Subject, known
 from zfstune.rules.conditions import Fact
 

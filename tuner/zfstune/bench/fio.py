@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zfstrace import command
+from zfstrace.zpool import command
 from zfstune.bench.child import Child
 from zfstune.bench.load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Watch, too_late
 from zfstune.term.signals import Stop

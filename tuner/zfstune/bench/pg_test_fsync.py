@@ -14,7 +14,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from zfstrace import command
+from zfstrace.zpool import command
 from zfstune.bench.child import Child
 from zfstune.bench.load import NOTHING, Rate, Test, Unable, Watch, too_late
 from zfstune.term.signals import Stop

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from zfstrace import command
 from zfstrace.host import Host
 from zfstrace.types import WRITES_BLOCKED, FsyncOptions
+from zfstrace.zpool import command
 from zfstune.errors import NotPossible, UsageError
 from zfstune.preflight import require_names
 from zfstune.term.log import say

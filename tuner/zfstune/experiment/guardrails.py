@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zfstrace import command
 from zfstrace.host import Host
+from zfstrace.zpool import command
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.runner import Abort, Disturbed
 from zfstune.term.units import SECOND, format_size, format_time

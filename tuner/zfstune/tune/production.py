@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from zfstrace import command
+from zfstrace.zpool import command
 
 _NAME = re.compile(r"(?:^|[-_.\d])(prod|prd|production|live)(?:$|[-_.\d])", re.IGNORECASE)
 _DAYS = 30

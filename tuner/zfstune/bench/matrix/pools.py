@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zfstrace import command
 from zfstrace.host import Host
 from zfstrace.scratch import Scratch
 from zfstrace.types import WRITES_BLOCKED
+from zfstrace.zpool import command
 from zfstune.bench.load import BenchFailed
 from zfstune.bench.matrix.rows import Row
 

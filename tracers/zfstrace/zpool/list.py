@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zfstrace import command
+from zfstrace.zpool import command
 
 # `zpool list` may wait for a pool that is suspended.
 _TIMEOUT_S = 5

@@ -1,0 +1,1 @@
+"""What zpool(8) and zfs(8) print."""
