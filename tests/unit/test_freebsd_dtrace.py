@@ -24,7 +24,7 @@ from zfs_freebsd.dtrace_sessions import (
 )
 from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, from_values, low
-from zfstrace.kstat_txgs import Row
+from zfstrace.kstat.txgs import Row
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.types import FsyncOptions, Json
 

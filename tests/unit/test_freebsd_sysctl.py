@@ -14,7 +14,7 @@ from freebsd.standin import ROOT, Table
 
 from zfs_freebsd.kstat import Kstats
 from zfs_freebsd.sysctl import Sysctl, SysctlError
-from zfstrace.kstat import parse_history
+from zfstrace.kstat.parse import parse_history
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zfs_linux import kstat, mounts
-from zfstrace.kstat import parse_history, txg_state
+from zfstrace.kstat.parse import parse_history, txg_state
 from zfstrace.txg import TxgState
 
 DATA = Path(__file__).parents[1] / "data"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from zfs_linux import txgs
 from zfs_linux.txgs import ProcTxgs
-from zfstrace import kstat_txgs
 from zfstrace.bpf.pools import TxgEvent
-from zfstrace.kstat import parse_history
-from zfstrace.kstat_txgs import KstatTxgs, Row, from_rows, timer, with_row
+from zfstrace.kstat import txgs as kstat_txgs
+from zfstrace.kstat.parse import parse_history
+from zfstrace.kstat.txgs import KstatTxgs, Row, from_rows, timer, with_row
 
 DATA = Path(__file__).parents[1] / "data"
 FLAVOURS = ("bookworm", "trixie", "trixie-backports")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from zfstrace.disk import Disk
-from zfstrace.kstat import is_number
+from zfstrace.kstat.parse import is_number
 from zfstrace.zpool import command
 
 _TIMEOUT_S = 5

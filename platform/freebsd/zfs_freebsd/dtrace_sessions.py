@@ -16,7 +16,7 @@ from zfstrace.arc import ArcState
 from zfstrace.device import ClassCounts, DeviceCounts
 from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, index
-from zfstrace.kstat_txgs import Completed, Source, timer
+from zfstrace.kstat.txgs import Completed, Source, timer
 from zfstrace.throttle import ThrottleCounts, Waits
 from zfstrace.txg import REASONS, Txg
 from zfstrace.types import DatasetCounts, FsyncOptions, Json, Losses, Probe, SlowEvent

@@ -20,7 +20,7 @@ from zfstrace.host import (
     ThrottleSession,
     TxgSession,
 )
-from zfstrace.kstat import Value, txg_state
+from zfstrace.kstat.parse import Value, txg_state
 from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleState
 from zfstrace.txg import TxgState
@@ -281,7 +281,7 @@ class FreeBSDHost:
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
         from zfs_freebsd.sessions import SysctlTxgs
-        from zfstrace.kstat_txgs import KstatTxgs
+        from zfstrace.kstat.txgs import KstatTxgs
 
         self._require_zfs()
         source = SysctlTxgs(self._kstats, self.parameter)

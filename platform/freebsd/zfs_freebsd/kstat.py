@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from zfs_freebsd.sysctl import Mib, Sysctl, SysctlError
-from zfstrace.kstat import Value, parse_history
+from zfstrace.kstat.parse import Value, parse_history
 
 ROOT = "kstat.zfs"
 _GLOBAL = "misc"

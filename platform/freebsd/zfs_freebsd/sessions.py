@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from zfs_freebsd.kstat import Kstats
 from zfstrace.arc import ArcState
-from zfstrace.kstat_txgs import Row
+from zfstrace.kstat.txgs import Row
 from zfstrace.types import Losses, Probe
 
 

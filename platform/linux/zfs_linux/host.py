@@ -18,7 +18,7 @@ from zfstrace.host import (
     ThrottleSession,
     TxgSession,
 )
-from zfstrace.kstat import Value, parse_history, txg_state
+from zfstrace.kstat.parse import Value, parse_history, txg_state
 from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleState
 from zfstrace.txg import TxgState
@@ -305,7 +305,7 @@ class LinuxHost:
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
         from zfs_linux.txgs import ProcTxgs, TracedTxgs
-        from zfstrace.kstat_txgs import KstatTxgs
+        from zfstrace.kstat.txgs import KstatTxgs
 
         self._require_zfs()
         timeout = self._sys / "module/zfs/parameters/zfs_txg_timeout"

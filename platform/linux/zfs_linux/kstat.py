@@ -11,7 +11,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from zfstrace.kstat import Value, is_number
+from zfstrace.kstat.parse import Value, is_number
 
 _CHAR, _STRING = "0", "7"
 # dmu_tx_assign has names with a space ("1024 ns"), dataset names may have them, too

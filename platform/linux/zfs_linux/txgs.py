@@ -8,8 +8,8 @@ from pathlib import Path
 
 from zfs_linux import kstat
 from zfstrace.bpf.pools import TxgEvent, TxgTrace
-from zfstrace.kstat import parse_history
-from zfstrace.kstat_txgs import Completed, Row, Source, timer, utc
+from zfstrace.kstat.parse import parse_history
+from zfstrace.kstat.txgs import Completed, Row, Source, timer, utc
 from zfstrace.txg import Txg
 from zfstrace.types import Losses, Probe
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zfstrace.kstat import is_number
+from zfstrace.kstat.parse import is_number
 
 # The columns that both commands are asked for.
 COLUMNS = "name,property,value,source"

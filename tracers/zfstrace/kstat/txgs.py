@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from zfstrace.kstat import Value
+from zfstrace.kstat.parse import Value
 from zfstrace.txg import Txg
 from zfstrace.types import Losses, Probe
 

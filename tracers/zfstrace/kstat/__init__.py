@@ -1,0 +1,1 @@
+"""Kstats of OpenZFS, as files or sysctls show them."""
