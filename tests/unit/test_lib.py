@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zfstrace import errors, stages
-from zfstrace.bpf import library, pools, stacks
+from zfstrace.bpf import library, pools, session, stacks
 from zfstrace.bpf.fsync import FsyncTrace
 
 ROOT = Path(__file__).parents[2]
@@ -143,7 +143,7 @@ def test_nonzero(want: dict[int, int], wide: bool) -> None:
     array = ((ctypes.c_uint64 if wide else ctypes.c_uint32) * 50)()
     for i, n in want.items():
         array[i] = n
-    assert library.nonzero(array) == want
+    assert session.nonzero(array) == want
 
 
 def test_no_trace_without_zfs() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 
 from zfstrace import stages
-from zfstrace.bpf.library import SLOW_FN, CDataset, CHist, CSlow, Session, nonzero, text
+from zfstrace.bpf.library import SLOW_FN, CDataset, CHist, CSlow, text
+from zfstrace.bpf.session import Session, nonzero
 from zfstrace.hist import Hist
 from zfstrace.types import DatasetCounts, SlowEvent
 

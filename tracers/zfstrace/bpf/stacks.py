@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 
 from zfstrace import recording
-from zfstrace.bpf.library import Session, text
+from zfstrace.bpf.library import text
+from zfstrace.bpf.session import Session
 from zfstrace.recording import StackLosses, StackOptions, StackSum
 
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64

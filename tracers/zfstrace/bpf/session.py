@@ -1,0 +1,149 @@
+"""A running tracer of libzfstrace: its counts, events, losses and probes."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from zfstrace import errors
+from zfstrace.bpf.library import _EVENT_FN, _error, _Losses, _Opts, _probes, load, text
+from zfstrace.types import Losses, Probe
+
+Entry = TypeVar("Entry", bound=ctypes.Structure)
+
+
+def nonzero(array: ctypes.Array[Any]) -> dict[int, int]:
+    """The entries of an array of counts that are not 0, by index. A distribution covers
+    few of its buckets: to look at those between the zeros only is three times as fast."""
+    raw = bytes(array)
+    width = len(raw) // len(array)
+    first = (len(raw) - len(raw.lstrip(b"\0"))) // width
+    end = -(-len(raw.rstrip(b"\0")) // width)
+    return {i: n for i, n in enumerate(array[first:end], first) if n}
+
+
+class Session:
+    """A tracer of libzfstrace, attached from the constructor to close().
+
+    name is the tracer's; pool, objset and dev limit it to one pool or dataset, pid to one
+    process; max_slots is for how many datasets (processes, vdevs ...) it has room of their
+    own; the rest are zfstrace_opts. Raises TraceError.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        pool: str | None = None,
+        objset: int = 0,
+        dev: tuple[int, int] = (0, 0),
+        pid: int = 0,
+        slow_ns: int = 0,
+        max_slots: int = 0,
+        no_fentry: bool = False,
+        mode: int = 0,
+    ) -> None:
+        self._lib = load()
+        opts = _Opts(
+            size=ctypes.sizeof(_Opts),
+            pid=pid,
+            max_datasets=max_slots,
+            slow_ns=slow_ns,
+            # as the kernel writes a device number inside itself: MKDEV()
+            objset_dev=dev[0] << 20 | dev[1],
+            pool=pool.encode() if pool else None,
+            objset=objset,
+            no_fentry=no_fentry,
+            mode=mode,
+        )
+        self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
+        self._events: list[bytes] = []
+        # kept as long as the session: the library calls it
+        self._collect = _EVENT_FN(self._on_event)
+        code = self._lib.zfstrace_start(
+            name.encode(), ctypes.byref(opts), ctypes.byref(self._handle)
+        )
+        if code < 0:
+            message = text(self._lib.zfstrace_error(self._handle)) if self._handle else ""
+            self.close()
+            raise _error(code, message)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Detaches. May be called again."""
+        if self._handle:
+            self._lib.zfstrace_close(self._handle)
+        self._handle = None
+
+    def _check(self, code: int) -> int:
+        if code < 0 and code != -errno.EINTR:
+            raise _error(code, text(self._lib.zfstrace_error(self._handle)))
+        return code
+
+    def refresh(self) -> None:
+        """Merges the kernel's counters. Raises TraceError."""
+        # a signal may interrupt it, and what it interrupts must not be printed half
+        while self._check(self._lib.zfstrace_refresh(self._handle)) == -errno.EINTR:
+            pass
+
+    def tidy(self) -> None:
+        """Lets a trace run for weeks: to be called every few seconds, costs next to nothing.
+        Does nothing when the trace is closed. Raises TraceError."""
+        if self._handle:
+            self._check(self._lib.zfstrace_tidy(self._handle))
+
+    def losses(self) -> Losses:
+        """As of the last refresh()."""
+        losses = _Losses()
+        self._lib.zfstrace_losses(self._handle, ctypes.byref(losses))
+        return Losses(
+            losses.start,
+            losses.return_,
+            losses.event,
+            losses.log_block,
+            losses.overflow,
+            losses.unfinished,
+            losses.skipped,
+        )
+
+    def probes(self) -> tuple[Probe, ...]:
+        """All probes, also the missing ones."""
+        return _probes(self._lib, self._handle) if self._handle else ()
+
+    def events(self, timeout_ms: int) -> list[bytes]:
+        """Waits up to timeout_ms for events. Raises TraceError."""
+        code = self._lib.zfstrace_events(self._handle, timeout_ms, self._collect, None)
+        events, self._events = self._events, []
+        if not events:
+            self._check(code)
+        return events
+
+    def _on_event(self, event: int, size: int, _context: int) -> None:
+        self._events.append(ctypes.string_at(event, size))
+
+    def table(self, name: str, entry: type[Entry]) -> ctypes.Array[Entry]:
+        """A table that the kernel writes to, as it is at any moment; until close().
+
+        Raises LibraryMissing when its entries are not what entry says.
+        """
+        entries, size = ctypes.c_uint(), ctypes.c_size_t()
+        at = self._lib.zfstrace_table(
+            self._handle, name.encode(), ctypes.byref(entries), ctypes.byref(size)
+        )
+        if not at or size.value != ctypes.sizeof(entry):
+            raise errors.LibraryMissing(
+                f"cannot trace, table {name} is of another version, rebuild libzfstrace.so"
+            )
+        return (entry * entries.value).from_address(at)
