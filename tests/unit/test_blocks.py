@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from unit.fake_host import FakeHost, FakeSession, counts
 
+from zfstrace.kstat import txgs
 from zfstune.experiment import blocks
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.term.units import MS, SECOND
 
 
-def row(txg: int, state: str = "C", birth: int = 0, **given: int) -> blocks.TxgRow:
+def row(txg: int, state: str = "C", birth: int = 0, **given: int) -> txgs.TxgRow:
     """A txg that opens at birth (s), is open for 4 s and syncs 100 MB in 1 s."""
     times = {"otime": 4 * SECOND, "qtime": 0, "wtime": 0, "stime": SECOND, "ndirty": 100_000_000}
     return {"txg": txg, "state": state, "birth": birth * SECOND, **(times | given)}
@@ -62,7 +63,7 @@ class Hurried(FakeHost):
         super().__init__(FakeSession([()]))
         self.clock = 0
 
-    def txg_rows(self, pool: str) -> list[blocks.TxgRow]:
+    def txg_rows(self, pool: str) -> list[txgs.TxgRow]:
         self.clock += 1
         first, last = max(0, self.clock - 9), self.clock
         return [row(n, "C" if n < last else "O", n, otime=0) for n in range(first, last + 1)]
@@ -107,9 +108,9 @@ def test_old_looks_are_forgotten() -> None:
 
 
 def test_newest() -> None:
-    assert (blocks.newest(ROWS), blocks.newest_done(ROWS)) == (13, 12)
-    assert (blocks.newest([]), blocks.newest_done([])) == (0, 0)
-    assert [blocks.number(r, "txg") for r in blocks.done_since(ROWS, 10)] == [11, 12]
+    assert (txgs.newest(ROWS), txgs.newest_done(ROWS)) == (13, 12)
+    assert (txgs.newest([]), txgs.newest_done([])) == (0, 0)
+    assert [txgs.at_least(r, "txg") for r in txgs.done_since(ROWS, 10)] == [11, 12]
 
 
 def test_a_block_has_what_came_since_its_start() -> None:
@@ -135,7 +136,7 @@ def test_a_block_has_what_came_since_its_start() -> None:
     assert block.metrics["write.throughput"] == 175 / 8
     assert block.metrics["throttle.delays"] == 2.0
     assert sum(n for _, _, n in block.histogram) == 30
-    assert [blocks.number(r, "txg") for r in block.txgs] == [11, 12]
+    assert [txgs.at_least(r, "txg") for r in block.txgs] == [11, 12]
 
 
 def test_a_block_without_an_fsync_has_no_latency() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from unit.fake_host import FakeHost, FakeSession, FakeStop
 
-from zfstune.experiment import blocks
+from zfstrace.kstat import txgs as kstat_txgs
 from zfstune.experiment.blocks import Block, BlockMeter
 from zfstune.experiment.runner import Abort, BlockPlan, Experiment, Stopped, too_few
 from zfstune.term.progress import Progress
@@ -88,7 +88,7 @@ def test_abba_changes_values_only_when_they_differ() -> None:
 
 def test_three_txgs_born_after_the_change_are_done_first() -> None:
     one, _, host = make()
-    born_before = blocks.newest(host.txg_rows("tank"))
+    born_before = kstat_txgs.newest(host.txg_rows("tank"))
     one.block("aa", None, "A", {"x": 1})
     started_at = one.records[0].start_s
     # numbers born_before + 1 to + 3 are committed two txgs' time after they are born

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from zfstune.experiment.blocks import Block, TxgRow
+from zfstrace.kstat.txgs import TxgRow
+from zfstune.experiment.blocks import Block
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import Objective
 from zfstune.experiment.phases import Found, Trial

@@ -14,9 +14,10 @@ from dataclasses import replace
 import pytest
 from unit.fake_host import FakeHost, FakeStop
 
+from zfstrace.kstat.txgs import TxgRow
 from zfstune.errors import NotPossible
 from zfstune.experiment import model, search
-from zfstune.experiment.blocks import Block, BlockMeter, TxgRow
+from zfstune.experiment.blocks import Block, BlockMeter
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import Limit, Objective
 from zfstune.experiment.phases import Found, Task, Tuning

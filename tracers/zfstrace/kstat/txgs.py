@@ -196,3 +196,33 @@ class KstatTxgs:
 
     def close(self) -> None:
         """Nothing to undo."""
+
+
+TxgRow = dict[str, int | str]
+
+
+def at_least(row: TxgRow, name: str) -> int:
+    """A column of a row of the txgs kstat; 0 where it has none yet."""
+    value = row.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def end_ns(row: TxgRow) -> int:
+    """When its sync ended, by the kstats' clock."""
+    return sum(at_least(row, name) for name in ("birth", "otime", "qtime", "wtime", "stime"))
+
+
+def newest(rows: Sequence[TxgRow]) -> int:
+    """The number of the youngest txg, which is open; 0 without any."""
+    return max((at_least(row, "txg") for row in rows), default=0)
+
+
+def newest_done(rows: Sequence[TxgRow]) -> int:
+    """The number of the youngest txg that is committed; 0 without any."""
+    return max((at_least(row, "txg") for row in rows if row.get("state") == "C"), default=0)
+
+
+def done_since(rows: Sequence[TxgRow], after: int) -> list[TxgRow]:
+    """The txgs after one that are committed, in order."""
+    done = [row for row in rows if row.get("state") == "C" and at_least(row, "txg") > after]
+    return sorted(done, key=lambda row: at_least(row, "txg"))

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from zfstrace.host import FsyncSession, Host
+from zfstrace.kstat.txgs import TxgRow, at_least, done_since, end_ns, newest_done
 from zfstrace.summary import Span, since, summarize
 from zfstrace.types import DatasetCounts, FsyncSummary, Json, Losses
 from zfstune.term.units import SECOND
-
-TxgRow = dict[str, int | str]
 
 _KEPT_NS = 15 * 60 * SECOND
 """Nothing from longer ago is asked for: a block and the wait before it take less."""
@@ -61,7 +60,7 @@ class BlockMeter:
 
     def note_txgs(self) -> None:
         """Notes the txgs that the kstat has."""
-        self._rows |= {number(row, "txg"): row for row in self.host.txg_rows(self.pool)}
+        self._rows |= {at_least(row, "txg"): row for row in self.host.txg_rows(self.pool)}
 
     def count_written(self) -> None:
         """Notes what programs have written so far; forgets what is old."""
@@ -74,7 +73,9 @@ class BlockMeter:
             old = bisect_left(self._written, (now - _KEPT_NS // 2,))
             self._written = self._written[old:]
             self._rows = {
-                txg: row for txg, row in self._rows.items() if number(row, "birth") > now - _KEPT_NS
+                txg: row
+                for txg, row in self._rows.items()
+                if at_least(row, "birth") > now - _KEPT_NS
             }
 
     def start(self, now_ns: int) -> None:
@@ -156,13 +157,13 @@ def txg_metrics(
     side of a txg's birth there is no throughput. Empty when no txg was done.
     """
     ended = done_since(rows, after)
-    by_number = {number(row, "txg"): row for row in rows}
+    by_number = {at_least(row, "txg"): row for row in rows}
     if not ended or after not in by_number:
         return {}
-    found = {"txg.sync": sum(number(row, "stime") for row in ended) / len(ended)}
+    found = {"txg.sync": sum(at_least(row, "stime") for row in ended) / len(ended)}
     # a txg takes what is written until the next one is born
     begin, end = (
-        _until(written, by_number.get(txg + 1)) for txg in (after, number(ended[-1], "txg"))
+        _until(written, by_number.get(txg + 1)) for txg in (after, at_least(ended[-1], "txg"))
     )
     span_ns = end_ns(ended[-1]) - end_ns(by_number[after])
     if begin is not None and end is not None and span_ns > 0:
@@ -174,39 +175,12 @@ def _until(written: Sequence[tuple[int, int]], born: TxgRow | None) -> float | N
     """What was written before a txg was born, between the looks before and after that."""
     if born is None:
         return None
-    when = number(born, "birth")
+    when = at_least(born, "birth")
     k = bisect_left(written, (when,))
     if not 0 < k < len(written):
         return None
     (before, low), (after, high) = written[k - 1], written[k]
     return low + (high - low) * (when - before) / max(1, after - before)
-
-
-def number(row: TxgRow, name: str) -> int:
-    """A column of a row of the txgs kstat; 0 where it has none yet."""
-    value = row.get(name)
-    return value if isinstance(value, int) else 0
-
-
-def end_ns(row: TxgRow) -> int:
-    """When its sync ended, by the kstats' clock."""
-    return sum(number(row, name) for name in ("birth", "otime", "qtime", "wtime", "stime"))
-
-
-def newest(rows: Sequence[TxgRow]) -> int:
-    """The number of the youngest txg, which is open; 0 without any."""
-    return max((number(row, "txg") for row in rows), default=0)
-
-
-def newest_done(rows: Sequence[TxgRow]) -> int:
-    """The number of the youngest txg that is committed; 0 without any."""
-    return max((number(row, "txg") for row in rows if row.get("state") == "C"), default=0)
-
-
-def done_since(rows: Sequence[TxgRow], after: int) -> list[TxgRow]:
-    """The txgs after one that are committed, in order."""
-    done = [row for row in rows if row.get("state") == "C" and number(row, "txg") > after]
-    return sorted(done, key=lambda row: number(row, "txg"))
 
 
 def throttled(host: Host) -> int:

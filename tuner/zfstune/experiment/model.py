@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zfstune.experiment import blocks
+from zfstrace.kstat import txgs
 from zfstune.experiment.runner import Record
 from zfstune.term.units import SECOND, format_time
 from zfstune.tunables import guard
@@ -277,8 +277,8 @@ def _mib(size: float) -> str:
 def measured(records: Sequence[Record], slog: bool, vdevs: int) -> Measured:
     """What the blocks under the baseline tell the model."""
     rows = [row for record in records for row in record.block.txgs]
-    busy_ns = sum(blocks.number(row, "stime") for row in rows)
-    written = sum(blocks.number(row, "ndirty") for row in rows)
+    busy_ns = sum(txgs.at_least(row, "stime") for row in rows)
+    written = sum(txgs.at_least(row, "ndirty") for row in rows)
     totals: dict[str, float] = {}
     for record in records:
         for stage in record.block.stages:
@@ -286,8 +286,8 @@ def measured(records: Sequence[Record], slog: bool, vdevs: int) -> Measured:
     whole = sum(totals.values()) or 1.0
     return Measured(
         bandwidth=written * SECOND / busy_ns if busy_ns else 0.0,
-        sync_ns=round(_median([blocks.number(row, "stime") for row in rows])),
-        dirty_bytes=round(_median([blocks.number(row, "ndirty") for row in rows])),
+        sync_ns=round(_median([txgs.at_least(row, "stime") for row in rows])),
+        dirty_bytes=round(_median([txgs.at_least(row, "ndirty") for row in rows])),
         fsync_p50_ns=round(_median([r.block.metrics.get("fsync.p50", 0.0) for r in records])),
         fsync_p99_ns=round(_median([r.block.metrics.get("fsync.p99", 0.0) for r in records])),
         stages={name: total / whole for name, total in totals.items()},

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zfstrace.host import Host
+from zfstrace.kstat import txgs as kstat_txgs
 from zfstrace.types import Json
 from zfstune.errors import RestoredError
-from zfstune.experiment import blocks
 from zfstune.experiment.blocks import Block, BlockMeter
 from zfstune.term.progress import Progress
 from zfstune.term.signals import Stop
@@ -188,13 +188,13 @@ class Experiment:
         begin = self.stop.now()
         self.meter.start(begin)
         # A change may take a while: a limit is lowered when nobody is delayed by it.
-        before = blocks.newest(self.host.txg_rows(self.pool))
+        before = kstat_txgs.newest(self.host.txg_rows(self.pool))
         self._in_force = None
         self.apply(values)
         self._in_force = dict(values)
-        after = max(before, blocks.newest(self.host.txg_rows(self.pool)))
+        after = max(before, kstat_txgs.newest(self.host.txg_rows(self.pool)))
         while True:
-            done = blocks.done_since(self.host.txg_rows(self.pool), after)
+            done = kstat_txgs.done_since(self.host.txg_rows(self.pool), after)
             waited_s = (self.stop.now() - begin) / SECOND
             to_go = self.plan.settle_txgs - len(done)
             if to_go <= 0 and (_stable(done) or len(done) >= self.plan.settle_most):
@@ -238,11 +238,11 @@ class Experiment:
         self.watch(self.meter, measuring)
 
 
-def _stable(done: Sequence[blocks.TxgRow]) -> bool:
+def _stable(done: Sequence[kstat_txgs.TxgRow]) -> bool:
     """Whether the last txg was synced in a time within a factor of two of that of one of the two
     before it, or both at once. Of two: writers that wait for room make large and small ones in
     turns."""
-    synced = [blocks.number(row, "stime") for row in done[-3:]]
+    synced = [kstat_txgs.at_least(row, "stime") for row in done[-3:]]
     return any(
         max(one, synced[-1]) <= max(2 * min(one, synced[-1]), SECOND // 5) for one in synced[:-1]
     )

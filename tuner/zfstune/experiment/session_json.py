@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from zfstrace.kstat import txgs
 from zfstrace.types import SCHEMA, Json
-from zfstune.experiment import blocks
 from zfstune.experiment.objective import Objective
 from zfstune.experiment.phases import Found, Trial
 from zfstune.experiment.runner import Record
@@ -143,14 +143,14 @@ def _txgs(records: Sequence[Record]) -> list[Json]:
         if not rows:
             continue
         # the kstats have a clock of their own: the last one ends as the block does, nearly
-        last_ns, end_s = blocks.end_ns(rows[-1]), record.start_s + record.block.seconds
+        last_ns, end_s = txgs.end_ns(rows[-1]), record.start_s + record.block.seconds
         for row in rows:
-            number = blocks.number(row, "txg")
+            number = txgs.at_least(row, "txg")
             found[number] = {
-                "t_s": round(end_s - (last_ns - blocks.end_ns(row)) / SECOND, 2),
+                "t_s": round(end_s - (last_ns - txgs.end_ns(row)) / SECOND, 2),
                 "txg": number,
-                "sync_ns": blocks.number(row, "stime"),
-                "dirty_bytes": blocks.number(row, "ndirty"),
+                "sync_ns": txgs.at_least(row, "stime"),
+                "dirty_bytes": txgs.at_least(row, "ndirty"),
                 "label": record.label,
             }
     return [found[number] for number in sorted(found)]
