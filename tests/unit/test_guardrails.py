@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from unit.fake_host import FakeHost, FakeSession, FakeStop, counts
 
+from zfstrace.zpool.status import scan_of
 from zfstune.experiment import guardrails
 from zfstune.experiment.blocks import BlockMeter
-from zfstune.experiment.guardrails import Guardrails, scan_of
+from zfstune.experiment.guardrails import Guardrails
 from zfstune.experiment.runner import Abort, Disturbed
 from zfstune.term.units import MS, SECOND
 

@@ -84,7 +84,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(host.where.run))
     monkeypatch.setattr(tune_session.Run, "_warm_up", lambda _self, _watch: None)
     monkeypatch.setattr(flame, "record", lambda *_: None)
-    monkeypatch.setattr("zfstune.experiment.guardrails.scanning", lambda _pool: None)
+    monkeypatch.setattr("zfstrace.zpool.status.scanning", lambda _pool: None)
     return Session(tmp_path, host, monkeypatch)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from zfstrace.zpool import command
+
 _STATES = (
     "ONLINE|DEGRADED|FAULTED|OFFLINE|REMOVED|UNAVAIL|AVAIL|INUSE|SUSPENDED|CANT_OPEN|CLOSED|SPLIT"
 )
@@ -131,3 +133,20 @@ def _from_json(entries: dict[str, Any], group: str, depth: int) -> list[Vdev]:
 def _sizes(entry: dict[str, Any]) -> tuple[int, int]:
     shifts = int(entry.get("configured_ashift", 0)), int(entry.get("physical_ashift", 0))
     return (1 << shifts[0], 1 << shifts[1]) if all(0 < n < 32 for n in shifts) else (0, 0)
+
+
+_ZPOOL_S = 20.0
+
+
+def scanning(pool: str) -> str | None:
+    """``scrub`` or ``resilver`` while one runs on the pool."""
+    return scan_of(command.output(["zpool", "status", "--", pool], _ZPOOL_S))
+
+
+def scan_of(status: str) -> str | None:
+    """The scan in the output of `zpool status`."""
+    for line in status.splitlines():
+        name, _, rest = line.strip().partition(": ")
+        if name == "scan" and " in progress" in rest:
+            return rest.split(" ", 1)[0]
+    return None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from zfstrace.host import Host
-from zfstrace.zpool import command
+from zfstrace.zpool.status import scanning
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.runner import Abort, Disturbed
 from zfstune.term.units import SECOND, format_size, format_time
@@ -14,7 +14,6 @@ from zfstune.term.units import SECOND, format_size, format_time
 _MEMORY_SHARE = 32
 """Less than a 32nd of memory available is pressure."""
 _SCAN_S = 10.0
-_ZPOOL_S = 20.0
 _SILENT_S = 30.0
 """Without one fsync for so long the load has gone."""
 
@@ -94,17 +93,3 @@ class Guardrails:
                 f"an fsync took {format_time(longest)}, more than --max-latency "
                 f"{format_time(self.longest_ns)}, all is put back"
             )
-
-
-def scanning(pool: str) -> str | None:
-    """``scrub`` or ``resilver`` while one runs on the pool."""
-    return scan_of(command.output(["zpool", "status", "--", pool], _ZPOOL_S))
-
-
-def scan_of(status: str) -> str | None:
-    """The scan in the output of `zpool status`."""
-    for line in status.splitlines():
-        name, _, rest = line.strip().partition(": ")
-        if name == "scan" and " in progress" in rest:
-            return rest.split(" ", 1)[0]
-    return None

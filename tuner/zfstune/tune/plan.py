@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zfstrace.host import Host
+from zfstrace.zpool.status import scanning
 from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.experiment.guardrails import scanning
 from zfstune.experiment.space import Space
 from zfstune.term.secrets import masked
 from zfstune.term.table import printable, render
