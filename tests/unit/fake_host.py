@@ -10,13 +10,12 @@ from typing import Any
 from zfstrace import throttle
 from zfstrace.arc import ArcState
 from zfstrace.device import CLASSES, ClassCounts, DeviceCounts
-from zfstrace.disk import Disk
+from zfstrace.disk import Disk, Scratch
 from zfstrace.errors import TraceError, UnknownName
 from zfstrace.hist import Hist, from_values
 from zfstrace.host import StackSession
 from zfstrace.params import BootConfig, Change
 from zfstrace.recording import StackOptions
-from zfstrace.scratch import Scratch
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.throttle import ThrottleCounts, ThrottleState, Waits
 from zfstrace.txg import Txg, TxgState

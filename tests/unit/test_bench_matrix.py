@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from unit.fake_host import FakeHost, FakeStop
 
 from zfstrace import types
+from zfstrace.disk import Scratch
 from zfstrace.errors import TraceError
-from zfstrace.scratch import Scratch
 from zfstune.bench import scratch
 from zfstune.bench.load import TESTS, BenchFailed, Rate
 from zfstune.bench.matrix import command, html, pools, runner

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from zfs_freebsd.host import FreeBSDHost
 from zfs_linux import scratch
 from zfs_linux.scratch import NotFree
+from zfstrace.disk import Scratch
 from zfstrace.errors import NotSupported, TraceError, UnknownName
-from zfstrace.scratch import Scratch
 from zfstrace.zpool import command
 
 MIB = 1 << 20

@@ -9,10 +9,9 @@ from typing import Protocol
 
 from zfstrace.arc import ArcState
 from zfstrace.device import DeviceCounts
-from zfstrace.disk import Disk
+from zfstrace.disk import Disk, Scratch
 from zfstrace.params import Parameters
 from zfstrace.recording import Recording, StackOptions
-from zfstrace.scratch import Scratch
 from zfstrace.throttle import ThrottleCounts, ThrottleState
 from zfstrace.txg import Txg, TxgState
 from zfstrace.types import (

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from zfs_freebsd.dtrace_sessions import Scripted, ScriptedThrottle
     from zfs_freebsd.mounts import Dev
     from zfs_freebsd.parameters import FreeBSDParameters, Names
-    from zfstrace.disk import Disk
-    from zfstrace.scratch import Scratch
+    from zfstrace.disk import Disk, Scratch
 
 _VERSION = "vfs.zfs.version.module"
 # How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must not read a

@@ -28,8 +28,7 @@ from zfstrace.zpool import list as vdevs
 if TYPE_CHECKING:  # ctypes is slow to load
     from zfs_linux.parameters import LinuxParameters
     from zfs_linux.sessions import ThrottleWithParams, TracedFsyncs
-    from zfstrace.disk import Disk
-    from zfstrace.scratch import Scratch
+    from zfstrace.disk import Disk, Scratch
 
 # How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must
 # not read a hundred rows for each.

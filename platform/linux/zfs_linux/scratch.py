@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zfs_linux import kstat, mounts
+from zfstrace.disk import Dev, Scratch
 from zfstrace.errors import TraceError, UnknownName
-from zfstrace.scratch import Dev, Scratch
 from zfstrace.zpool import command
 
 # As much at both ends of a disk is looked at.

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from zfstrace.disk import Scratch
 from zfstrace.host import Host
-from zfstrace.scratch import Scratch
 from zfstune.bench import place as bench_place
 from zfstune.bench import scratch
 from zfstune.bench.args import is_committers

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from zfstrace.disk import Scratch
 from zfstrace.host import Host
-from zfstrace.scratch import Scratch
 from zfstune.errors import NotPossible, UsageError
 from zfstune.term.log import say
 from zfstune.term.table import printable, render

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zfstrace.disk import Scratch
 from zfstrace.host import Host
-from zfstrace.scratch import Scratch
 from zfstrace.types import WRITES_BLOCKED
 from zfstrace.zpool import command
 from zfstune.bench.load import BenchFailed

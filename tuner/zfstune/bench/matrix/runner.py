@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
+from zfstrace.disk import Scratch
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
-from zfstrace.scratch import Scratch
 from zfstune.bench import load as bench_load
 from zfstune.bench import programs, scratch
 from zfstune.bench.load import BenchFailed, Load, Rate, Test
