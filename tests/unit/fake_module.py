@@ -144,7 +144,7 @@ class FileParameters:
         return "modprobe zfs"
 
     def boot(self) -> BootConfig:
-        from zfs_linux.modprobe import ModprobeConfig
+        from zfs_linux.boot import ModprobeConfig
 
         return ModprobeConfig(self.root.parent)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from unit.fake_module import GIB, ModuleHost
 
-from zfs_linux.modprobe import ModprobeConfig
+from zfs_linux.boot import ModprobeConfig
 from zfstrace.errors import ParameterError
 from zfstune.changes import keep
 from zfstune.changes.session import TuningSession, set_values

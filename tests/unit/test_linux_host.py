@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zfs_linux import privilege
+from zfs_linux import checks
 from zfs_linux.host import LinuxHost
 from zfstrace.errors import TraceError
 from zfstrace.types import Check, FsyncOptions, TraceOptions
@@ -107,7 +107,7 @@ def test_room_is_asked_for_what_is_in_use_and_some_to_come(
         def __init__(self, *args: object) -> None:
             asked.append(args[-1])
 
-    monkeypatch.setattr("zfs_linux.sessions.TracedFsyncs", Trace)
+    monkeypatch.setattr("zfs_linux.traces.TracedFsyncs", Trace)
     host = LinuxHost(root)
     for number in range(2000):
         write_objset(root, 0x100 + number, f"tank/{number}")
@@ -134,8 +134,8 @@ def test_every_open_trace_is_told_each_second(root: Path, monkeypatch: pytest.Mo
         def tidy(self) -> None:
             told.append(self)
 
-    monkeypatch.setattr("zfs_linux.sessions.ThrottleWithParams", Throttle)
-    monkeypatch.setattr("zfs_linux.sessions.TracedFsyncs", Fsyncs)
+    monkeypatch.setattr("zfs_linux.traces.ThrottleWithParams", Throttle)
+    monkeypatch.setattr("zfs_linux.traces.TracedFsyncs", Fsyncs)
     host = LinuxHost(root)
     view, fsyncs = host.open_throttle_trace(TraceOptions()), host.open_fsync_trace(FsyncOptions())
     host.learn_names()
@@ -196,7 +196,7 @@ def test_empty_root_never_raises(tmp_path: Path) -> None:
     ],
 )
 def test_privileges(mask: str, module_btf: bool, status: str) -> None:
-    check = privilege.check(f"Name:\tx\nCapEff:\t{mask}\n", module_btf)
+    check = checks.check(f"Name:\tx\nCapEff:\t{mask}\n", module_btf)
     assert check.status == status
     if status != "ok":
         assert "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE" in check.fix

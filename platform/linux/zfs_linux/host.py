@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from zfs_linux import kstat, mounts, privilege
+from zfs_linux import checks as privilege
+from zfs_linux import kstat, mounts
 from zfstrace.errors import LibraryMissing, NoZfs, UnknownName
 from zfstrace.host import (
     ArcSession,
@@ -27,7 +28,7 @@ from zfstrace.zpool import list as vdevs
 
 if TYPE_CHECKING:  # ctypes is slow to load
     from zfs_linux.parameters import LinuxParameters
-    from zfs_linux.sessions import ThrottleWithParams, TracedFsyncs
+    from zfs_linux.traces import ThrottleWithParams, TracedFsyncs
     from zfstrace.disk import Disk, Scratch
 
 # How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must
@@ -219,7 +220,7 @@ class LinuxHost:
         return tools.survey(self._proc.parent)
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
-        from zfs_linux.sessions import TracedFsyncs
+        from zfs_linux.traces import TracedFsyncs
 
         self._require_zfs()
         objset, dev = 0, (0, 0)
@@ -317,7 +318,7 @@ class LinuxHost:
         return TracedTxgs(trace, source)
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
-        from zfs_linux.sessions import ThrottleWithParams
+        from zfs_linux.traces import ThrottleWithParams
 
         self._require_zfs()
         trace = ThrottleWithParams(options, self.parameter, self._has_ended)
@@ -334,7 +335,7 @@ class LinuxHost:
         return DeviceTrace(pool=options.pool, max_vdevs=room, no_fentry=options.no_fentry)
 
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
-        from zfs_linux.sessions import ArcStats
+        from zfs_linux.traces import ArcStats
 
         self._require_zfs()
         return ArcStats(self._kstat / "arcstats", options)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from zfs_linux import kstat
-from zfs_linux.modprobe import ModprobeConfig
+from zfs_linux.boot import ModprobeConfig
 from zfstrace.errors import ParameterError
 from zfstrace.params import LOADED_ANEW, BootConfig, ComparingWatch, Watch
 
