@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfs_linux import txgs
-from zfs_linux.txgs import ProcTxgs
+from zfs_linux import traces
+from zfs_linux.traces import ProcTxgs
 from zfstrace.bpf.pools import TxgEvent
 from zfstrace.kstat import txgs as kstat_txgs
 from zfstrace.kstat.parse import parse_history
@@ -40,7 +40,7 @@ def event(**fields: int) -> TxgEvent:
 
 def test_an_event() -> None:
     row: Row = {"ndirty": 100, "nwritten": 200, "writes": 3}
-    txg = with_row(txgs.from_event(event(), 5), row)
+    txg = with_row(traces.from_event(event(), 5), row)
     assert (txg.pool, txg.txg, txg.reason, txg.source) == ("tank", 7, "timer", "bpf")
     assert (txg.open_ns, txg.quiesce_ns, txg.wait_ns) == (5 * SECOND, 5, 7)
     assert txg.sync_ns == SECOND - 12
@@ -49,7 +49,7 @@ def test_an_event() -> None:
 
 
 def test_what_was_not_seen_is_none() -> None:
-    txg = txgs.from_event(event(opened=0, passes=0), 5)
+    txg = traces.from_event(event(opened=0, passes=0), 5)
     assert txg.open_ns is None
     assert txg.passes is None
     # of a txg that was open before the trace began some delays were not counted
@@ -71,7 +71,7 @@ def test_what_was_not_seen_is_none() -> None:
 )
 def test_reasons(reason: int, last_syncing: int, timeout: int | None, want: str) -> None:
     e = event(reason=reason, last_syncing=last_syncing * SECOND)
-    assert txgs.from_event(e, timeout).reason == want
+    assert traces.from_event(e, timeout).reason == want
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -124,7 +124,7 @@ def test_an_event_waits_for_its_row(tmp_path: Path) -> None:
     write_rows(tmp_path, "tank", [(7, "S")])
     fake = FakeTrace([event()])
     source = ProcTxgs(tmp_path, tmp_path / "none")
-    session = txgs.TracedTxgs(fake, source)  # type: ignore[arg-type]
+    session = traces.TracedTxgs(fake, source)  # type: ignore[arg-type]
     assert session.poll(0) == []
     write_rows(tmp_path, "tank", [(7, "C")])
     (txg,) = session.poll(0)
@@ -134,7 +134,7 @@ def test_an_event_waits_for_its_row(tmp_path: Path) -> None:
 def test_an_event_without_a_row_is_shown_at_once(tmp_path: Path) -> None:
     fake = FakeTrace([event()])
     source = ProcTxgs(tmp_path, tmp_path / "none")
-    session = txgs.TracedTxgs(fake, source)  # type: ignore[arg-type]
+    session = traces.TracedTxgs(fake, source)  # type: ignore[arg-type]
     (txg,) = session.poll(0)
     assert txg.written_bytes is None
 

@@ -304,7 +304,7 @@ class LinuxHost:
         scratch.erase(disk)
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
-        from zfs_linux.txgs import ProcTxgs, TracedTxgs
+        from zfs_linux.traces import ProcTxgs, TracedTxgs
         from zfstrace.kstat.txgs import KstatTxgs
 
         self._require_zfs()
@@ -341,7 +341,7 @@ class LinuxHost:
         return ArcStats(self._kstat / "arcstats", options)
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:
-        from zfs_linux.stacks import NamedStacks
+        from zfs_linux.traces import NamedStacks
 
         self._require_zfs()
         return NamedStacks(options, self._proc / "kallsyms", self._pool_of)

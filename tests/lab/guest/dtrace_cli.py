@@ -19,7 +19,7 @@ import zfs_linux.host  # noqa: E402
 from zfs_freebsd import dtrace_sessions as scripted  # noqa: E402
 from zfs_freebsd import probes  # noqa: E402
 from zfs_freebsd.stack_script import ScriptedStacks  # noqa: E402
-from zfs_linux.txgs import ProcTxgs  # noqa: E402
+from zfs_linux.traces import ProcTxgs  # noqa: E402
 from zfstrace.host import (  # noqa: E402
     ArcSession,
     DeviceSession,
