@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("tracers", "tuner", "platform/freebsd")]
 
-from zfs_freebsd import tools  # noqa: E402
+from zfs_freebsd.dtrace import scripts  # noqa: E402
 from zfs_freebsd.kstat import Kstats  # noqa: E402
 from zfs_freebsd.sysctl import Sysctl, SysctlError  # noqa: E402
 
@@ -105,7 +105,7 @@ class Host:
         return pools
 
     def require_dtrace(self) -> None:
-        why, fix = tools.why_not(self.root)
+        why, fix = scripts.why_not(self.root)
         if why:
             raise Skipped(f"{why}, {fix}")
         self.require_zfs()

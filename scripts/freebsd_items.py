@@ -28,7 +28,8 @@ from freebsd_host import (
     wait_for,
 )
 
-from zfs_freebsd import mounts, probes, tools
+from zfs_freebsd import mounts
+from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.parameters import FreeBSDParameters
 from zfs_freebsd.sysctl import SysctlError
 from zfstrace import version
@@ -165,7 +166,7 @@ def boot(host: Host) -> Said:
 def doctor(host: Host) -> Said:
     found = json.loads(host.zfstune("doctor", "--json", ok=(0, 1, 3)))
     # what dtrace lacks is an item of its own, and then all probes lack the same
-    usable = not tools.why_not(host.root)[0]
+    usable = not scripts.why_not(host.root)[0]
     lacks = [
         f"{row['name']}: {row.get('value') or row.get('why')}; {row['cost']}"
         for row in [*found["checks"], *(found["probes"] if usable else ())]
@@ -210,7 +211,7 @@ def kstat_traces(host: Host) -> Said:
 def dtrace(host: Host) -> Said:
     """Whether dtrace(1) runs; it is not started when its modules are not loaded, since it would
     load them."""
-    why, fix = tools.why_not(host.root)
+    why, fix = scripts.why_not(host.root)
     if why:
         raise Failed(f"{why}, {fix}")
     said = command.output(["dtrace", "-V"], COMMAND_S).strip()

@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-from zfs_freebsd.probes import NEEDS, Need
+from zfs_freebsd.dtrace.probes import NEEDS, Need
 
 _DTRACE = Path(__file__).parents[2] / "tracers/dtrace"
 

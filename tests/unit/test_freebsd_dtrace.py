@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfs_freebsd import dtrace, dtrace_sessions, probes, tools
-from zfs_freebsd.dtrace import Dtrace
-from zfs_freebsd.dtrace_sessions import (
+from zfs_freebsd.dtrace import probes, process, scripted, scripts
+from zfs_freebsd.dtrace.process import Dtrace
+from zfs_freebsd.dtrace.scripted import (
     ScriptedArc,
     ScriptedDevices,
     ScriptedFsyncs,
@@ -49,7 +49,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "some.d"
     path.write_text("")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(tools, "script", lambda name: path)
+    monkeypatch.setattr(scripts, "script", lambda name: path)
     monkeypatch.setattr(probes, "survey", lambda tracers: ())
     printing(path, [])
     return path
@@ -126,7 +126,7 @@ def test_it_ends_by_itself(script: Path) -> None:
 
 
 def test_one_that_does_not_end_is_killed(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dtrace, "_END_S", 0.3)
+    monkeypatch.setattr(process, "_END_S", 0.3)
     program = script.parent / "dtrace"
     program.write_text(f"#!/bin/sh\ntrap '' INT\necho '{BEGIN}'\nwhile :; do sleep 0.05; done\n")
     running = Dtrace(script)
@@ -136,7 +136,7 @@ def test_one_that_does_not_end_is_killed(script: Path, monkeypatch: pytest.Monke
 
 
 def test_one_that_never_begins(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dtrace, "_START_S", 0.3)
+    monkeypatch.setattr(process, "_START_S", 0.3)
     program = script.parent / "dtrace"
     program.write_text("#!/bin/sh\nwhile :; do sleep 0.05; done\n")
     with pytest.raises(TraceError, match="did not begin"):
@@ -208,7 +208,7 @@ def test_commits_are_summed(script: Path) -> None:
 def test_slow_ones_are_told(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[Json | str] = [commit(total_ns=999), commit(objset=9, total_ns=1000), commit(pid=3)]
     printing(script, rows)
-    monkeypatch.setattr(dtrace_sessions, "ScriptedThrottle", _no_throttle)
+    monkeypatch.setattr(scripted, "ScriptedThrottle", _no_throttle)
     session = ScriptedFsyncs(FsyncOptions(slow_ns=1000, pid=7), 0, none)
     assert session.throttle is None
     session.refresh()
@@ -252,7 +252,7 @@ def test_lines_cut_short_are_losses(script: Path) -> None:
 
 
 def test_a_script_that_says_nothing_any_more(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dtrace_sessions, "_STATE_S", 0.3)
+    monkeypatch.setattr(scripted, "_STATE_S", 0.3)
     printing(script, [], state={"type": "other"})
     session = ScriptedFsyncs(FsyncOptions(), 0, none)
     with pytest.raises(TraceError, match=r"some\.d has said nothing for 0\.3 s"):

@@ -11,7 +11,8 @@ import pytest
 from freebsd import standin
 from freebsd.standin import ROOT, Table
 
-from zfs_freebsd import mounts, tools
+from zfs_freebsd import mounts
+from zfs_freebsd.dtrace import scripts
 from zfs_freebsd.host import FreeBSDHost
 from zfstrace.errors import NoZfs, TraceError
 from zfstrace.recording import StackOptions
@@ -148,7 +149,7 @@ def test_checks(
     (tmp_path / "dev/dtrace/dtrace").unlink()
     assert host.survey().probes == ()
     assert {tool.why for tool in host.tools()} == {"dtrace has no modules loaded"}
-    assert tools.check(tmp_path).fix == "run `kldload dtraceall`, outside of jails"
+    assert scripts.check(tmp_path).fix == "run `kldload dtraceall`, outside of jails"
     table.add("security/jail/jailed", "int", 1).add(
         "kstat/zfs/tank/txgs", "string", "", "s"
     ).write()

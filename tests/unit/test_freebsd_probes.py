@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from freebsd import linux_probes
 
-from zfs_freebsd import probes, tools
+from zfs_freebsd.dtrace import probes
+from zfs_freebsd.dtrace import scripts as tools
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tracers/dtrace"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zfs_freebsd.stack_script import ScriptedStacks, build, check
+from zfs_freebsd.dtrace.stacks import ScriptedStacks, build, check
 from zfstrace.errors import NotSupported, TraceError
 from zfstrace.recording import NO_STACK, StackLosses, StackOptions
 from zfstrace.stacks import label_frames
@@ -60,9 +60,9 @@ class FakeDtrace:
 
 @pytest.fixture
 def dtrace(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    monkeypatch.setattr("zfs_freebsd.stack_script.Dtrace", FakeDtrace)
-    monkeypatch.setattr("zfs_freebsd.tools.script", Path)
-    monkeypatch.setattr("zfs_freebsd.probes.survey", lambda _: ())
+    monkeypatch.setattr("zfs_freebsd.dtrace.stacks.Dtrace", FakeDtrace)
+    monkeypatch.setattr("zfs_freebsd.dtrace.scripts.script", Path)
+    monkeypatch.setattr("zfs_freebsd.dtrace.probes.survey", lambda _: ())
     monkeypatch.setattr(FakeDtrace, "started", [])
     return FakeDtrace.started
 

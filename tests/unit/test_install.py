@@ -9,7 +9,7 @@ from pathlib import Path
 import install
 import pytest
 
-from zfs_freebsd import tools
+from zfs_freebsd.dtrace import scripts as tools
 from zfstrace.errors import TraceError
 from zfstune import __version__
 
@@ -155,7 +155,7 @@ def test_tools_of_freebsd(tmp_path: Path) -> None:
 FIND_SCRIPT = """
 import sys
 sys.path[:0] = sys.argv[1:3]
-from zfs_freebsd import tools
+from zfs_freebsd.dtrace import scripts as tools
 print(tools.script("zilslower-json.d"), tools.script("fsyncstack.d"))
 """
 

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from zfs_freebsd import probes, tools
 from zfs_freebsd.boot import Order, by_name
+from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.kstat import Kstats
 from zfs_freebsd.sysctl import Mib, Sysctl
 from zfstrace.errors import NotSupported, NoZfs, UnknownName
@@ -30,7 +30,7 @@ from zfstrace.zpool import list as vdevs
 AnyScripted = TypeVar("AnyScripted", bound="Scripted")
 
 if TYPE_CHECKING:
-    from zfs_freebsd.dtrace_sessions import Scripted, ScriptedThrottle
+    from zfs_freebsd.dtrace.scripted import Scripted, ScriptedThrottle
     from zfs_freebsd.mounts import Dev
     from zfs_freebsd.parameters import FreeBSDParameters, Names
     from zfstrace.disk import Disk, Scratch
@@ -187,7 +187,7 @@ class FreeBSDHost:
             self._check_zfs(),
             Check("kernel", "kernel", f"{os.uname().sysname} {os.uname().release}"),
             self._check_privilege(),
-            tools.check(self._root),
+            scripts.check(self._root),
             *self._check_kstats(),
         ]
 
@@ -229,17 +229,17 @@ class FreeBSDHost:
 
     def survey(self) -> Survey:
         # as root dtrace(1) would load its modules: it is not asked when they are not there
-        if tools.why_not(self._root)[0]:
+        if scripts.why_not(self._root)[0]:
             return Survey()
         return Survey(probes.of_host(probes.run), "ctf")
 
     def tools(self) -> list[Tool]:
-        return tools.survey(self._root)
+        return scripts.survey(self._root)
 
     # --- traces
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
-        from zfs_freebsd.dtrace_sessions import ScriptedFsyncs
+        from zfs_freebsd.dtrace.scripted import ScriptedFsyncs
 
         self._require_zfs()
         objset = self._locate(options.dataset) if options.dataset else 0
@@ -248,7 +248,7 @@ class FreeBSDHost:
         return trace
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
-        from zfs_freebsd.dtrace_sessions import ScriptedThrottle
+        from zfs_freebsd.dtrace.scripted import ScriptedThrottle
 
         self._require_zfs()
         trace = ScriptedThrottle(options.pool, options.pid, self.parameter)
@@ -256,13 +256,13 @@ class FreeBSDHost:
         return trace
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
-        from zfs_freebsd.dtrace_sessions import ScriptedDevices
+        from zfs_freebsd.dtrace.scripted import ScriptedDevices
 
         self._require_zfs()
         return self._follow(ScriptedDevices(options.pool))
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:
-        from zfs_freebsd.stack_script import ScriptedStacks
+        from zfs_freebsd.dtrace.stacks import ScriptedStacks
 
         self._require_zfs()
         return ScriptedStacks(options)
@@ -279,19 +279,19 @@ class FreeBSDHost:
         raise NotSupported(f"{disk.path}: disks are only erased on Linux")
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
-        from zfs_freebsd.sessions import SysctlTxgs
+        from zfs_freebsd.traces import SysctlTxgs
         from zfstrace.kstat.txgs import KstatTxgs
 
         self._require_zfs()
         source = SysctlTxgs(self._kstats, self.parameter)
         if options.kstat:
             return KstatTxgs(options.pool, source)
-        from zfs_freebsd.dtrace_sessions import ScriptedTxgs
+        from zfs_freebsd.dtrace.scripted import ScriptedTxgs
 
         return self._follow(ScriptedTxgs(options.pool, source))
 
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
-        from zfs_freebsd.sessions import ArcStats
+        from zfs_freebsd.traces import ArcStats
 
         self._require_zfs()
 
@@ -300,7 +300,7 @@ class FreeBSDHost:
 
         if options.kstat:
             return ArcStats(stats)
-        from zfs_freebsd.dtrace_sessions import ScriptedArc
+        from zfs_freebsd.dtrace.scripted import ScriptedArc
 
         return self._follow(ScriptedArc(stats))
 

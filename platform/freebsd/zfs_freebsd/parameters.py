@@ -20,7 +20,7 @@ from zfstrace.errors import ParameterError, TraceError
 from zfstrace.params import LOADED_ANEW, BootConfig, ComparingWatch, Watch
 
 if TYPE_CHECKING:
-    from zfs_freebsd.dtrace import Dtrace
+    from zfs_freebsd.dtrace.process import Dtrace
 
 # Names of older FreeBSD for the same variables: sysctl_os.c, "LEGACY"; debugflags is a handler
 # of its own. arc.free_target and arc.no_grow_shift came with 2.2.
@@ -140,15 +140,15 @@ class FreeBSDParameters:
 
     def _trace_writes(self) -> Dtrace | None:
         """None where DTrace is not to be had."""
-        from zfs_freebsd import tools
+        from zfs_freebsd.dtrace import scripts
 
-        if tools.why_not(self._root)[0]:
+        if scripts.why_not(self._root)[0]:
             return None
-        from zfs_freebsd.dtrace import Dtrace
+        from zfs_freebsd.dtrace.process import Dtrace
 
         try:
             # it ends with this process, however that ends
-            return Dtrace(tools.script(SCRIPT), str(os.getpid()))
+            return Dtrace(scripts.script(SCRIPT), str(os.getpid()))
         except TraceError:
             return None
 

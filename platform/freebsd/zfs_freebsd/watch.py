@@ -12,7 +12,7 @@ from zfstrace.errors import TraceError
 from zfstrace.params import Change, ComparingWatch
 
 if TYPE_CHECKING:
-    from zfs_freebsd.dtrace import Dtrace
+    from zfs_freebsd.dtrace.process import Dtrace
 
 SCRIPT = "sysctlwrite-json.d"
 # How long a change waits for the word of its writer: dtrace gives it ten times a second, and

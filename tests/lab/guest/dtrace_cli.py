@@ -16,9 +16,11 @@ sys.path += [str(ROOT / "platform/freebsd"), str(ROOT / "tests")]
 from freebsd import linux_probes  # noqa: E402
 
 import zfs_linux.host  # noqa: E402
-from zfs_freebsd import dtrace_sessions as scripted  # noqa: E402
-from zfs_freebsd import probes  # noqa: E402
-from zfs_freebsd.stack_script import ScriptedStacks  # noqa: E402
+from zfs_freebsd.dtrace import (
+    probes,  # noqa: E402
+    scripted,  # noqa: E402
+)
+from zfs_freebsd.dtrace.stacks import ScriptedStacks  # noqa: E402
 from zfs_linux.traces import ProcTxgs  # noqa: E402
 from zfstrace.host import (  # noqa: E402
     ArcSession,

@@ -15,7 +15,7 @@ from labkit import Json, Tracer, commits, progress, run, sync_writes
 ROOT = Path("/zfstune")
 sys.path[:0] = [str(ROOT / "tracers"), str(ROOT / "platform/freebsd")]
 
-from zfs_freebsd.stack_script import ScriptedStacks  # noqa: E402
+from zfs_freebsd.dtrace.stacks import ScriptedStacks  # noqa: E402
 from zfstrace.recording import StackOptions  # noqa: E402
 
 

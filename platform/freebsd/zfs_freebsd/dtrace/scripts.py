@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from zfs_freebsd import probes
+from zfs_freebsd.dtrace import probes
 from zfstrace.errors import TraceError
 from zfstrace.types import Check, Tool
 
@@ -23,7 +23,7 @@ NAMES = tuple(TRACERS)
 # made by dtrace.ko (sys/cddl/dev/dtrace/dtrace_load.c); dtraceall brings the providers
 _DEVICE = "dev/dtrace/dtrace"
 
-# this file is platform/freebsd/zfs_freebsd/tools.py, or lib/zfstune/python/zfs_freebsd/tools.py
+# this file is platform/freebsd/zfs_freebsd/dtrace/scripts.py, or lib/zfstune/python/zfs_freebsd/dtrace/scripts.py
 _HERE = Path(__file__).resolve()
 _CHECKOUT = _HERE.parents[3] / "tracers/dtrace/freebsd"
 _INSTALLED = _HERE.parents[2] / "dtrace"

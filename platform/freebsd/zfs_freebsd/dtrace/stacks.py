@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from zfs_freebsd import probes, tools
-from zfs_freebsd.dtrace import Dtrace
+from zfs_freebsd.dtrace import probes, scripts
+from zfs_freebsd.dtrace.process import Dtrace
 from zfstrace.errors import NotSupported, TraceError
 from zfstrace.flame import raw_dtrace
 from zfstrace.recording import NO_STACK, Recording, StackLosses, StackOptions
@@ -39,7 +39,7 @@ class ScriptedStacks:
         self._kind = options.kind
         # it ends with this process, however that ends
         args = ["0", str(options.pid or 0), options.pool or "", str(os.getpid())]
-        path = tools.script(_SCRIPT)
+        path = scripts.script(_SCRIPT)
         self._probes = probes.survey(("stacks",))
         self._dtrace = Dtrace(path, *args)
 

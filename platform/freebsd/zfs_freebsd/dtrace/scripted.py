@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
-from zfs_freebsd import probes, tools
-from zfs_freebsd.dtrace import Dtrace
+from zfs_freebsd.dtrace import probes, scripts
+from zfs_freebsd.dtrace.process import Dtrace
 from zfstrace import device, stages, throttle
 from zfstrace.arc import ArcState
 from zfstrace.device import ClassCounts, DeviceCounts
@@ -80,7 +80,7 @@ class Scripted(ABC):
         self._state_s = 0.0  # when it came
         self._unread = 0
         self.closed = False
-        self._dtrace = Dtrace(tools.script(script), *args)
+        self._dtrace = Dtrace(scripts.script(script), *args)
 
     def take(self) -> None:
         """Reads what has come, so that it does not pile up; call it every second. Raises
