@@ -14,14 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zfs_freebsd.dtrace import probes, process, scripted, scripts
+from zfs_freebsd.dtrace.arc import ScriptedArc
+from zfs_freebsd.dtrace.device import ScriptedDevices
+from zfs_freebsd.dtrace.fsync import ScriptedFsyncs
 from zfs_freebsd.dtrace.process import Dtrace
-from zfs_freebsd.dtrace.scripted import (
-    ScriptedArc,
-    ScriptedDevices,
-    ScriptedFsyncs,
-    ScriptedThrottle,
-    ScriptedTxgs,
-)
+from zfs_freebsd.dtrace.throttle import ScriptedThrottle
+from zfs_freebsd.dtrace.txg import ScriptedTxgs
 from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, from_values, low
 from zfstrace.kstat.txgs import Row

@@ -30,7 +30,8 @@ from zfstrace.zpool import list as vdevs
 AnyScripted = TypeVar("AnyScripted", bound="Scripted")
 
 if TYPE_CHECKING:
-    from zfs_freebsd.dtrace.scripted import Scripted, ScriptedThrottle
+    from zfs_freebsd.dtrace.scripted import Scripted
+    from zfs_freebsd.dtrace.throttle import ScriptedThrottle
     from zfs_freebsd.mounts import Dev
     from zfs_freebsd.parameters import FreeBSDParameters, Names
     from zfstrace.disk import Disk, Scratch
@@ -239,7 +240,7 @@ class FreeBSDHost:
     # --- traces
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
-        from zfs_freebsd.dtrace.scripted import ScriptedFsyncs
+        from zfs_freebsd.dtrace.fsync import ScriptedFsyncs
 
         self._require_zfs()
         objset = self._locate(options.dataset) if options.dataset else 0
@@ -248,7 +249,7 @@ class FreeBSDHost:
         return trace
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
-        from zfs_freebsd.dtrace.scripted import ScriptedThrottle
+        from zfs_freebsd.dtrace.throttle import ScriptedThrottle
 
         self._require_zfs()
         trace = ScriptedThrottle(options.pool, options.pid, self.parameter)
@@ -256,7 +257,7 @@ class FreeBSDHost:
         return trace
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
-        from zfs_freebsd.dtrace.scripted import ScriptedDevices
+        from zfs_freebsd.dtrace.device import ScriptedDevices
 
         self._require_zfs()
         return self._follow(ScriptedDevices(options.pool))
@@ -286,7 +287,7 @@ class FreeBSDHost:
         source = SysctlTxgs(self._kstats, self.parameter)
         if options.kstat:
             return KstatTxgs(options.pool, source)
-        from zfs_freebsd.dtrace.scripted import ScriptedTxgs
+        from zfs_freebsd.dtrace.txg import ScriptedTxgs
 
         return self._follow(ScriptedTxgs(options.pool, source))
 
@@ -300,7 +301,7 @@ class FreeBSDHost:
 
         if options.kstat:
             return ArcStats(stats)
-        from zfs_freebsd.dtrace.scripted import ScriptedArc
+        from zfs_freebsd.dtrace.arc import ScriptedArc
 
         return self._follow(ScriptedArc(stats))
 

@@ -17,8 +17,13 @@ from freebsd import linux_probes  # noqa: E402
 
 import zfs_linux.host  # noqa: E402
 from zfs_freebsd.dtrace import (
+    arc,
+    device,
+    fsync,
     probes,  # noqa: E402
     scripted,  # noqa: E402
+    throttle,
+    txg,
 )
 from zfs_freebsd.dtrace.stacks import ScriptedStacks  # noqa: E402
 from zfs_linux.traces import ProcTxgs  # noqa: E402
@@ -41,7 +46,7 @@ class DtraceHost(zfs_linux.host.LinuxHost):
     """A Linux host with the traces of zfs_freebsd, as FreeBSDHost has them."""
 
     running: ClassVar[list[scripted.Scripted]] = []
-    beside: scripted.ScriptedThrottle | None = None
+    beside: throttle.ScriptedThrottle | None = None
 
     def learn_names(self) -> None:
         super().learn_names()
@@ -57,7 +62,7 @@ class DtraceHost(zfs_linux.host.LinuxHost):
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
         objset = self._locate(options.dataset)[0] if options.dataset else 0
-        trace = self.follow(scripted.ScriptedFsyncs(options, objset, self.parameter))
+        trace = self.follow(fsync.ScriptedFsyncs(options, objset, self.parameter))
         self.beside = trace.throttle
         return trace
 
@@ -67,19 +72,19 @@ class DtraceHost(zfs_linux.host.LinuxHost):
         return ThrottleState(None, limit, None if held is None else held > 0, held)
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
-        return self.follow(scripted.ScriptedThrottle(options.pool, options.pid, self.parameter))
+        return self.follow(throttle.ScriptedThrottle(options.pool, options.pid, self.parameter))
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
-        return self.follow(scripted.ScriptedDevices(options.pool))
+        return self.follow(device.ScriptedDevices(options.pool))
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
         timeout = Path("/sys/module/zfs/parameters/zfs_txg_timeout")
         return self.follow(
-            scripted.ScriptedTxgs(options.pool, ProcTxgs(Path("/proc/spl/kstat/zfs"), timeout))
+            txg.ScriptedTxgs(options.pool, ProcTxgs(Path("/proc/spl/kstat/zfs"), timeout))
         )
 
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
-        return self.follow(scripted.ScriptedArc(lambda: self.kstat("arcstats")))
+        return self.follow(arc.ScriptedArc(lambda: self.kstat("arcstats")))
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:
         return ScriptedStacks(options)

@@ -1,0 +1,94 @@
+"""Throttled writers by zfsthrottle-json.d."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from zfs_freebsd.dtrace.scripted import Parameter, Scripted, Times, _monotonic, _pool
+from zfstrace import throttle
+from zfstrace.errors import TraceError
+from zfstrace.throttle import ThrottleCounts, Waits
+from zfstrace.types import Json
+
+_LIMITS = ("zfs_dirty_data_max", "zfs_delay_min_dirty_percent", "zfs_delay_scale")
+
+
+class ScriptedThrottle(Scripted):
+    """Implements zfstrace.host.ThrottleSession. The kind of a wait is told by the limits as of
+    the last take()."""
+
+    def __init__(self, pool: str | None, pid: int | None, parameter: Parameter) -> None:
+        self._pid, self._parameter = pid, parameter
+        self._waiters: dict[tuple[str, int], _Waiter] = {}
+        self._seen = throttle.Seen()
+        self._last_told = "dirty_delay"
+        self._learn_limits()
+        super().__init__("throttle", "zfsthrottle-json.d", *_pool(pool))
+
+    def take(self) -> None:
+        """Reads the parameters as well: an administrator or a tuner may change them."""
+        super().take()
+        self._learn_limits()
+
+    def _learn_limits(self) -> None:
+        self._limits = tuple(self._parameter(name) or 0 for name in _LIMITS)
+
+    def waits(self) -> list[ThrottleCounts]:
+        return [waiter.counts(*key) for key, waiter in self._waiters.items()]
+
+    def held_up(self, pool: str, start_ns: int, end_ns: int) -> int:
+        """How many processes waited for the pool in a span of CLOCK_MONOTONIC and have done so."""
+        with suppress(TraceError):  # its own reader is told
+            self._read(0)
+        return self._seen.within(pool, start_ns, end_ns)
+
+    def _on_row(self, row: Json) -> None:
+        if row["type"] != "throttle_wait" or self._pid not in (None, row["pid"]):
+            return
+        end = _monotonic(row["wall_ns"])
+        self._seen.note(row["pool"], row["pid"], end - row["ns"], end)
+        waiter = self._waiters.setdefault((row["pool"], row["pid"]), _Waiter(row["comm"]))
+        waiter.add(self._kind(row), row["ns"], row["dirty_bytes"])
+
+    def _kind(self, row: Json) -> str:
+        """Which limit it was. dmu_tx_delay() (module/zfs/dmu_tx.c) sleeps for dirty data or for
+        log data, whichever is longer; the first can be computed again. A wait without a sleep and
+        with little dirty data may be either: it goes with the one before."""
+        dirty_max, percent, scale = self._limits
+        dirty, sleep = row["dirty_bytes"], row["delay_ns"]
+        if row["dirty_wait"] is None:
+            return "unknown"
+        if not row["dirty_wait"]:
+            return "txg_wait"
+        if not dirty_max:
+            return "dirty_delay"
+        if dirty >= dirty_max:
+            return "dirty_hard"
+        least = dirty_max // 100 * percent
+        if not sleep:
+            return "dirty_delay" if dirty > least else self._last_told
+        ours = scale * (dirty - least) // (dirty_max - dirty) if dirty > least else 0
+        # dirty data moved a little in between
+        self._last_told = "wrlog_delay" if sleep // 2 > ours else "dirty_delay"
+        return self._last_told
+
+
+class _Waiter:
+    """Waits of one process on one pool so far."""
+
+    def __init__(self, comm: str) -> None:
+        self._comm = comm
+        self._kinds = {kind: Waits() for kind in throttle.KINDS}
+        self._latency = Times()
+        self._dirty: int | None = None
+
+    def add(self, kind: str, ns: int, dirty_bytes: int | None) -> None:
+        old = self._kinds[kind]
+        self._kinds[kind] = Waits(old.count + 1, old.total_ns + ns, max(old.max_ns, ns))
+        self._latency.add(ns)
+        self._dirty = dirty_bytes
+
+    def counts(self, pool: str, pid: int) -> ThrottleCounts:
+        return ThrottleCounts(
+            pool, pid, self._comm, False, dict(self._kinds), self._latency.hist(), self._dirty
+        )
