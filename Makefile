@@ -14,7 +14,7 @@ LIB := $(LIB_DIR)/libzfstrace.so
 LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
 LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
 C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/*.[ch] tests/unit/bpf_shim/*.[ch] \
-	tests/unit/bpf_shim/bpf/*.h tests/freebsd/*.c)
+	tests/unit/bpf_shim/bpf/*.h tests/support/freebsd/*.c)
 PY_DIRS := tracers tuner platform scripts tests
 # Python without .py in the name, so mypy takes each for a program of its own
 PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo scripts/bench scripts/bench_flame \

@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("tuner", "tracers", "tests")]
 
-import recorded_noise  # noqa: E402
-from recorded_noise import Noise, Plan  # noqa: E402
+from support import recorded_noise  # noqa: E402
+from support.recorded_noise import Noise, Plan  # noqa: E402
 
 from zfstune.experiment.statistics import BETTER, design_for, pairs_within  # noqa: E402
 

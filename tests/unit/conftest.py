@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from unit.fake_module import ModuleHost
+from support.fake_module import ModuleHost
 
 from zfstune.changes import keep, revert, status
 from zfstune.params import command

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.advise_host import DATASET, MIRROR, POOL, SINGLE, AdviseHost, Tools, found, run, text
-from unit.fake_host import FakeHost
+from support.advise_host import DATASET, MIRROR, POOL, SINGLE, AdviseHost, Tools, found, run, text
+from support.fake_host import FakeHost
 
 from zfstrace.disk import Disk
 from zfstune import cli

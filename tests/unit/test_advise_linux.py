@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 
 import pytest
-from unit.advise_host import DATASET, POOL, SINGLE, rows
+from support.advise_host import DATASET, POOL, SINGLE, rows
+from support.paths import DATA
 
 from zfs_linux.host import LinuxHost
 from zfstune import cli
 from zfstune.advise import command
 
-DATA = Path(__file__).parents[1] / "data"
 ZPOOL = """\
 #!/bin/sh
 case "$*" in

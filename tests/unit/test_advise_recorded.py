@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.advise_host import AdviseHost
+from support.advise_host import AdviseHost
+from support.paths import DATA
 
 from zfstrace.zpool import status
 from zfstune.advise.gather import Asked, gather
 from zfstune.advise.judge import judge
 
-RECORDED = sorted((Path(__file__).parents[1] / "data").glob("*/advise.json"))
+RECORDED = sorted((DATA).glob("*/advise.json"))
 Raw = dict[str, dict[str, Any]]
 
 

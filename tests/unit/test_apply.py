@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from unit.fake_module import ARC, DEFAULTS, GIB, LOADED, MIB, ModuleHost
-from unit.kernel import Arc
+from support.fake_module import ARC, DEFAULTS, GIB, LOADED, MIB, ModuleHost
+from support.kernel import Arc
 from unit.test_journal import in_process  # noqa: F401
 
 from zfstrace.errors import ParameterError

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit import bench_programs
-from unit.fake_host import FakeHost, FakeSession, counts
+from support import bench_programs
+from support.fake_host import FakeHost, FakeSession, counts
 
 from zfstrace.errors import TraceError
 from zfstrace.types import Check, Losses

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit import bench_programs
+from support import bench_programs
 
 from zfstune.bench import fio, pg_test_fsync
 from zfstune.bench.child import Child

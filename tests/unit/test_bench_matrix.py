@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.fake_host import FakeHost, FakeStop
+from support.fake_host import FakeHost, FakeStop
 
 from zfstrace import types
 from zfstrace.disk import Scratch

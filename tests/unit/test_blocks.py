@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.fake_host import FakeHost, FakeSession, counts
+from support.fake_host import FakeHost, FakeSession, counts
 
 from zfstrace.kstat import txgs
 from zfstune.experiment import blocks

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from data.record_functions import functions
+from support.paths import DATA
 
 from zfstune.rules import expressions
 from zfstune.tunables import catalogue, guard, planner
@@ -188,7 +187,7 @@ def test_a_name_without_value_is_unknown() -> None:
 # Of the versions in catalogue.READ (record_parameters.py).
 RECORDED = [
     line.split()
-    for line in (Path(__file__).parents[1] / "data/zfs_parameters.txt").read_text().splitlines()
+    for line in (DATA / "zfs_parameters.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
 
@@ -278,7 +277,7 @@ FUNCTIONS = {
     (file, function): there
     for file, function, there in (
         line.split()
-        for line in (Path(__file__).parents[1] / "data/zfs_functions.txt").read_text().splitlines()
+        for line in (DATA / "zfs_functions.txt").read_text().splitlines()
         if not line.startswith("#")
     )
 }

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit.fake_host import FakeHost, FakeSession, arc
+from support.fake_host import FakeHost, FakeSession, arc
+from support.paths import ROOT
 
 from zfstrace.errors import NoPrivilege
 from zfstrace.types import Check
@@ -18,7 +19,6 @@ from zfstune import __version__, cli
 from zfstune import host as host_module
 from zfstune.errors import NotPossible, UsageError
 
-ROOT = Path(__file__).parents[2]
 SOURCES = [ROOT / path for path in ("tracers", "tuner", "platform/linux", "platform/freebsd")]
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from zfstune import cli
 from zfstune.experiment import objective, space
 
-ROOT = Path(__file__).parents[2]
 COMPLETION = ROOT / "docs/completion/zfstune.bash"
 MAN = ROOT / "docs/man"
 # where a command has no page of its own

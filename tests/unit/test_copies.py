@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from unit.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
-from unit.faults import Faults
+from support.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
+from support.faults import Faults
 
 from zfstune.changes import recover, recovery, revert, status
 from zfstune.changes.apply import Applier, ApplyError

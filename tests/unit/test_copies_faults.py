@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from unit.fake_module import ARC, DEFAULTS, GIB, MIB, ModuleHost
-from unit.faults import Faults
+from support.fake_module import ARC, DEFAULTS, GIB, MIB, ModuleHost
+from support.faults import Faults
 
 from zfstune.changes import bounded, copies, recovery, revert, status
 from zfstune.changes.apply import ApplyError

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from lab.diagnosis_page import accused, found_first, page, rate, right
+from support.paths import ROOT
 
 from zfstune.diagnose import causes
 
-GUEST = Path(__file__).parents[1] / "lab/guest/diagnose.py"
+GUEST = ROOT / "tests/lab/guest/diagnose.py"
 
 
 def run(

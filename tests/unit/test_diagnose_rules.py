@@ -11,8 +11,8 @@ import diagnose_docs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.fake_host import PROBES, ios, txg, vdev
-from unit.made_up_pool import TWENTY, observed, pool
+from support.fake_host import PROBES, ios, txg, vdev
+from support.made_up_pool import TWENTY, observed, pool
 
 from zfstrace import device
 from zfstrace.device import DeviceRow

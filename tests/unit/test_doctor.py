@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from unit.fake_host import FakeHost
+from support.fake_host import FakeHost
 
 from zfstrace.errors import NoZfs
 from zfstrace.types import Check, Probe, Survey

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 DTRACE = ROOT / "tracers/dtrace"
 SEEN = tomllib.loads((ROOT / "tests/data/dtrace_probes.toml").read_text())["probe"]
 ALWAYS = {"dtrace:::BEGIN", "dtrace:::END", "dtrace:::ERROR"}

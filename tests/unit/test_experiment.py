@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping
 
 import pytest
-from unit.fake_host import FakeHost, FakeSession, FakeStop
+from support.fake_host import FakeHost, FakeSession, FakeStop
 
 from zfstrace.kstat import txgs as kstat_txgs
 from zfstune.experiment.blocks import Block, BlockMeter

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from lab import test_faults as judge
+from support.paths import ROOT
 
 from zfstune.changes.journal import Journal
 from zfstune.changes.records import Original
 from zfstune.changes.state_dir import Places
 
-GUEST = Path(__file__).parents[1] / "lab/guest"
+GUEST = ROOT / "tests/lab/guest"
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from support.paths import DATA
 
 from zfstrace import flame
 from zfstune import cli
 
-SAMPLE = Path(__file__).parents[1] / "data/flame/offcpu.folded"
+SAMPLE = DATA / "flame/offcpu.folded"
 
 
 def fails(command: list[str], capsys: pytest.CaptureFixture[str], status: int = 2) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.paths import DATA
 
 from zfstrace import flame
 from zfstrace.flame import FlameError, raw, raw_bpftrace, raw_dtrace
@@ -18,7 +19,7 @@ from zfstrace.recording import NO_STACK
 from zfstrace.stacks import fold, label_frames
 from zfstune import cli
 
-SAMPLES = Path(__file__).parents[1] / "data/flame/raw"
+SAMPLES = DATA / "flame/raw"
 
 NAMES = st.from_regex(r"z[a-z_]{0,12}(\.isra\.0)?", fullmatch=True)
 MODULES = st.sampled_from(["kernel", "vmlinux", "zfs", "zfs.ko", "spl", "libc.so.6"])

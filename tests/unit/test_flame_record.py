@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from unit.fake_host import PROBES, FakeHost, FakeStop
+from support.fake_host import PROBES, FakeHost, FakeStop
 
 from zfstrace.recording import Recording, StackLosses, StackOptions
 from zfstrace.stacks import Stacks

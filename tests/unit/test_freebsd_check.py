@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from freebsd import standin
-from freebsd.standin import ROOT, Table
+from support.freebsd import standin
+from support.freebsd.standin import ROOT, Table
 
-CHECK = ROOT / "tests/freebsd/check.py"
-DTRACE = ROOT / "tests/freebsd/dtrace_standin.py"
+CHECK = ROOT / "tests/support/freebsd/check.py"
+DTRACE = ROOT / "tests/support/freebsd/dtrace_standin.py"
 LAUNCHER = ROOT / "scripts/freebsd-check"
 FOLDERS = ("tracers", "tuner", "platform/freebsd")
 COUNTS = ("count, script", "count, command")
@@ -217,7 +217,7 @@ def test_without_dtrace_and_zfs(bench: Bench) -> None:
 
 
 def test_write_leaves_what_others_have_set(bench: Bench) -> None:
-    run = [sys.executable, "-S", str(ROOT / "tests/freebsd/run.py"), str(bench.root)]
+    run = [sys.executable, "-S", str(ROOT / "tests/support/freebsd/run.py"), str(bench.root)]
     subprocess.run(
         [*run, str(standin.build()), "params", "set", "zfs_txg_timeout=9s"],
         env=bench.environment,

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from freebsd import standin
-from freebsd.machine import Machine
-from freebsd.standin import ROOT
+from support.freebsd import standin
+from support.freebsd.machine import Machine
+from support.freebsd.standin import ROOT
 
 TIMEOUT = "vfs/zfs/txg/timeout"
 
@@ -153,7 +153,7 @@ def test_tune_dry_run(machine: Machine) -> None:
 SESSION = """
     import sys
     sys.path.insert(0, {tests!r})
-    from freebsd.run import become_freebsd
+    from support.freebsd.run import become_freebsd
     become_freebsd({root!r}, {library!r})
     from zfstune.host import open_host
     from zfstune.changes.session import TuningSession
@@ -214,7 +214,7 @@ def test_the_next_command_restores_when_both_are_killed(machine: Machine) -> Non
 OVERRIDDEN = """
     import sys
     sys.path.insert(0, {tests!r})
-    from freebsd.run import become_freebsd
+    from support.freebsd.run import become_freebsd
     become_freebsd({root!r}, {library!r})
     from zfstune.host import open_host
     from zfstune.changes.session import TuningSession
@@ -268,7 +268,7 @@ def test_a_session_says_who_has_set_a_parameter(machine: Machine) -> None:
 AROUND = """
     import sys
     sys.path.insert(0, {tests!r})
-    from freebsd.run import become_freebsd
+    from support.freebsd.run import become_freebsd
     become_freebsd({root!r}, {library!r})
     from pathlib import Path
     from zfstune.tune import production; from zfstune.tune import workload

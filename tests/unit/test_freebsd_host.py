@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from freebsd import standin
-from freebsd.standin import ROOT, Table
+from support.freebsd import standin
+from support.freebsd.standin import ROOT, Table
 
 from zfs_freebsd import mounts
 from zfs_freebsd.dtrace import scripts
@@ -128,7 +128,7 @@ def test_checks(
         return {check.name: check.status for check in host.checks()}
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    (tmp_path / "dtrace").symlink_to(ROOT / "tests/freebsd/dtrace_standin.py")
+    (tmp_path / "dtrace").symlink_to(ROOT / "tests/support/freebsd/dtrace_standin.py")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("DTRACE_STANDIN", str(tmp_path))
     (tmp_path / "dev/dtrace").mkdir(parents=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from freebsd import standin
-from freebsd.standin import Table
 from hypothesis import given
 from hypothesis import strategies as st
+from support.freebsd import standin
+from support.freebsd.standin import Table
 
 from zfs_freebsd.boot import BootFiles, by_name
 from zfs_freebsd.host import FreeBSDHost

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from freebsd import linux_probes
+from support.freebsd import linux_probes
+from support.paths import ROOT
 
 from zfs_freebsd.dtrace import probes
 from zfs_freebsd.dtrace import scripts as tools
 
-ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tracers/dtrace"
 # Tracer -> what its command runs, and the one-file tools that watch the same.
 RUNS = {

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from freebsd import standin
+from support.freebsd import standin
 
 from zfs_freebsd.protect import protect
 

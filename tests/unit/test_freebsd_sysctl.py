@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from freebsd import standin
-from freebsd.standin import ROOT, Table
+from support.freebsd import standin
+from support.freebsd.standin import ROOT, Table
 
 from zfs_freebsd.kstat import Kstats
 from zfs_freebsd.sysctl import Sysctl, SysctlError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from freebsd.machine import Machine
+from support.freebsd.machine import Machine
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.fake_host import FakeHost
+from support.fake_host import FakeHost
 
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables.guard import Facts, Refused, check

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.fake_host import FakeHost, FakeSession, FakeStop, counts
+from support.fake_host import FakeHost, FakeSession, FakeStop, counts
 
 from zfstrace.zpool.status import scan_of
 from zfstune.experiment import guardrails

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from lab import guests
 from lab.guests import ATTEMPTS, CALLERS, NEVER, again, emulated, fault_of, fell_at
-
-ROOT = Path(__file__).resolve().parents[2]
+from support.paths import ROOT
 
 # Recorded: QEMU's gdb stub put a breakpoint at the first instruction of a function with a kprobe,
 # as the race of the emulation does.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.paths import ROOT
 
 from zfstrace import hist
 from zfstrace.bpf import library
 from zfstrace.hist import BUCKETS, Hist, from_values
 
-LIBRARY = Path(__file__).parents[2] / "tracers/libzfstrace/libzfstrace.so"
+LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 TIMES = st.integers(0, 2**44)
 SAMPLES = st.lists(TIMES, min_size=1, max_size=200)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit import advise_host, bench_programs, made_up_session
-from unit.fake_host import FakeSession, arc, counts, ios, txg, vdev, waits
-from unit.fake_module import ModuleHost
+from support import advise_host, bench_programs, made_up_session
+from support.fake_host import FakeSession, arc, counts, ios, txg, vdev, waits
+from support.fake_module import ModuleHost
 from unit.test_bench_matrix import disk
 from unit.test_hostile_names import EVIL, raw
 from unit.test_trace_slow import event

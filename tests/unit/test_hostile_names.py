@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from unit.fake_host import FakeHost, FakeSession, ios, run_of, vdev
+from support.fake_host import FakeHost, FakeSession, ios, run_of, vdev
 
 from zfstune import cli
 from zfstune.errors import UsageError

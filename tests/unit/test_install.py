@@ -8,12 +8,12 @@ from pathlib import Path
 
 import install
 import pytest
+from support.paths import ROOT
 
 from zfs_freebsd.dtrace import scripts as tools
 from zfstrace.errors import TraceError
 from zfstune import __version__
 
-ROOT = Path(__file__).parents[2]
 BUILT = install.LIBRARY.exists()
 
 

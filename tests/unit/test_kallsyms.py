@@ -8,10 +8,9 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.paths import DATA
 
 from zfs_linux.kallsyms import Symbols, hidden
-
-DATA = Path(__file__).parents[1] / "data"
 
 addresses = st.integers(1, 2**64 - 1)
 

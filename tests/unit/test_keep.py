@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from unit.fake_module import GIB, ModuleHost
+from support.fake_module import GIB, ModuleHost
 
 from zfs_linux.boot import ModprobeConfig
 from zfstrace.errors import ParameterError

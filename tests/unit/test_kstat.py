@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.paths import DATA
 
 from zfs_linux import kstat, mounts
 from zfstrace.kstat.parse import parse_history, txg_state
 from zfstrace.txg import TxgState
-
-DATA = Path(__file__).parents[1] / "data"
 
 OBJSET = """\
 32 1 0x01 20 2720 8723476412 91872364871236

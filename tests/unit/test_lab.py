@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from zfslab import (
     cli,
@@ -30,8 +31,6 @@ from zfslab import (
     units,
 )
 from zfslab.errors import LabError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 SYSRQ = b"""\
 Starting systemd-udevd version 257.13-1~deb13u1\r

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.paths import ROOT
 
 from zfstrace import errors, stages
 from zfstrace.bpf import library, pools, session, stacks
 from zfstrace.bpf.fsync import FsyncTrace
 
-ROOT = Path(__file__).parents[2]
 HEADER = ROOT / "tracers/libzfstrace/zfstrace.h"
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.paths import DATA
 
 from zfs_linux import checks
 from zfs_linux.host import LinuxHost
@@ -44,7 +45,7 @@ def write_mounts(root: Path, mounts: dict[int, str]) -> None:
 
 
 def test_what_programs_have_written(root: Path) -> None:
-    recorded = Path(__file__).parents[1] / "data/trixie/objset-0x4b"
+    recorded = DATA / "trixie/objset-0x4b"
     (root / "proc/spl/kstat/zfs/tank/objset-0x4b").write_text(recorded.read_text())
     now, found = LinuxHost(root).written("tank")
     # that of the fixture has no such counter

@@ -6,7 +6,7 @@ import argparse
 import io
 
 import pytest
-from unit.fake_host import FakeHost, FakeSession, FakeStop
+from support.fake_host import FakeHost, FakeSession, FakeStop
 
 from zfstrace.summary import Span
 from zfstrace.types import Losses, TraceOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.fake_module import FileParameters, ModuleHost
+from support.fake_module import FileParameters, ModuleHost
 
 from zfstune.changes import session
 from zfstune.cli import Parser

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import install
 import pytest
+from support.paths import ROOT
 
 from zfstune import __version__
 
-FREEBSD = Path(__file__).parents[2] / "platform/freebsd"
+FREEBSD = ROOT / "platform/freebsd"
 SUBR = """\
 load_rc_config() { . "$RC_CONF"; }
 checkyesno() { eval "[ \\"\\$$1\\" = YES ]"; }

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.made_up_session import Json, session
+from support.made_up_session import Json, session
+from support.paths import DATA
 
 import zfstune
 from zfstrace.hist import from_values
@@ -26,7 +27,7 @@ from zfstune.report import render
 from zfstune.report import words as report_words
 from zfstune.report.flame import flames
 
-FLAMES = Path(__file__).parents[1] / "data/flame"
+FLAMES = DATA / "flame"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&\x1b[31m\ud800$x^2$"
 MOST_BYTES = 1_500_000
 # Elements without an end.

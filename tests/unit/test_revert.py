@@ -12,7 +12,7 @@ from argparse import Namespace
 from collections.abc import Callable
 
 import pytest
-from unit.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
+from support.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
 from unit.test_hostile_names import EVIL, raw
 
 from zfstune.changes import recover, recovery, revert, status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.fake_host import FakeHost, arc, counts, txg, waits
+from support.fake_host import FakeHost, arc, counts, txg, waits
 
 from zfstrace import arc as cache
 from zfstrace import throttle

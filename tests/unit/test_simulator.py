@@ -6,16 +6,16 @@ import itertools
 import json
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from simulator.device import BUSY_HOST, MIB, Device
-from simulator.write_path import DEFAULTS, Costs, Workload, WritePath
+from support.paths import DATA
+from support.simulator.device import BUSY_HOST, MIB, Device
+from support.simulator.write_path import DEFAULTS, Costs, Workload, WritePath
 
 Json = dict[str, Any]
 
-RECORDING = Path(__file__).parents[1] / "data/simulator/write_path.json"
+RECORDING = DATA / "simulator/write_path.json"
 SEEDS = range(6)
 # Of medians: by which factor the simulator may be off. The recorded blocks of one setting differ
 # by up to 3 in p99 among themselves.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from unit.tuned_host import DEFAULTS, FACTS, GIB, MIB
+from support.tuned_host import DEFAULTS, FACTS, GIB, MIB
 
 from zfstune.experiment.space import ARC, DEFAULT, Knob, Space
 from zfstune.tunables import guard, planner

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.fake_module import ModuleHost
+from support.fake_module import ModuleHost
 from unit.test_outlet import full_pipe, stopped_terminal
 from unit.test_supervisor import ROOT, lock_is_free, untouched, wait_for
 
@@ -24,7 +24,7 @@ TUNER = """
 import contextlib, functools, os, sys, time
 sys.path[:0] = {paths!r}
 from pathlib import Path
-from unit.fake_module import NAMES, ModuleHost
+from support.fake_module import NAMES, ModuleHost
 from zfstune.changes import supervisor
 from zfstune.experiment.runner import Abort
 from zfstune.term.progress import Progress

@@ -13,8 +13,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import recorded_noise
-from recorded_noise import Floats, Plan
+from support import recorded_noise
+from support.recorded_noise import Floats, Plan
 
 from zfstune.experiment.statistics import (
     BETTER,

@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.fake_host import PROBES, FakeHost, counts
+from support.fake_host import PROBES, FakeHost, counts
 
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.summary import Key, Span, since, summarize

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from unit.fake_module import DEFAULTS, MIB, NAMES, ModuleHost
+from support.fake_module import DEFAULTS, MIB, NAMES, ModuleHost
+from support.paths import ROOT
 from unit.test_journal import read_only
 
 from zfstrace.params import Change
@@ -23,7 +24,6 @@ from zfstune.changes.session import SupervisorGone, TuningSession, set_values
 from zfstune.errors import NotPossible
 from zfstune.term.signals import SIGNALS
 
-ROOT = Path(__file__).parents[2]
 CANDIDATE = {
     "zfs_dirty_data_max": 256 * MIB,
     "zfs_txg_timeout": 9,
@@ -36,7 +36,7 @@ TUNER = """
 import sys
 sys.path[:0] = {paths!r}
 from pathlib import Path
-from unit.fake_module import NAMES, ModuleHost
+from support.fake_module import NAMES, ModuleHost
 from zfstune.changes.session import TuningSession
 host = ModuleHost(Path({root!r}), create=False)
 with TuningSession(host, "tune", NAMES, where=host.where, still_s=0) as session:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import configparser
-from pathlib import Path
 
-UNITS = Path(__file__).parents[2] / "platform/linux/systemd"
+from support.paths import ROOT
+
+UNITS = ROOT / "platform/linux/systemd"
 
 
 def unit(name: str) -> configparser.ConfigParser:

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
 from zfs_linux import tools
 from zfs_linux.host import LinuxHost
 
-ROOT = Path(__file__).parents[2]
 BPFTRACE = sorted((ROOT / "tracers/bpftrace").iterdir())
 BCC = sorted((ROOT / "tracers/bcc").glob("*.py"))
 

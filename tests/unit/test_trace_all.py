@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from unit.fake_host import (
+from support.fake_host import (
     FakeHost,
     FakeSession,
     FakeStop,

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from unit.fake_host import FakeHost, FakeSession, arc, run_of
+from support.fake_host import FakeHost, FakeSession, arc, run_of
 
 from zfstrace.arc import ArcState
 from zfstrace.types import Losses

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.fake_host import FakeHost, FakeSession, ios, run_of, vdev
+from support.fake_host import FakeHost, FakeSession, ios, run_of, vdev
 
 from zfstrace import device
 from zfstrace.bpf.pools import DeviceTrace, VdevSlot

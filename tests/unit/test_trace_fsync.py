@@ -7,11 +7,11 @@ import io
 import json
 import os
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.fake_host import PROBES, FakeHost, FakeSession, FakeStop, Terminal, args_of, counts
+from support.fake_host import PROBES, FakeHost, FakeSession, FakeStop, Terminal, args_of, counts
+from support.paths import DATA
 
 from zfstrace.stages import STAGES
 from zfstrace.summary import Span, summarize
@@ -22,7 +22,6 @@ from zfstune.trace.footer import footer
 from zfstune.trace.fsync import options_of, trace, view
 from zfstune.trace.live import Run
 
-DATA = Path(__file__).parents[1] / "data"
 TIME = "2026-11-21T09:49:12.000Z"
 
 

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from unit.fake_host import FakeHost, FakeSession, FakeStop, counts
+from support.fake_host import FakeHost, FakeSession, FakeStop, counts
 
 from zfstrace.stages import NAMES
 from zfstrace.throttle import ThrottleState

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.fake_host import FakeHost, FakeSession, FakeStop, Terminal, run_of, txg
+from support.fake_host import FakeHost, FakeSession, FakeStop, Terminal, run_of, txg
 
 from zfstrace.txg import REASONS, Txg
 from zfstrace.types import Losses, TraceOptions

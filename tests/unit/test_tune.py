@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.fake_host import FakeHost
+from support.fake_host import FakeHost
 from unit.test_hostile_names import EVIL, raw
 
 from zfstune import cli

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from unit.fake_module import DEFAULTS, ModuleHost
+from support.fake_module import DEFAULTS, ModuleHost
 
 from zfstrace.types import Json
 from zfstune import cli

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from unit.fake_host import FakeHost, FakeStop
+from support.fake_host import FakeHost, FakeStop
 
 from zfstrace.kstat.txgs import TxgRow
 from zfstune.errors import NotPossible

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.paths import DATA
 
 from zfs_linux import traces
 from zfs_linux.traces import ProcTxgs
@@ -16,7 +17,6 @@ from zfstrace.kstat import txgs as kstat_txgs
 from zfstrace.kstat.parse import parse_history
 from zfstrace.kstat.txgs import KstatTxgs, Row, from_rows, timer, with_row
 
-DATA = Path(__file__).parents[1] / "data"
 FLAVOURS = ("bookworm", "trixie", "trixie-backports")
 SECOND = 1_000_000_000
 

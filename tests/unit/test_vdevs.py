@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.paths import DATA
 
 from zfstrace.zpool import list as vdevs
 
-DATA = Path(__file__).parents[1] / "data"
 FLAVOURS = ("bookworm", "trixie", "trixie-backports")
 
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from unit import kernel
-from unit.fake_host import FakeHost
-from unit.kernel import CLASSES, DELAY, DIRTY, HIGH, LEAST, LOW, MOST, SCALE, WRLOG, G, Kernel, M
+from support import kernel
+from support.fake_host import FakeHost
+from support.kernel import CLASSES, DELAY, DIRTY, HIGH, LEAST, LOW, MOST, SCALE, WRLOG, G, Kernel, M
 
 from zfstrace.version import version_key
 from zfstune.changes import apply

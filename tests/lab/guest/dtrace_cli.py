@@ -13,7 +13,7 @@ os.environ["ZFSTUNE_DTRACE_DIR"] = str(ROOT / "tracers/dtrace/linux")
 sys.path[:0] = [str(ROOT / part) for part in ("tracers", "tuner", "platform/linux")]
 sys.path += [str(ROOT / "platform/freebsd"), str(ROOT / "tests")]
 
-from freebsd import linux_probes  # noqa: E402
+from support.freebsd import linux_probes  # noqa: E402
 
 import zfs_linux.host  # noqa: E402
 from zfs_freebsd.dtrace import (

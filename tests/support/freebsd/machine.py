@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from freebsd import standin
-from freebsd.standin import ROOT, Table
+from support.freebsd import standin
+from support.freebsd.standin import ROOT, Table
 
 FOLDERS = ("tracers", "tuner", "platform/freebsd")
-RUN = ROOT / "tests/freebsd/run.py"
-DTRACE = ROOT / "tests/freebsd/dtrace_standin.py"
+RUN = ROOT / "tests/support/freebsd/run.py"
+DTRACE = ROOT / "tests/support/freebsd/dtrace_standin.py"
 
 
 class Machine:

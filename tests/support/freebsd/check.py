@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "scripts")]
-    from freebsd.run import become_freebsd
+    from support.freebsd.run import become_freebsd
 
     root, library = sys.argv[1:3]
     become_freebsd(root, library)

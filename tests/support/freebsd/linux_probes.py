@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
-from pathlib import Path
+
+from support.paths import ROOT
 
 from zfs_freebsd.dtrace.probes import NEEDS, Need
 
-_DTRACE = Path(__file__).parents[2] / "tracers/dtrace"
+_DTRACE = ROOT / "tracers/dtrace"
 
 
 def _words(system: str) -> dict[str, list[str]]:

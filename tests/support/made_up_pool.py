@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from unit.fake_host import FakeHost, counts
+from support.fake_host import FakeHost, counts
 
 from zfstrace.stages import NAMES
 from zfstrace.summary import Span, summarize

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from simulator.device import MIB, Device, Disk
+from support.simulator.device import MIB, Device, Disk
 
 DEFAULTS: dict[str, int] = {
     "zfs_dirty_data_max": 411 * MIB,

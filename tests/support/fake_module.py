@@ -8,8 +8,8 @@ import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from unit.fake_host import FakeHost
-from unit.kernel import TUNED, Arc
+from support.fake_host import FakeHost
+from support.kernel import TUNED, Arc
 
 from zfstrace.errors import ParameterError
 from zfstrace.params import LOADED_ANEW, BootConfig, Change

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from support.paths import DATA
 
 from zfstrace import hist
 from zfstune.experiment.statistics import ALPHA, BETTER, Design, Sequential, Verdict, signs
 
-DATA = Path(__file__).parent / "data" / "noise"
+DATA = DATA / "noise"
 
 Floats = npt.NDArray[np.float64]
 

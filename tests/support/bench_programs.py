@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-DATA = Path(__file__).parents[1] / "data/bench"
+from support.paths import DATA
+
+DATA = DATA / "bench"
 
 FIO = """
 import json, pathlib, sys, time

@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from support.paths import ROOT as ROOT
+
 from zfs_linux import kstat
 from zfstune.tunables import catalogue
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "tests/freebsd/sysctl_standin.c"
+SOURCE = ROOT / "tests/support/freebsd/sysctl_standin.c"
 RECORDED = ROOT / "tests/data/trixie"
 BUILD = ROOT / "build"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unit.fake_host import FakeHost, FakeParameters
+from support.fake_host import FakeHost, FakeParameters
 
 from zfstrace.disk import Disk
 from zfstrace.params import BootConfig, Kept
