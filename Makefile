@@ -13,8 +13,8 @@ BPF_OBJ := $(patsubst %.c,%.o,$(wildcard $(BPF_DIR)/*.bpf.c))
 LIB := $(LIB_DIR)/libzfstrace.so
 LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
 LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
-C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/*.[ch] tests/unit/bpf_shim/*.[ch] \
-	tests/unit/bpf_shim/bpf/*.h tests/support/freebsd/*.c)
+C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/libzfstrace/*.[ch] tests/unit/libzfstrace/bpf_shim/*.[ch] \
+	tests/unit/libzfstrace/bpf_shim/bpf/*.h tests/support/freebsd/*.c)
 PY_DIRS := tracers tuner platform scripts tests
 # Python without .py in the name, so mypy takes each for a program of its own
 PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo scripts/bench scripts/bench_flame \
@@ -80,16 +80,16 @@ test-c: $(TEST_C) $(TEST_BPF)
 
 SANITIZE := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Itracers/libzfstrace
 
-$(TEST_C): tests/unit/test_c.c tests/unit/check.h $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
+$(TEST_C): tests/unit/libzfstrace/test_c.c tests/unit/libzfstrace/check.h $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 	@mkdir -p build
-	$(CC) $(ALL_CFLAGS) $(SANITIZE) -o $@ tests/unit/test_c.c $(LIB_SRC) -lbpf
+	$(CC) $(ALL_CFLAGS) $(SANITIZE) -o $@ tests/unit/libzfstrace/test_c.c $(LIB_SRC) -lbpf
 
-# The programs as functions: the kernel's part is in tests/unit/bpf_shim.
-BPF_SHIM := tests/unit/check.h $(wildcard tests/unit/bpf_shim/*.[ch] tests/unit/bpf_shim/bpf/*.h)
-$(TEST_BPF): build/%: tests/unit/%.c $(BPF_SHIM) $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
+# The programs as functions: the kernel's part is in tests/unit/libzfstrace/bpf_shim.
+BPF_SHIM := tests/unit/libzfstrace/check.h $(wildcard tests/unit/libzfstrace/bpf_shim/*.[ch] tests/unit/libzfstrace/bpf_shim/bpf/*.h)
+$(TEST_BPF): build/%: tests/unit/libzfstrace/%.c $(BPF_SHIM) $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 	@mkdir -p build
-	$(CC) $(ALL_CFLAGS) $(SANITIZE) -Itests/unit/bpf_shim -Wno-attributes -Wno-unused \
-		-Wno-unused-parameter -o $@ $< tests/unit/bpf_shim/shim.c \
+	$(CC) $(ALL_CFLAGS) $(SANITIZE) -Itests/unit/libzfstrace/bpf_shim -Wno-attributes -Wno-unused \
+		-Wno-unused-parameter -o $@ $< tests/unit/libzfstrace/bpf_shim/shim.c \
 		$(LIB_SRC) -lbpf
 
 ## test-flame: flame graphs in Chromium, speedscope and pprof

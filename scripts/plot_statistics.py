@@ -1,6 +1,6 @@
 """Draws docs/pictures/statistics-*.svg: how often a session errs and what it finds, on the
 recorded noise of tests/data/noise. Prints all numbers of docs/statistics.md that are not from
-tests/unit/test_statistics.py. Takes a minute or two:
+tests/unit/experiment/test_recorded_noise.py. Takes a minute or two:
 
 .venv/bin/python scripts/plot_statistics.py
 """

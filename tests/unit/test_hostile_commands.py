@@ -17,9 +17,9 @@ import pytest
 from support import advise_host, bench_programs, made_up_session
 from support.fake_host import FakeSession, arc, counts, ios, txg, vdev, waits
 from support.fake_module import ModuleHost
-from unit.test_bench_matrix import disk
-from unit.test_hostile_names import EVIL, raw
-from unit.test_trace_slow import event
+from unit.bench.matrix.test_command import disk
+from unit.term.test_table import EVIL, raw
+from unit.trace.test_slow import event
 
 from zfstrace.types import Check, Losses, Probe, Survey, Tool
 from zfstune import cli

@@ -21,7 +21,7 @@ from zfstune.changes.journal import Journal
 from zfstune.changes.session import TuningSession, set_values
 from zfstune.errors import NotPossible
 
-# More of them: ZFSTUNE_FAULTS=1500 pytest tests/unit/test_copies_faults.py
+# More of them: ZFSTUNE_FAULTS=1500 pytest tests/unit/changes/test_copies_faults.py
 ROUNDS = int(os.environ.get("ZFSTUNE_FAULTS", "25"))
 NAMES = ["zfs_txg_timeout", "zfs_dirty_data_max", "zfs_arc_max"]
 DELAY = "zfs_delay_min_dirty_percent"

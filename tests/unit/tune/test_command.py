@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.fake_host import FakeHost
-from unit.test_hostile_names import EVIL, raw
+from unit.term.test_table import EVIL, raw
 
 from zfstune import cli
 from zfstune.errors import CommandError, NotPossible

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.fake_module import DEFAULTS, MIB, NAMES, ModuleHost
 from support.paths import ROOT
-from unit.test_journal import read_only
+from unit.changes.test_journal import read_only
 
 from zfstrace.params import Change
 from zfstune.changes import recovery
