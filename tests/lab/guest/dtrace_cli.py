@@ -16,12 +16,12 @@ sys.path += [str(ROOT / "platform/freebsd"), str(ROOT / "tests")]
 from support.freebsd import linux_probes  # noqa: E402
 
 import zfs_linux.host  # noqa: E402
-from zfs_freebsd.dtrace import (
+from zfs_freebsd.dtrace import (  # noqa: E402
     arc,
     device,
     fsync,
-    probes,  # noqa: E402
-    scripted,  # noqa: E402
+    probes,
+    scripted,
     throttle,
     txg,
 )

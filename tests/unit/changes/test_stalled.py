@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from support.fake_module import ModuleHost
-from unit.changes.test_supervisor import ROOT, lock_is_free, untouched, wait_for
+from support.paths import ROOT
+from unit.changes.test_supervisor import lock_is_free, untouched, wait_for
 from unit.term.test_outlet import full_pipe, stopped_terminal
 
 # A session as that of zfstune tune: it says a lot, and ends by a signal or by a guardrail, which

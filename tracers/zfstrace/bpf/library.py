@@ -172,7 +172,7 @@ def find_library() -> str:
             f"cannot trace, ZFSTUNE_LIB names {named}, which does not exist, unset or correct it"
         )
     for path in (
-        Path(__file__).resolve().parents[1] / "libzfstrace" / FILE,
+        Path(__file__).resolve().parents[2] / "libzfstrace" / FILE,
         Path(sys.prefix) / "lib/zfstune" / FILE,
     ):
         if path.exists():

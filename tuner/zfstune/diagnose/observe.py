@@ -185,8 +185,7 @@ def _observed(
 
     def of_pool(name: str) -> list[Any] | None:
         view = views[name]
-        found = view.new if name == "txg" else view.rows
-        return None if view.error else [one for one in found if one.pool == pool]
+        return None if view.error else [one for one in view.rows if one.pool == pool]
 
     return Observed(
         pool=pool,

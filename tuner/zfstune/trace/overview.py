@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zfstrace.arc import ArcRow
@@ -171,7 +172,7 @@ def screen(
     measured: Sequence[Measured], style: Style, time: str, duration_ns: int, where: str
 ) -> tuple[list[str], list[str]]:
     """The blocks, and the last line, which is on losses."""
-    found = {m.view.name: m.view.signs(m.rows) for m in measured}
+    found = {m.name: VIEWS[m.name].signs(m.rows) for m in measured}
     sign = signs.first(sign for some in found.values() for sign in some)
     name = next((name for name, some in found.items() if sign in some), "") if sign else ""
     span = format_span(duration_ns)
@@ -181,12 +182,13 @@ def screen(
     for line in wrap(text, "", _WIDTH)[:2]:
         lines.append(style.paint(line, "hot" if sign else "dim"))
     for m in measured:
-        lines += _block(m, sign if m.view.name == name else None, style)
+        lines += _block(m, sign if m.name == name else None, style)
     return lines, [_footer(measured, style)]
 
 
 def _block(m: Measured, sign: Sign | None, style: Style) -> list[str]:
-    picked = list(m.view.pick(m.rows))
+    view = VIEWS[m.name]
+    picked = list(view.pick(m.rows))
     if sign and sign.row in picked:
         # what is marked must be on the screen
         picked.remove(sign.row)
@@ -194,17 +196,17 @@ def _block(m: Measured, sign: Sign | None, style: Style) -> list[str]:
     more = f" (+{len(picked) - ROWS})" if len(picked) > ROWS else ""
     mark = _MARK if sign else _NO_MARK
     if m.error:
-        head = style.paint(f"{mark}trace {m.view.name}", "bold")
+        head = style.paint(f"{mark}trace {m.name}", "bold")
         note = f"    not available: {printable(m.error)}"
         # a terminal has one line for it, a file as many as it takes
         return [head, cut(note, _WIDTH)] if style.clip else [head, *wrap(note, "    ")]
-    heading = _line((f"trace {m.view.name}{more}", *m.view.titles), mark)
+    heading = _line((f"trace {m.name}{more}", *view.titles), mark)
     lines = [style.paint(heading, "hot" if sign else "bold")]
     for row in picked[:ROWS]:
         marked = sign is not None and row is sign.row
-        line = _line(("  " + m.view.cells(row)[0], *m.view.cells(row)[1:]), _NO_MARK)
+        line = _line(("  " + view.cells(row)[0], *view.cells(row)[1:]), _NO_MARK)
         lines.append(style.paint(line, "hot") if marked else line)
-    return lines if picked else [*lines, f"    {m.view.idle}"]
+    return lines if picked else [*lines, f"    {view.idle}"]
 
 
 def _line(cells: Sequence[str], mark: str) -> str:
@@ -214,7 +216,7 @@ def _line(cells: Sequence[str], mark: str) -> str:
 
 
 def _footer(measured: Sequence[Measured], style: Style) -> str:
-    losses = {m.view.name: m.losses.lost for m in measured if m.losses.lost}
+    losses = {m.name: m.losses.lost for m in measured if m.losses.lost}
     detail = ", ".join(f"{name} {format_count(n)}" for name, n in losses.items())
     text = f"lost {format_count(sum(losses.values()))}" + (f" ({detail})" if detail else "")
     missing = sum(probe.missing for m in measured for probe in m.probes)
@@ -235,12 +237,22 @@ def trace(run: Run[TraceOptions]) -> None:
     """Attaches what it can, prints until stop or the duration, detaches."""
     with ExitStack() as stack:
         sources = _attach(run, stack)
+        # the last ones stay on the screen until others come
+        txgs: deque[Txg] = deque(maxlen=ROWS)
+
+        def shown(m: Measured) -> Measured:
+            if m.name != "txg":
+                return m
+            txgs.extend(m.rows)
+            return m if len(m.rows) > ROWS else replace(m, rows=list(txgs))
 
         def frame(step: bool, style: Style) -> Frame:
             measured = [source.measure(step=step) for source in sources]
             span_ns = min((m.duration_ns for m in measured if not m.error), default=0)
-            body, end = screen(measured, style, iso_utc(time.time_ns()), span_ns, run.where)
-            return Frame([row for m in measured for row in m.new], body, end)
+            body, end = screen(
+                list(map(shown, measured)), style, iso_utc(time.time_ns()), span_ns, run.where
+            )
+            return Frame([row for m in measured for row in m.rows], body, end)
 
         def tick() -> bool:
             for source in sources:

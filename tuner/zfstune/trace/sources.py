@@ -1,8 +1,7 @@
-"""`zfstune trace`: all views on one screen, for the first look in an incident."""
+"""The five sources of live data of a host, each opened as far as it can be, measured in step."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ from zfstune.preflight import require_tracing
 from zfstune.term.signals import Stop
 from zfstune.trace import arc, device, fsync, throttle
 from zfstune.trace.live import Meter, Run
-from zfstune.trace.overview import ROWS, VIEWS, View
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,6 @@ class Source:
         self.error = ""
         self.failed: TraceError | None = None
         self._name = name
-        self._shown: deque[Any] = deque(maxlen=ROWS)
 
     def open(self, open_it: Open, run: Run[TraceOptions], lack: str) -> None:
         """Raises TraceError."""
@@ -90,20 +87,14 @@ class Source:
             self._opened.meter.restart()
 
     def measure(self, *, step: bool) -> Measured:
-        view = VIEWS[self._name]
         if self.error:
-            return Measured(view, error=self.error)
+            return Measured(self._name, error=self.error)
         try:
             rows, span = self._opened.meter.measure(step=step)
         except TraceError as error:
             self.error = str(error)
-            return Measured(view, error=self.error)
-        shown = rows
-        if self._name == "txg":
-            # the last ones stay on the screen until others come
-            self._shown.extend(rows)
-            shown = rows if len(rows) > ROWS else list(self._shown)
-        return Measured(view, shown, rows, span.duration_ns, span.losses, span.probes)
+            return Measured(self._name, error=self.error)
+        return Measured(self._name, rows, span.duration_ns, span.losses, span.probes)
 
 
 def _open_fsync(host: Host, options: TraceOptions, stop: Stop) -> Opened:
@@ -161,12 +152,10 @@ KSTAT = ("txg", "arc")
 
 @dataclass(frozen=True)
 class Measured:
-    """What a view shows of one span: its rows, or error, why there are none at all. new are
-    those that were not shown before."""
+    """What one source counted in a span: its rows, or error, why there are none at all."""
 
-    view: View
+    name: str
     rows: Sequence[Any] = ()
-    new: Sequence[Any] = ()
     duration_ns: int = 0
     losses: Losses = field(default_factory=Losses)
     probes: tuple[Probe, ...] = ()

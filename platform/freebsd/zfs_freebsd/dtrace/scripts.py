@@ -23,10 +23,10 @@ NAMES = tuple(TRACERS)
 # made by dtrace.ko (sys/cddl/dev/dtrace/dtrace_load.c); dtraceall brings the providers
 _DEVICE = "dev/dtrace/dtrace"
 
-# this file is platform/freebsd/zfs_freebsd/dtrace/scripts.py, or lib/zfstune/python/zfs_freebsd/dtrace/scripts.py
+# this file is below platform/freebsd of a checkout, or below lib/zfstune/python
 _HERE = Path(__file__).resolve()
-_CHECKOUT = _HERE.parents[3] / "tracers/dtrace/freebsd"
-_INSTALLED = _HERE.parents[2] / "dtrace"
+_CHECKOUT = _HERE.parents[4] / "tracers/dtrace/freebsd"
+_INSTALLED = _HERE.parents[3] / "dtrace"
 
 
 def script(name: str) -> Path:
