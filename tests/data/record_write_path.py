@@ -1,4 +1,4 @@
-"""Records what the write path does under settings in turns, for tests/simulator.
+"""Records what the write path does under settings in turns, for tests/support/simulator.
 
 scripts/lab run --flavour trixie --disk size=8G,write-bps=30M,write-iops=600 \
     --out tests/data/simulator -- python3 /zfstune/tests/data/record_write_path.py

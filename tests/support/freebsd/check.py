@@ -11,7 +11,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "scripts")]
+    sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "scripts")]
     from support.freebsd.run import become_freebsd
 
     root, library = sys.argv[1:3]

@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RECORDED = HERE.parent / "data/dtrace"
-STACKS = HERE.parent / "data/flame/raw/fsyncstack.out"
+RECORDED = HERE.parents[1] / "data/dtrace"
+STACKS = HERE.parents[1] / "data/flame/raw/fsyncstack.out"
 SETTINGS = Path(os.environ["DTRACE_STANDIN"])
 COUNTERS = ("zilcommit-json.d", "zilslower-json.d")
 KSTAT = "kstat/zfs/misc/zil/zil_commit_count"

@@ -31,6 +31,7 @@ from zfstune.errors import NotPossible
 from zfstune.term.signals import Stop
 
 BY_NAME = {test.name: test for test in TESTS}
+BENCH = DATA / "bench"
 FDATASYNC, PLAIN = BY_NAME["fdatasync"], BY_NAME["plain"]
 RECORDED = {
     "fdatasync": FDATASYNC,
@@ -42,7 +43,7 @@ RECORDED = {
 
 
 def recorded(version: str, name: str) -> str:
-    return (DATA / "bench" / f"fio-{version}-{name}.json").read_text()
+    return (BENCH / f"fio-{version}-{name}.json").read_text()
 
 
 # --- fio
@@ -132,9 +133,7 @@ def test_command_line_of_fio() -> None:
 
 @pytest.mark.parametrize("version", ["15", "17"])
 def test_recordings_of_pg_test_fsync(version: str) -> None:
-    lines, running = pg_test_fsync.parse(
-        (DATA / "bench" / f"pg_test_fsync-{version}.txt").read_text()
-    )
+    lines, running = pg_test_fsync.parse((BENCH / f"pg_test_fsync-{version}.txt").read_text())
     assert running is None
     assert len(lines) == 18
     found = {(line.section, line.label): line for line in lines}
@@ -157,7 +156,7 @@ def test_recording_of_pg_test_fsync_on_zfs() -> None:
 @pytest.mark.parametrize("version", ["15", "17"])
 def test_pg_test_fsync_as_it_comes(version: str) -> None:
     """Its output ends behind a label while that test runs: no test ends before it began."""
-    text = (DATA / "bench" / f"pg_test_fsync-{version}.txt").read_text()
+    text = (BENCH / f"pg_test_fsync-{version}.txt").read_text()
     all_lines, _ = pg_test_fsync.parse(text)
     for end in range(len(text)):
         lines, _ = pg_test_fsync.parse(text[:end])
