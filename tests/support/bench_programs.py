@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.paths import DATA
 
-DATA = DATA / "bench"
+BENCH = DATA / "bench"
 
 FIO = """
 import json, pathlib, sys, time
@@ -70,7 +70,7 @@ def install(directory: Path, name: str, text: str) -> Path:
 
 def fio(directory: Path, *, fails: bool = False, seconds: float = 0.0) -> Path:
     """Prints a recording; notes its command lines in directory/fio.log."""
-    data = DATA / "fio-3.39-fdatasync.json"
+    data = BENCH / "fio-3.39-fdatasync.json"
     log = directory / "fio.log"
     text = FIO.format(log=str(log), fails=fails, seconds=seconds, data=str(data))
     return install(directory, "fio", text)
@@ -78,5 +78,5 @@ def fio(directory: Path, *, fails: bool = False, seconds: float = 0.0) -> Path:
 
 def pg_test_fsync(directory: Path) -> Path:
     """Prints a recording, each test when it is told to end."""
-    text = PG.format(data=str(DATA / "pg_test_fsync-17.txt"))
+    text = PG.format(data=str(BENCH / "pg_test_fsync-17.txt"))
     return install(directory, "pg_test_fsync", text)

@@ -221,9 +221,12 @@ def test_version_is_cheap() -> None:
     assert re.fullmatch(r"zfstune \d+\.\d+\.\d+\n", done.stdout)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     ours = {name for name in loaded if name.startswith(("zfstune", "zfstrace", "zfs_"))}
-    allowed = {"zfstune", "zfstune.cli", "zfstune.errors", "zfstune.term.units"}
-    commands = "advise bench bench_matrix diagnose flame params report restore trace tune"
-    allowed |= {f"zfstune.{name}_args" for name in commands.split()}
+    packages = {"term"} | set(
+        "advise bench changes diagnose flame params report trace tune".split()
+    )
+    allowed = {"zfstune", "zfstune.cli", "zfstune.errors"}
+    allowed |= {"zfstune.term.argtypes", "zfstune.term.units"}
+    allowed |= {f"zfstune.{name}{part}" for name in packages for part in ("", ".args")}
     assert ours <= allowed
     assert not loaded & {"ctypes", "json", "dataclasses", "typing", "asyncio", "numpy"} - site()
 

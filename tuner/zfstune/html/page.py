@@ -137,7 +137,7 @@ def embedded(session: Json) -> str:
 def page(title: str, head: str, sections: Sequence[Section], data: str, scripts: list[str]) -> str:
     """The file. scripts has the text of those that frames inside of it run; no others can run,
     and nothing can be loaded."""
-    script = _asset("report.js")
+    script = _asset("page.js")
     shown = [one for one in sections if one.body]
     links = "".join(f'<a href="#{one.name}">{esc(one.link)}</a>' for one in shown)
     body = "".join(
@@ -148,7 +148,7 @@ def page(title: str, head: str, sections: Sequence[Section], data: str, scripts:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy([script, *scripts])}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{esc(title)}</title>\n<style>\n{_asset('report.css')}</style>\n</head>\n<body>\n"
+        f"<title>{esc(title)}</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n"
         f'<header>\n{head}<nav aria-label="Contents">{links}</nav>\n</header>\n'
         f"<main>\n{body}</main>\n"
         "<footer>Written by zfstune. The file needs nothing else: it loads nothing, and can be "

@@ -214,12 +214,12 @@ def add_trace(commands: argparse._SubParsersAction[Any]) -> None:
         epilog=_ALL,
     )
     _add_options(trace, {"--pool", "--interval"})
-    trace.set_defaults(run="trace.sources")
+    trace.set_defaults(run="trace.overview")
     traces = trace.add_subparsers(metavar="COMMAND", dest="what")
     for name, (what, description, epilog, options) in _TRACES.items():
         parser = traces.add_parser(name, help=what, description=description, epilog=epilog)
         _add_options(parser, options, below=True)
-        parser.set_defaults(run=f"trace_{name}")
+        parser.set_defaults(run=f"trace.{name}")
 
 
 def _add_options(parser: argparse.ArgumentParser, names: set[str], *, below: bool = False) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zfs_freebsd.dtrace import probes, process, scripted, scripts
+from zfs_freebsd.dtrace import fsync, probes, process, scripted, scripts
 from zfs_freebsd.dtrace.arc import ScriptedArc
 from zfs_freebsd.dtrace.device import ScriptedDevices
 from zfs_freebsd.dtrace.fsync import ScriptedFsyncs
@@ -206,7 +206,7 @@ def test_commits_are_summed(script: Path) -> None:
 def test_slow_ones_are_told(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[Json | str] = [commit(total_ns=999), commit(objset=9, total_ns=1000), commit(pid=3)]
     printing(script, rows)
-    monkeypatch.setattr(scripted, "ScriptedThrottle", _no_throttle)
+    monkeypatch.setattr(fsync, "ScriptedThrottle", _no_throttle)
     session = ScriptedFsyncs(FsyncOptions(slow_ns=1000, pid=7), 0, none)
     assert session.throttle is None
     session.refresh()
