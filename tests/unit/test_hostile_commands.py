@@ -91,8 +91,9 @@ ODD: list[list[str]] = [
 COMMANDS += [[*words, name] for words in ODD for name in (EVIL, f"--{EVIL}", LONG)]
 COMMANDS += [["params", what, f"zfs_txg_timeout={EVIL}"] for what in ("set", "explain")]
 OPEN = [
-    *("params", "keep", "revert", "status", "host", "live", "doctor"),
-    *("diagnose", "flame", "tune", "bench", "bench_matrix"),
+    *("host", "params.command", "changes.keep", "changes.revert", "changes.status"),
+    *("trace.live", "trace.doctor", "diagnose.command", "flame.command", "tune.command"),
+    *("bench.command", "bench.matrix.command"),
 ]
 
 

@@ -1,54 +1,131 @@
-"""What must hold for the source tree itself."""
+"""What must hold for the source tree itself: which package may know which."""
 
 from __future__ import annotations
 
 import ast
+import functools
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
 from support.paths import ROOT
 
-PACKAGES = {
+SOURCES = {
     "zfstrace": ROOT / "tracers/zfstrace",
-    "zfstune": ROOT / "tuner/zfstune",
     "zfs_linux": ROOT / "platform/linux/zfs_linux",
     "zfs_freebsd": ROOT / "platform/freebsd/zfs_freebsd",
+    "zfstune": ROOT / "tuner/zfstune",
 }
-# who may import whom
-ALLOWED = {
-    "zfstrace": {"zfstrace"},
-    "zfs_linux": {"zfstrace", "zfs_linux"},
-    "zfs_freebsd": {"zfstrace", "zfs_freebsd"},
-    "zfstune": {"zfstrace", "zfstune"},
-}
+# Bottom up: a package, or a file that is in none, imports only what stands in a row above its own.
+ORDER = (
+    ("zfstrace",),
+    ("zfs_linux", "zfs_freebsd"),
+    ("zfstune",),
+    ("zfstune.errors",),
+    ("zfstune.term", "zfstune.rules"),
+    ("zfstune.tunables",),
+    ("zfstune.host", "zfstune.preflight", "zfstune.html"),
+    ("zfstune.changes", "zfstune.trace"),
+    ("zfstune.params", "zfstune.flame", "zfstune.diagnose", "zfstune.advise", "zfstune.bench"),
+    ("zfstune.experiment",),
+    ("zfstune.report",),
+    ("zfstune.tune",),
+    ("zfstune.cli",),
+    ("zfstune.__main__",),
+)
+RANKS = {name: rank for rank, row in enumerate(ORDER) for name in row}
+# The file that picks the platform, and nobody else, knows both.
+PICKS = "zfstune.host"
+
+
+def files() -> Iterator[tuple[str, Path]]:
+    """Every module, by its dotted name."""
+    for top, directory in SOURCES.items():
+        for path in sorted(directory.rglob("*.py")):
+            parts = [top, *path.relative_to(directory).with_suffix("").parts]
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+MODULES = dict(files())
+
+
+@functools.cache
+def imports(module: str) -> frozenset[str]:
+    """The modules of ours that a file imports: anywhere in it, and for types only as well."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in MODULES else node.module)
+    return frozenset(found & set(MODULES)) - {module}
+
+
+def package(module: str) -> str:
+    """What the order is about: of zfstune its packages and its own files, else the whole."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "zfstune" else parts[0]
+
+
+def circle(graph: Mapping[str, frozenset[str]]) -> list[str]:
+    """One that is in it, [] without any."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_every_package_has_its_place_in_the_order() -> None:
+    assert {package(module) for module in MODULES} == set(RANKS)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_only_what_is_below_it(module: str) -> None:
+    own = package(module)
+    for other in imports(module):
+        theirs = package(other)
+        if theirs == own:
+            continue
+        assert RANKS[theirs] < RANKS[own], f"{module} imports {other}"
+        platform = theirs in ("zfs_linux", "zfs_freebsd")
+        assert not platform or module == PICKS, f"{module} imports {other}"
+
+
+def test_no_circle_of_files() -> None:
+    assert circle({module: imports(module) for module in MODULES}) == []
+
+
+def test_no_circle_of_packages() -> None:
+    graph: dict[str, frozenset[str]] = {}
+    for module in MODULES:
+        own = package(module)
+        others = frozenset(map(package, imports(module))) - {own}
+        graph[own] = graph.get(own, frozenset()) | others
+    assert circle(graph) == []
+
+
+def test_a_circle_is_found() -> None:
+    graph = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset("a")}
+    assert set(circle(graph)) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_file_is_short_and_says_what_it_is(module: str) -> None:
+    text = MODULES[module].read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 600
+    assert ast.get_docstring(ast.parse(text))
+
+
+def test_every_folder_says_what_it_is_for() -> None:
+    for directory in SOURCES.values():
+        for path in directory.rglob("*.py"):
+            init = path.with_name("__init__.py")
+            assert init.exists(), path.parent
 
 
 def test_platform_does_not_shadow_the_standard_module() -> None:
     assert list((ROOT / "platform").glob("*.py")) == []
-
-
-def imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.partition(".")[0])
-    return found
-
-
-def test_dependencies_point_one_way() -> None:
-    for package, directory in PACKAGES.items():
-        for path in directory.rglob("*.py"):
-            wrong = imports(path) & set(PACKAGES) - ALLOWED[package]
-            # the one function that picks the implementation
-            if path == ROOT / "tuner/zfstune/host.py":
-                wrong -= {"zfs_linux", "zfs_freebsd"}
-            assert not wrong, f"{path.name} imports {wrong}"
-
-
-def test_files_are_short_and_say_what_they_are() -> None:
-    for directory in PACKAGES.values():
-        for path in directory.rglob("*.py"):
-            text = path.read_text(encoding="utf-8")
-            assert len(text.splitlines()) < 600, path
-            assert ast.get_docstring(ast.parse(text)), path

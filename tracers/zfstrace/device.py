@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 
 from zfstrace.hist import Hist
 from zfstrace.types import OTHERS, SCHEMA, Json, Losses
-from zfstune.term.units import MS
 
 # In the order of zio_priority_t (include/sys/zio_priority.h, the same in 2.1 to 2.4). Log
 # blocks are sync_write, what a txg sync writes is async_write. unknown: the class could
@@ -171,6 +170,8 @@ BACKGROUND = {
 _SLOWER = 3
 
 _FEW = 10
+# Less is no disk's fault, however many times the others' it is.
+_SLOW_NS = 200_000
 
 
 def device_ns(row: DeviceRow) -> int:
@@ -194,6 +195,6 @@ def slowest_sibling(rows: Sequence[DeviceRow]) -> tuple[float, DeviceRow, int] |
             continue
         middle = others[len(others) // 2]
         times = row.device.p50 / max(1, middle)
-        if times >= _SLOWER and row.device.p50 >= MS // 5 and (not worst or times > worst[0]):
+        if times >= _SLOWER and row.device.p50 >= _SLOW_NS and (not worst or times > worst[0]):
             worst = times, row, middle
     return worst

@@ -148,7 +148,7 @@ def test_recordings_of_pg_test_fsync(version: str) -> None:
 
 def test_recording_of_pg_test_fsync_on_zfs() -> None:
     """Of PostgreSQL 17.11 on ZFS 2.3.9, where it ended with an error at its writes of 2 kB."""
-    lines, running = pg_test_fsync.parse((DATA / "pg_test_fsync-17-zfs.txt").read_text())
+    lines, running = pg_test_fsync.parse((BENCH / "pg_test_fsync-17-zfs.txt").read_text())
     assert len(lines) == 13
     assert running == ("Compare open_sync with different write sizes", "8 *  2kB open_sync writes")
 
@@ -262,7 +262,7 @@ def test_pg_test_fsync_runs(programs: Path, tmp_path: Path, name: str) -> None:
     start = time.monotonic()
     rate, watch = run(name, tmp_path, seconds=0.2)
     assert 0.2 <= time.monotonic() - start < 10
-    lines, _ = pg_test_fsync.parse((DATA / "pg_test_fsync-17.txt").read_text())
+    lines, _ = pg_test_fsync.parse((BENCH / "pg_test_fsync-17.txt").read_text())
     (line,) = [one for one in lines if (one.section, one.label) == pg_test_fsync._PLACES[name]]
     assert rate.per_s == line.per_s
     assert (rate.count, rate.p50_ns, rate.tool) == (None, None, "pg_test_fsync 17.11")

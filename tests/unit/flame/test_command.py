@@ -110,5 +110,5 @@ def test_a_full_device_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str
 )
 def test_options_of_a_recording(words: str, expected: dict[str, object]) -> None:
     args = vars(cli.build_parser().parse_args(["flame", *words.split()]))
-    assert args["run"] == "flame"
+    assert args["run"] == "flame.command"
     assert {name: args[name] for name in expected} == expected
