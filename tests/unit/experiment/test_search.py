@@ -163,7 +163,7 @@ def test_optuna_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_importing_is_cheap() -> None:
-    code = "import sys; import zfstune.search; print('optuna' in sys.modules)"
+    code = "import sys; import zfstune.experiment.search; print('optuna' in sys.modules)"
     env = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
     assert done.stdout == b"False\n"

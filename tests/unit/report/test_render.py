@@ -402,9 +402,9 @@ def test_lists_that_are_too_long_leave_the_embedded_data() -> None:
 
 
 def test_without_matplotlib_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("report_plots", "report_svg"):
-        monkeypatch.delitem(sys.modules, f"zfstune.{name}", raising=False)
-        monkeypatch.delattr(zfstune, name, raising=False)
+    for name in ("plots", "svg"):
+        monkeypatch.delitem(sys.modules, f"zfstune.report.{name}", raising=False)
+        monkeypatch.delattr(zfstune.report, name, raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = load(render.write(session(trials=1), tmp_path))
     assert "no plots, because matplotlib is not installed" in page.words
@@ -509,7 +509,7 @@ def command(*words: str) -> int:
     parser = argparse.ArgumentParser()
     report_args.add_report(parser.add_subparsers())
     args = parser.parse_args(["report", *words])
-    assert args.run == "report_cmd"
+    assert args.run == "report.command"
     return report_cmd.run(args)
 
 
