@@ -90,6 +90,7 @@ def test_the_question_at_each_start_is_cheap(host: ModuleHost) -> None:
     ).stdout
     assert set(loaded.split()) <= {
         "zfstune",
+        "zfstune.changes",
         "zfstune.errors",
         "zfstune.changes.paths",
         "zfstune.changes.recovery",
