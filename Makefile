@@ -172,6 +172,7 @@ lint:
 	.venv/bin/clang-format --dry-run -Werror $(C_FILES)
 	shellcheck $(SH_FILES)
 	mandoc -T lint -W warning docs/man/*.[18]
+	$(PYTHON) scripts/check_subjects.py
 
 ## format: put Python and C into the house's format
 format:
