@@ -70,12 +70,12 @@ struct fsync_sums {
 
 static struct slot *slots_of(const struct zfstrace *t)
 {
-	return (struct slot *)(uintptr_t)session_map(t, "slots");
+	return maps_find(t, "slots");
 }
 
 static struct slot_data *lane_of(const struct zfstrace *t, uint32_t lane, uint32_t slot)
 {
-	struct slot_data *data = (struct slot_data *)(uintptr_t)session_map(t, "slot_data");
+	struct slot_data *data = maps_find(t, "slot_data");
 
 	return &data[lane * t->config.slots + slot];
 }

@@ -83,7 +83,7 @@ struct zfstrace {
 	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
 	int cpus;		 /* possible ones */
 	struct {
-		const void *at;
+		void *at;
 		unsigned int entries;
 		size_t bytes;
 	} maps[MAX_MAPS];	    /* as in def->maps */
@@ -120,12 +120,19 @@ int probes_list(struct zfstrace *t, const struct tracer_def *only);
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
 const char *preemption(const char *modes, const char *version);
 
-/* session.c: the first entry of a mapped map. */
-const void *session_map(const struct zfstrace *t, const char *name);
-/* Whether the kernel side counts. */
+/* maps.c: sizes the maps before the object is loaded, LRU maps so that they do for all CPUs, and
+ * takes those of the base; maps them afterwards. */
+int maps_size(struct zfstrace *t, const struct zfstrace_opts *opts);
+int maps_size_lru(struct zfstrace *t);
+int maps_share(struct zfstrace *t);
+int maps_map(struct zfstrace *t);
+void maps_unmap(struct zfstrace *t);
+/* The first entry of a mapped map; the descriptor of any. NULL, or negative: there is none. */
+void *maps_find(const struct zfstrace *t, const char *name);
+int maps_fd(const struct zfstrace *t, const char *name);
+
+/* session.c: whether the kernel side counts. */
 int session_enable(struct zfstrace *t, int on);
-/* Makes LRU maps large enough for all CPUs. */
-int session_size_lru(struct zfstrace *t);
 /* Where the hits are counted at which no program ran. */
 uint64_t *session_missed(struct zfstrace *t, const struct probe_def *def);
 

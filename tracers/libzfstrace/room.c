@@ -49,7 +49,7 @@ unsigned int room_cpus(const char *online)
 
 void room_give(const struct zfstrace *t, unsigned int slot)
 {
-	struct free_slots *f = (struct free_slots *)(uintptr_t)session_map(t, "free_slots");
+	struct free_slots *f = maps_find(t, "free_slots");
 
 	f->slot[f->given % SLOTS_MAX] = slot;
 	__atomic_store_n(&f->given, f->given + 1, __ATOMIC_RELEASE);
@@ -57,6 +57,6 @@ void room_give(const struct zfstrace *t, unsigned int slot)
 
 void room_begin(const struct zfstrace *t)
 {
-	for (unsigned int i = 1; session_map(t, "free_slots") && i < t->config.slots; i++)
+	for (unsigned int i = 1; maps_find(t, "free_slots") && i < t->config.slots; i++)
 		room_give(t, i);
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -138,127 +137,6 @@ static int choose_programs(struct zfstrace *t)
 	return 0;
 }
 
-static int map_fd(const struct zfstrace *t, const char *name)
-{
-	return bpf_object__find_map_fd_by_name(t->object, name);
-}
-
-static unsigned int map_entries(const struct zfstrace *t, const struct map_def *m)
-{
-	if (m->per_slot)
-		return t->config.slots * (m->per_cpu ? t->config.lanes : 1);
-	return m->per_cpu ? (unsigned int)t->cpus : 1;
-}
-
-static int map_maps(struct zfstrace *t)
-{
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-	for (unsigned int i = 0; i < t->def->map_count; i++) {
-		const struct map_def *m = &t->def->maps[i];
-		size_t bytes = map_entries(t, m) * m->entry_bytes;
-		void *at;
-
-		bytes = (bytes + page - 1) / page * page;
-		at = mmap(NULL, bytes, PROT_READ | (m->writable ? PROT_WRITE : 0), MAP_SHARED,
-			  map_fd(t, m->name), 0);
-		if (at == MAP_FAILED)
-			return fail(t, -errno, "cannot map the counters (%s)", strerror(errno));
-		t->maps[i].at = at;
-		t->maps[i].bytes = bytes;
-		t->maps[i].entries = map_entries(t, m);
-	}
-	return 0;
-}
-
-static void unmap_maps(struct zfstrace *t)
-{
-	for (unsigned int i = 0; i < MAX_MAPS; i++)
-		if (t->maps[i].at)
-			munmap((void *)(uintptr_t)t->maps[i].at, t->maps[i].bytes);
-}
-
-const void *session_map(const struct zfstrace *t, const char *name)
-{
-	return zfstrace_table(t, name, NULL, NULL);
-}
-
-const void *zfstrace_table(const struct zfstrace *t, const char *name, unsigned int *entries,
-			   size_t *entry_bytes)
-{
-	for (unsigned int i = 0; t->def && i < t->def->map_count; i++) {
-		if (strcmp(t->def->maps[i].name, name) != 0)
-			continue;
-		if (entries)
-			*entries = t->maps[i].entries;
-		if (entry_bytes)
-			*entry_bytes = t->def->maps[i].entry_bytes;
-		return t->maps[i].at;
-	}
-	return NULL;
-}
-
-/* A ring buffer is a power of two of pages; one that is not read stays at one. */
-static uint32_t ring_size(const struct zfstrace *t, const struct zfstrace_opts *opts)
-{
-	uint32_t bytes = (uint32_t)sysconf(_SC_PAGESIZE), want = t->def->ring_bytes;
-
-	if (!want && opts->slow_ns)
-		want = opts->slow_buffer ? opts->slow_buffer : 1U << 20;
-	while (bytes < want)
-		bytes *= 2;
-	return bytes;
-}
-
-/* Each CPU that inserts takes 128 entries of an LRU map for itself (LOCAL_FREE_TARGET,
- * kernel/bpf/bpf_lru_list.c), and where none are left, live ones go. */
-int session_size_lru(struct zfstrace *t)
-{
-	unsigned int least = 256 * (unsigned int)t->cpus;
-	struct bpf_map *map;
-	int err = 0;
-
-	bpf_object__for_each_map(map, t->object)
-	{
-		if (bpf_map__type(map) == BPF_MAP_TYPE_LRU_HASH &&
-		    bpf_map__max_entries(map) < least)
-			err |= bpf_map__set_max_entries(map, least);
-	}
-	return err;
-}
-
-static int size_maps(struct zfstrace *t, const struct zfstrace_opts *opts)
-{
-	struct bpf_map *config = bpf_object__find_map_by_name(t->object, ".rodata.config");
-	int err = session_size_lru(t);
-
-	for (unsigned int i = 0; i < t->def->map_count; i++) {
-		const struct map_def *m = &t->def->maps[i];
-
-		err |= bpf_map__set_max_entries(bpf_object__find_map_by_name(t->object, m->name),
-						map_entries(t, m));
-	}
-	if (t->def->ring)
-		err |= bpf_map__set_max_entries(
-			bpf_object__find_map_by_name(t->object, t->def->ring), ring_size(t, opts));
-	err |= bpf_map__set_initial_value(config, &t->config, sizeof(t->config));
-	return err ? fail(t, -EINVAL, "the library's programs do not fit it: rebuild it") : 0;
-}
-
-/* The maps of the base take the place of the object's own. */
-static int share_maps(struct zfstrace *t)
-{
-	for (unsigned int i = 0; t->base && i < MAX_MAPS && t->def->shared[i]; i++) {
-		struct bpf_map *map = bpf_object__find_map_by_name(t->object, t->def->shared[i]);
-		int err = bpf_map__reuse_fd(map, map_fd(t->base, t->def->shared[i]));
-
-		if (err)
-			return fail(t, err, "cannot share the map %s (%s)", t->def->shared[i],
-				    strerror(-err));
-	}
-	return 0;
-}
-
 static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
 	DECLARE_LIBBPF_OPTS(bpf_object_open_opts, open_opts, .object_name = "zfstune");
@@ -271,19 +149,19 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 			    strerror(errno));
 	err = choose_programs(t);
 	if (!err)
-		err = size_maps(t, opts);
+		err = maps_size(t, opts);
 	if (!err)
-		err = share_maps(t);
+		err = maps_share(t);
 	if (err)
 		return err;
 	err = bpf_object__load(t->object);
 	if (err)
 		return load_failure(t, err);
-	err = map_maps(t);
+	err = maps_map(t);
 	if (err)
 		return err;
 	room_begin(t);
-	return session_map(t, "slot_data") ? fsync_begin(t) : 0;
+	return maps_find(t, "slot_data") ? fsync_begin(t) : 0;
 }
 
 static void detach(struct zfstrace *t)
@@ -356,7 +234,7 @@ int session_enable(struct zfstrace *t, int on)
 {
 	uint32_t zero = 0;
 
-	return bpf_map_update_elem(map_fd(t, ".data.enabled"), &zero, &on, BPF_ANY);
+	return bpf_map_update_elem(maps_fd(t, ".data.enabled"), &zero, &on, BPF_ANY);
 }
 
 static int attach(struct zfstrace *t)
@@ -447,7 +325,7 @@ void zfstrace_close(struct zfstrace *t)
 		(void)session_enable(t, 0);
 	detach(t);
 	ring_buffer__free(t->ring);
-	unmap_maps(t);
+	maps_unmap(t);
 	bpf_object__close(t->object);
 	zfstrace_close(t->base);
 	fsync_free(t);
@@ -522,14 +400,14 @@ int zfstrace_tidy(struct zfstrace *t)
 
 int zfstrace_release(struct zfstrace *t, unsigned int i)
 {
-	struct waiter *w = (struct waiter *)(uintptr_t)session_map(t, "waiters");
+	struct waiter *w = maps_find(t, "waiters");
 	struct waiter_key key = {};
 
 	if (!w || !i || i >= t->config.slots || !w[i].used)
 		return fail(t, -EINVAL, "there is no waiter %u to give back", i);
 	key.spa = w[i].spa;
 	key.pid = w[i].pid;
-	(void)bpf_map_delete_elem(map_fd(t, "waiter_index"), &key);
+	(void)bpf_map_delete_elem(maps_fd(t, "waiter_index"), &key);
 	memset(&w[i], 0, sizeof(w[i]));
 	room_give(t, i);
 	return 0;
@@ -537,7 +415,7 @@ int zfstrace_release(struct zfstrace *t, unsigned int i)
 
 int zfstrace_refresh(struct zfstrace *t)
 {
-	const struct counters *per_cpu = session_map(t, "counters");
+	const struct counters *per_cpu = maps_find(t, "counters");
 	uint64_t *sum = (uint64_t *)&t->counters;
 	int err = t->fsyncs ? fsync_read(t, now_ns()) : 0;
 
@@ -582,7 +460,7 @@ static int on_event(void *ctx, void *data, size_t size)
 int zfstrace_events(struct zfstrace *t, int timeout_ms, zfstrace_event_fn fn, void *ctx)
 {
 	if (!t->ring) {
-		t->ring = ring_buffer__new(map_fd(t, t->def->ring), on_event, t, NULL);
+		t->ring = ring_buffer__new(maps_fd(t, t->def->ring), on_event, t, NULL);
 		if (!t->ring)
 			return fail(t, -errno, "cannot map the ring buffer (%s)", strerror(errno));
 	}

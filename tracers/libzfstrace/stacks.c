@@ -14,11 +14,6 @@ struct reading {
 	struct stack frames, waker;
 };
 
-static int map_of(const struct zfstrace *t, const char *name)
-{
-	return bpf_object__find_map_fd_by_name(t->object, name);
-}
-
 static uint32_t read_stack(const struct reading *r, unsigned long long hash, struct stack *s)
 {
 	if (hash <= STACK_IN_USER || bpf_map_lookup_elem(r->stacks, &hash, s))
@@ -83,7 +78,7 @@ static void count_asleep(const struct reading *r, struct zfstrace_stack_losses *
 
 static int read_losses(struct zfstrace *t, const struct reading *r, struct zfstrace_stack_losses *l)
 {
-	const struct stack_losses *kernel = session_map(t, "stack_losses");
+	const struct stack_losses *kernel = maps_find(t, "stack_losses");
 	int err = zfstrace_refresh(t);
 
 	if (err)
@@ -113,10 +108,10 @@ int zfstrace_stacks(struct zfstrace *t, zfstrace_stack_fn fn, void *ctx,
 		    struct zfstrace_stack_losses *losses)
 {
 	struct reading r = {
-		.sums = map_of(t, "sums"),
-		.stacks = map_of(t, "stacks"),
-		.pools = map_of(t, "pools"),
-		.sleepers = map_of(t, "sleepers"),
+		.sums = maps_fd(t, "sums"),
+		.stacks = maps_fd(t, "stacks"),
+		.pools = maps_fd(t, "pools"),
+		.sleepers = maps_fd(t, "sleepers"),
 	};
 	int err;
 

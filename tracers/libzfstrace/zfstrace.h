@@ -82,8 +82,8 @@ int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zf
 
 /* A table that the kernel side writes to, mapped: it is always of now. NULL
  * when the tracer has none of that name. */
-const void *zfstrace_table(const struct zfstrace *t, const char *name, unsigned int *entries,
-			   size_t *entry_bytes);
+void *zfstrace_table(const struct zfstrace *t, const char *name, unsigned int *entries,
+		     size_t *entry_bytes);
 
 /* Waits up to timeout_ms for events and hands each to fn. Returns how many, or
  * a negative errno; -EINTR when a signal came. */

@@ -119,7 +119,7 @@ static const struct zfstrace_dataset *find_objset(const struct zfstrace *t, uint
 
 static uint64_t overflow(const struct zfstrace *t)
 {
-	const struct counters *per_cpu = session_map(t, "counters");
+	const struct counters *per_cpu = maps_find(t, "counters");
 	uint64_t n = fsync_folded(t);
 
 	for (int cpu = 0; cpu < t->cpus; cpu++)
@@ -129,7 +129,7 @@ static uint64_t overflow(const struct zfstrace *t)
 
 static unsigned int used_slots(const struct zfstrace *t)
 {
-	const struct slot *slot = session_map(t, "slots");
+	const struct slot *slot = maps_find(t, "slots");
 	unsigned int n = 0;
 
 	for (unsigned int i = 1; i < t->config.slots; i++)
@@ -403,7 +403,7 @@ static void test_late_cpu(void)
 static void test_wrap(void)
 {
 	struct zfstrace *t = start(4, 2);
-	struct slot_data *data = (struct slot_data *)(uintptr_t)session_map(t, "slot_data");
+	struct slot_data *data = maps_find(t, "slot_data");
 	const struct zfstrace_dataset *d;
 	static struct world w;
 	uint64_t n = 0;

@@ -244,7 +244,7 @@ static void test_lru_sizes(void)
 		CHECK(t.object);
 		if (!t.object)
 			continue;
-		CHECK(session_size_lru(&t) == 0);
+		CHECK(maps_size_lru(&t) == 0);
 		bpf_object__for_each_map(map, t.object)
 		{
 			if (bpf_map__type(map) != BPF_MAP_TYPE_LRU_HASH)

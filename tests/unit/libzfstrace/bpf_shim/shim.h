@@ -15,7 +15,7 @@ void shim_reset(void);
 struct zfstrace;
 struct shim_table {
 	const char *name;
-	const void *at;
+	void *at;
 };
 void shim_session(struct zfstrace *t, const char *tracer, const struct shim_table *tables);
 
