@@ -31,11 +31,6 @@ const char *zfstrace_kind_name(unsigned int i)
 	return i < KIND_COUNT ? kind_names[i] : NULL;
 }
 
-int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **t)
-{
-	return zfstrace_start("fsync", opts, t);
-}
-
 /* Distributions of their own, in a session, also for datasets that are gone; the others are
  * summed in the first. Each takes 117 KB. */
 #define DATASETS_MAX 1024
@@ -64,7 +59,6 @@ struct fsync_sums {
 	uint32_t *lives; /* by the life of a slot: the index of its dataset */
 	uint32_t life_count;
 	struct slot_data now;
-	uint64_t folded;
 	uint64_t read_ns;
 };
 
@@ -251,12 +245,12 @@ static int read_slot(struct zfstrace *t, uint32_t i, uint32_t *dataset)
 	before = d->total.count;
 	add_difference(d, &f->now, state->last);
 	if (i && !*dataset)
-		f->folded += d->total.count - before;
+		t->folded += d->total.count - before;
 	*state->last = f->now;
 	return 0;
 }
 
-int fsync_read(struct zfstrace *t, uint64_t now_ns)
+int fsync_refresh(struct zfstrace *t, uint64_t now_ns)
 {
 	struct fsync_sums *f = t->fsyncs;
 
@@ -288,9 +282,9 @@ bool fsync_due(const struct zfstrace *t, uint64_t now_ns)
 	return false;
 }
 
-uint64_t fsync_folded(const struct zfstrace *t)
+int fsync_tidy(struct zfstrace *t, uint64_t now_ns)
 {
-	return t->fsyncs ? t->fsyncs->folded : 0;
+	return fsync_due(t, now_ns) ? fsync_refresh(t, now_ns) : 0;
 }
 
 void fsync_free(struct zfstrace *t)

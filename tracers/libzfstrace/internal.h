@@ -48,12 +48,17 @@ struct tracer_def {
 	unsigned int probe_count;
 	const struct map_def *maps;
 	unsigned int map_count;
-	const char *ring;	 /* the map of its events, NULL = none */
-	unsigned int ring_bytes; /* 0: what the caller asks for */
-	unsigned int slots;	 /* when the caller does not say */
-	const char *base;	 /* the tracer whose maps it reads: its session is part of ours, */
-	uint32_t base_modes;	 /* if opts.mode has one of these bits */
-	const char *shared[MAX_MAPS]; /* those maps */
+	const char *ring;	       /* the map of its events, NULL = none */
+	unsigned int ring_bytes;       /* 0: what the caller asks for */
+	unsigned int slots;	       /* when the caller does not say */
+	const struct tracer_def *base; /* whose maps it reads: its session is part of ours, */
+	uint32_t base_modes;	       /* if opts.mode has one of these bits */
+	const char *shared[MAX_MAPS];  /* those maps */
+	/* of a tracer that keeps more than its maps, as soon as these are mapped */
+	int (*begin)(struct zfstrace *t);
+	int (*refresh)(struct zfstrace *t, uint64_t now_ns); /* see zfstrace_refresh() */
+	int (*tidy)(struct zfstrace *t, uint64_t now_ns);    /* see zfstrace_tidy() */
+	void (*free)(struct zfstrace *t);
 };
 
 extern const struct tracer_def tracer_defs[];
@@ -93,6 +98,7 @@ struct zfstrace {
 	zfstrace_event_fn event_fn;
 	void *event_ctx;
 	struct fsync_sums *fsyncs; /* fsync.c */
+	uint64_t folded;	   /* operations of datasets for which user space had no room */
 	struct counters counters;
 	uint64_t missed_entries; /* hits at which the kernel says that it ran no program, */
 	uint64_t missed_returns; /* of these some are in counters.lost_return as well */
@@ -113,10 +119,10 @@ int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_
 int btf_file_names(const char *name, uint32_t kind, const char *const *names, bool *found,
 		   unsigned int n);
 
-/* probes.c: lists the probes of a tracer, or of all (NULL); chooses the way
+/* probes.c: lists the probes of tracers that the mode is for; chooses the way
  * for every probe, and the symbol where BTF tells it; for kprobes the attempt
  * to attach tells (survey: /proc/kallsyms does). */
-int probes_list(struct zfstrace *t, const struct tracer_def *only);
+int probes_list(struct zfstrace *t, const struct tracer_def *defs, unsigned int count);
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
 const char *preemption(const char *modes, const char *version);
 
@@ -131,22 +137,25 @@ void maps_unmap(struct zfstrace *t);
 void *maps_find(const struct zfstrace *t, const char *name);
 int maps_fd(const struct zfstrace *t, const char *name);
 
-/* session.c: whether the kernel side counts. */
+/* session.c: NULL without memory; loads and attaches a tracer; whether the kernel side counts. */
+struct zfstrace *session_new(void);
+int session_start(struct zfstrace *t, const struct tracer_def *def,
+		  const struct zfstrace_opts *opts);
 int session_enable(struct zfstrace *t, int on);
 /* Where the hits are counted at which no program ran. */
-uint64_t *session_missed(struct zfstrace *t, const struct probe_def *def);
+uint64_t *probes_missed(struct zfstrace *t, const struct probe_def *def);
 
 /* sampler.c: a program that the clock of every CPU starts hz times a second. */
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);
 void sampler_detach(struct zfstrace *t);
 
-/* fsync.c: what a session of "fsync" has beside. read adds up what came, and gives back the slots
- * of what is gone; due says whether that cannot wait for a refresh; folded counts operations of
- * datasets for which user space had no room; dataset is the index of what is, or was, in a slot. */
+/* fsync.c: what a session of "fsync" has beside. refresh adds up what came, and gives back the
+ * slots of what is gone; due says whether that cannot wait for the next; dataset is the index of
+ * what is, or was, in a slot. */
 int fsync_begin(struct zfstrace *t);
-int fsync_read(struct zfstrace *t, uint64_t now_ns);
+int fsync_refresh(struct zfstrace *t, uint64_t now_ns);
 bool fsync_due(const struct zfstrace *t, uint64_t now_ns);
-uint64_t fsync_folded(const struct zfstrace *t);
+int fsync_tidy(struct zfstrace *t, uint64_t now_ns);
 uint32_t fsync_dataset(const struct zfstrace *t, uint32_t slot, uint32_t life);
 void fsync_free(struct zfstrace *t);
 

@@ -196,7 +196,7 @@ void kprobe_events_count(struct zfstrace *t)
 			continue;
 		for (unsigned int i = 0; i < t->probe_count; i++)
 			if (strcmp(t->probes[i].def->program, program) == 0)
-				*session_missed(t, t->probes[i].def) += missed;
+				*probes_missed(t, t->probes[i].def) += missed;
 	}
 	fclose(f);
 }

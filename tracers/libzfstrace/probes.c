@@ -14,21 +14,20 @@ static bool in_mode(const struct zfstrace *t, uint32_t modes)
 	return !modes || modes & t->config.mode;
 }
 
-int probes_list(struct zfstrace *t, const struct tracer_def *only)
+int probes_list(struct zfstrace *t, const struct tracer_def *defs, unsigned int count)
 {
 	unsigned int n = 0;
 
-	for (unsigned int i = 0; i < tracer_count; i++)
-		if (!only || only == &tracer_defs[i])
-			n += tracer_defs[i].probe_count;
+	for (unsigned int i = 0; i < count; i++)
+		n += defs[i].probe_count;
 	t->probes = calloc(n, sizeof(*t->probes));
 	if (!t->probes)
 		return fail(t, -ENOMEM, "out of memory");
-	for (unsigned int i = 0; i < tracer_count; i++) {
-		const struct tracer_def *d = &tracer_defs[i];
+	for (unsigned int i = 0; i < count; i++) {
+		const struct tracer_def *d = &defs[i];
 
 		for (unsigned int j = 0; j < d->probe_count; j++)
-			if (!only || (only == d && in_mode(t, d->probes[j].modes)))
+			if (in_mode(t, d->probes[j].modes))
 				t->probes[t->probe_count++] = (struct probe) {
 					.def = &d->probes[j],
 					.tracer = d->name,
@@ -208,4 +207,12 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 				 t->probes[i].def->symbols[0]);
 	}
 	return 0;
+}
+
+/* Of the tracepoints only a stage depends, no operation. */
+uint64_t *probes_missed(struct zfstrace *t, const struct probe_def *def)
+{
+	if (def->tracepoint)
+		return &t->skipped;
+	return def->returns ? &t->missed_returns : &t->missed_entries;
 }

@@ -8,7 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../bpf/throttle.h"
 #include "internal.h"
 
 int zfstrace_abi(void)
@@ -25,7 +24,7 @@ static int no_print(enum libbpf_print_level level, const char *fmt, va_list ap)
 	return 0;
 }
 
-static struct zfstrace *session_new(void)
+struct zfstrace *session_new(void)
 {
 	struct zfstrace *t = calloc(1, sizeof(*t));
 	static unsigned int sessions;
@@ -161,7 +160,7 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 	if (err)
 		return err;
 	room_begin(t);
-	return maps_find(t, "slot_data") ? fsync_begin(t) : 0;
+	return t->def->begin ? t->def->begin(t) : 0;
 }
 
 static void detach(struct zfstrace *t)
@@ -269,21 +268,19 @@ static int start_base(struct zfstrace *t, const struct zfstrace_opts *opts)
 		return 0;
 	base.mode = 0;
 	base.max_datasets = 1;
-	err = zfstrace_start(t->def->base, &base, &t->base);
+	t->base = session_new();
+	if (!t->base)
+		return fail(t, -ENOMEM, "out of memory");
+	err = session_start(t->base, t->def->base, &base);
 	return err ? fail(t, err, "%s", zfstrace_error(t->base)) : 0;
 }
 
-int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zfstrace **out)
+int session_start(struct zfstrace *t, const struct tracer_def *def,
+		  const struct zfstrace_opts *opts)
 {
-	struct zfstrace *t = session_new();
 	int err;
 
-	*out = t;
-	if (!t)
-		return -ENOMEM;
-	t->def = tracer_find(name);
-	if (!t->def)
-		return fail(t, -EINVAL, "there is no tracer %s", name);
+	t->def = def;
 	t->cpus = libbpf_num_possible_cpus();
 	if (t->cpus < 1)
 		return fail(t, -EIO, "cannot tell the number of CPUs");
@@ -291,7 +288,7 @@ int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zf
 	if (!err)
 		take_room(t, opts);
 	if (!err)
-		err = probes_list(t, t->def);
+		err = probes_list(t, def, 1);
 	if (!err)
 		err = probes_resolve(t, opts->no_fentry, false);
 	if (!err)
@@ -305,18 +302,6 @@ int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zf
 	return err;
 }
 
-int zfstrace_survey(struct zfstrace **out)
-{
-	struct zfstrace *t = session_new();
-	int err;
-
-	*out = t;
-	if (!t)
-		return -ENOMEM;
-	err = probes_list(t, NULL);
-	return err ? err : probes_resolve(t, false, true);
-}
-
 void zfstrace_close(struct zfstrace *t)
 {
 	if (!t)
@@ -328,7 +313,8 @@ void zfstrace_close(struct zfstrace *t)
 	maps_unmap(t);
 	bpf_object__close(t->object);
 	zfstrace_close(t->base);
-	fsync_free(t);
+	if (t->def && t->def->free)
+		t->def->free(t);
 	free(t->probes);
 	free(t);
 }
@@ -361,14 +347,6 @@ bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_pr
 
 /* ---- read --------------------------------------------------------------- */
 
-/* Of the tracepoints only a stage depends, no operation. */
-uint64_t *session_missed(struct zfstrace *t, const struct probe_def *def)
-{
-	if (def->tracepoint)
-		return &t->skipped;
-	return def->returns ? &t->missed_returns : &t->missed_entries;
-}
-
 /* Hits at which the kernel did not run a program: see preemption(); of a
  * kprobe only from Linux 6.7 on. */
 static void count_skipped(struct zfstrace *t)
@@ -379,7 +357,7 @@ static void count_skipped(struct zfstrace *t)
 
 		if (t->probes[i].link &&
 		    !bpf_obj_get_info_by_fd(bpf_program__fd(program_of(t, i)), &info, &size))
-			*session_missed(t, t->probes[i].def) += info.recursion_misses;
+			*probes_missed(t, t->probes[i].def) += info.recursion_misses;
 	}
 }
 
@@ -393,31 +371,14 @@ static uint64_t now_ns(void)
 
 int zfstrace_tidy(struct zfstrace *t)
 {
-	uint64_t now = now_ns();
-
-	return t->fsyncs && fsync_due(t, now) ? fsync_read(t, now) : 0;
-}
-
-int zfstrace_release(struct zfstrace *t, unsigned int i)
-{
-	struct waiter *w = maps_find(t, "waiters");
-	struct waiter_key key = {};
-
-	if (!w || !i || i >= t->config.slots || !w[i].used)
-		return fail(t, -EINVAL, "there is no waiter %u to give back", i);
-	key.spa = w[i].spa;
-	key.pid = w[i].pid;
-	(void)bpf_map_delete_elem(maps_fd(t, "waiter_index"), &key);
-	memset(&w[i], 0, sizeof(w[i]));
-	room_give(t, i);
-	return 0;
+	return t->attached && t->def->tidy ? t->def->tidy(t, now_ns()) : 0;
 }
 
 int zfstrace_refresh(struct zfstrace *t)
 {
 	const struct counters *per_cpu = maps_find(t, "counters");
 	uint64_t *sum = (uint64_t *)&t->counters;
-	int err = t->fsyncs ? fsync_read(t, now_ns()) : 0;
+	int err = t->attached && t->def->refresh ? t->def->refresh(t, now_ns()) : 0;
 
 	if (err)
 		return err;
@@ -443,7 +404,7 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 		.return_ = returns + t->missed_entries,
 		.event = c->lost_event,
 		.log_block = c->lost_lwb,
-		.overflow = c->slots_overflow + fsync_folded(t),
+		.overflow = c->slots_overflow + t->folded,
 		.unfinished = c->started > ended ? c->started - ended : 0,
 		.skipped = t->skipped,
 	};

@@ -289,13 +289,15 @@ extern const char zfstrace_arc_object[], zfstrace_arc_object_end[];
 extern const char zfstrace_stacks_object[], zfstrace_stacks_object_end[];
 
 const struct tracer_def tracer_defs[] = {
-	{ "fsync", OBJECT(fsync), PROBES(fsync), MAPS(fsync), .ring = "slow_events", .slots = 33 },
+	{ "fsync", OBJECT(fsync), PROBES(fsync), MAPS(fsync), .ring = "slow_events", .slots = 33,
+	  .begin = fsync_begin, .refresh = fsync_refresh, .tidy = fsync_tidy, .free = fsync_free },
 	{ "txg", OBJECT(txg), PROBES(txg), .maps = counters_map, .map_count = 1, .ring = "events",
 	  .ring_bytes = 1 << 18 },
 	{ "throttle", OBJECT(throttle), PROBES(throttle), MAPS(throttle), .slots = 256 },
 	{ "device", OBJECT(device), PROBES(device), MAPS(device), .slots = 64 },
 	{ "arc", OBJECT(arc), PROBES(arc), MAPS(arc) },
-	{ "stacks", OBJECT(stacks), PROBES(stacks), MAPS(stacks), .base = "fsync",
+	{ "stacks", OBJECT(stacks), PROBES(stacks), MAPS(stacks),
+	  .base = &tracer_defs[0], /* fsync */
 	  .base_modes = STACKS_OF_FSYNC | STACKS_OF_PID | STACKS_OF_ALL,
 	  .shared = { "ops", "lwbs" } },
 };

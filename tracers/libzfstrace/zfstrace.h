@@ -4,7 +4,7 @@
  *
  *	struct zfstrace_opts opts = { .size = sizeof(opts) };
  *	struct zfstrace *t = NULL;
- *	int err = zfstrace_open(&opts, &t);	// loads and attaches
+ *	int err = zfstrace_start("fsync", &opts, &t); // loads and attaches
  *	...
  *	zfstrace_tidy(t);			// every second or so
  *	zfstrace_poll(t, 1000, on_slow, ctx);	// slow operations as they end
@@ -64,21 +64,15 @@ struct zfstrace_opts {
 	uint32_t mode;	       /* a tracer's own: see its header in tracers/bpf */
 };
 
-/* Loads the fsync tracer and attaches what this kernel has. On failure *t is
- * still a session, for zfstrace_error() and zfstrace_probe(); close it. It
+/* Loads a tracer and attaches what this kernel has: "fsync", and those whose tables
+ * and events are read as they are, by the structures of tracers/bpf/NAME.h. On
+ * failure *t is still a session, for zfstrace_error() and zfstrace_probe(); close it. It
  * is NULL only with -ENOMEM. -EPERM: not privileged; -ENOENT: ZFS is not
  * loaded or a symbol without which nothing can be measured is missing;
- * -ENOTSUP: the kernel has no BTF or is too old. */
-int zfstrace_open(const struct zfstrace_opts *opts, struct zfstrace **t);
+ * -ENOTSUP: the kernel has no BTF or is too old; -EINVAL: no such tracer. */
+int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zfstrace **t);
 void zfstrace_close(struct zfstrace *t);
 const char *zfstrace_error(const struct zfstrace *t);
-
-/*
- * The same for a tracer by name: "fsync" (zfstrace_open() is short for it) and
- * those whose tables and events are read as they are, by the structures of
- * tracers/bpf/NAME.h; -EINVAL when there is no such tracer.
- */
-int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zfstrace **t);
 
 /* A table that the kernel side writes to, mapped: it is always of now. NULL
  * when the tracer has none of that name. */

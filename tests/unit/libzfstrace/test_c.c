@@ -188,7 +188,7 @@ static void test_misses(void)
 		const struct tracer_def *d = tracer_find(i ? "fsync" : "device");
 
 		for (unsigned int j = 0; j < d->probe_count; j++)
-			*session_missed(&t, &d->probes[j]) += i ? 1 : 100;
+			*probes_missed(&t, &d->probes[j]) += i ? 1 : 100;
 	}
 	zfstrace_losses(&t, &l);
 	CHECK(t.missed_returns == 3 && t.skipped == 2);
@@ -306,12 +306,13 @@ static void test_modes(void)
 	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct zfstrace t = { .config.mode = cases[i].mode };
 
-		CHECK(probes_list(&t, tracer_find("stacks")) == 0);
+		CHECK(probes_list(&t, tracer_find("stacks"), 1) == 0);
 		CHECK(t.probe_count == cases[i].probes);
 		CHECK(strcmp(t.probes[0].def->name, cases[i].first) == 0);
 		CHECK((t.probes[0].how == ZFSTRACE_SAMPLING) == !!t.probes[0].def->hz);
 		free(t.probes);
 	}
+	CHECK(tracer_find("stacks")->base == tracer_find("fsync"));
 }
 
 /* The end of a dsl_pool_t's dp_spaceavail_cv on which nobody waits, its dp_dirty_pertxg[]

@@ -112,10 +112,6 @@ _PROTOTYPES = {
     "zfstrace_abi": (ctypes.c_int, ()),
     "zfstrace_stage_name": (ctypes.c_char_p, (ctypes.c_uint,)),
     "zfstrace_kind_name": (ctypes.c_char_p, (ctypes.c_uint,)),
-    "zfstrace_open": (
-        ctypes.c_int,
-        (ctypes.POINTER(_Opts), ctypes.POINTER(ctypes.c_void_p)),
-    ),
     "zfstrace_start": (
         ctypes.c_int,
         (ctypes.c_char_p, ctypes.POINTER(_Opts), ctypes.POINTER(ctypes.c_void_p)),
