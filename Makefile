@@ -45,7 +45,7 @@ FLAVOURS ?= trixie bookworm
 ## all: build the BPF programs and libzfstrace.so
 all: $(LIB)
 
-$(BPF_DIR)/%.bpf.o: $(BPF_DIR)/%.bpf.c $(wildcard $(BPF_DIR)/*.h)
+$(BPF_DIR)/%.bpf.o: $(BPF_DIR)/%.bpf.c $(wildcard $(BPF_DIR)/*.h) $(LIB_DIR)/zfstrace_tables.h
 	$(CLANG) $(BPF_CFLAGS) -c $< -o $@.tmp
 	$(LLVM_STRIP) -g $@.tmp
 	mv $@.tmp $@

@@ -10,8 +10,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
-#include "arc.h"
-
+#include "trace.h"
 #include "config.bpf.h"
 #include "hist.bpf.h"
 #include "probe.bpf.h"
@@ -30,7 +29,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct arc_table);
+	__type(value, struct zfstrace_arc);
 } arc SEC(".maps");
 
 static __always_inline void on_evict_wait(void)
@@ -51,7 +50,7 @@ static __always_inline void on_evict_wait_return(void)
 {
 	__u32 tid = bpf_get_current_pid_tgid(), zero = 0;
 	__u64 *start = bpf_map_lookup_elem(&starts, &tid);
-	struct arc_table *table;
+	struct zfstrace_arc *table;
 
 	if (!start)
 		return;

@@ -14,7 +14,7 @@ int enabled SEC(".data.enabled") = 0;
 /* name is the text of a pool's name: of a spa_t, or of a slot. */
 static __always_inline bool same_pool(const char *name)
 {
-	for (int i = 0; i < POOL_NAME_LEN; i++) {
+	for (int i = 0; i < ZFSTRACE_POOL_LEN; i++) {
 		if (name[i] != config.pool[i])
 			return false;
 		if (!name[i])

@@ -13,8 +13,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
-#include "device.h"
-
+#include "trace.h"
 #include "config.bpf.h"
 #include "free.bpf.h"
 #include "hist.bpf.h"
@@ -50,7 +49,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct vdev_slot);
+	__type(value, struct zfstrace_vdev);
 } vdevs SEC(".maps");
 
 /* When a flush was sent, by its zio. */
@@ -124,7 +123,7 @@ static __always_inline void search_type(__u64 zio, __u64 spa)
 			more++;
 	}
 	if (!priority || more || read_u32(zio + type) > TYPE_WRITE ||
-	    read_u32(zio + priority) >= PRIORITIES)
+	    read_u32(zio + priority) >= ZFSTRACE_IO_UNKNOWN)
 		return;
 	off_type = type;
 	off_priority = priority;
@@ -170,7 +169,7 @@ static __always_inline __u32 zio_priority(__u64 zio, __u64 vd)
 		return BPF_CORE_READ((struct zio *)zio, io_priority);
 	if (!off_priority)
 		search_type(zio, read_u64(vd + VDEV_SPA));
-	return off_priority ? read_u32(zio + off_priority) : CLASS_UNKNOWN;
+	return off_priority ? read_u32(zio + off_priority) : ZFSTRACE_IO_UNKNOWN;
 }
 
 static __always_inline bool is_flush(__u64 zio)
@@ -202,7 +201,7 @@ static __always_inline __u32 new_vdev(__u64 guid, __u64 spa)
 {
 	__u64 taken = slot_take();
 	__u32 n = taken, *found;
-	struct vdev_slot *slot = n ? bpf_map_lookup_elem(&vdevs, &n) : 0;
+	struct zfstrace_vdev *slot = n ? bpf_map_lookup_elem(&vdevs, &n) : 0;
 
 	if (!slot)
 		return 0;
@@ -218,11 +217,11 @@ static __always_inline __u32 new_vdev(__u64 guid, __u64 spa)
 	return found ? *found : 0;
 }
 
-static __always_inline struct io_class *find_class(__u64 vd, __u32 class)
+static __always_inline struct zfstrace_io *find_class(__u64 vd, __u32 class)
 {
 	__u64 guid = read_u64(vd + VDEV_GUID);
 	__u32 *found = bpf_map_lookup_elem(&vdev_index, &guid), n;
-	struct vdev_slot *slot;
+	struct zfstrace_vdev *slot;
 
 	if (found) {
 		n = *found;
@@ -237,17 +236,17 @@ static __always_inline struct io_class *find_class(__u64 vd, __u32 class)
 	if (!n)
 		COUNT(slots_overflow);
 	barrier_var(class);
-	return slot && class < CLASSES ? &slot->classes[class] : 0;
+	return slot && class < ZFSTRACE_IO_CLASSES ? &slot->classes[class] : 0;
 }
 
 static __always_inline void on_flushed(__u64 zio, __u64 vd)
 {
 	__u64 *start = bpf_map_lookup_elem(&flushes, &zio);
-	struct io_class *c;
+	struct zfstrace_io *c;
 
 	if (!start)
 		return;
-	c = find_class(vd, CLASS_FLUSH);
+	c = find_class(vd, ZFSTRACE_IO_FLUSH);
 	if (c) {
 		ADD(c->count, 1);
 		hist_add(&c->device, bpf_ktime_get_ns() - *start);
@@ -263,7 +262,7 @@ static __always_inline void on_io_assess(__u64 zio)
 {
 	__u64 delta, delay, vd;
 	__u32 class, n;
-	struct io_class *c;
+	struct zfstrace_io *c;
 
 	if (!enabled)
 		return;
@@ -278,8 +277,8 @@ static __always_inline void on_io_assess(__u64 zio)
 	if (!delta || !delay || delay > delta)
 		return;
 	class = zio_priority(zio, vd);
-	if (class > CLASS_UNKNOWN)
-		class = CLASS_UNKNOWN;
+	if (class > ZFSTRACE_IO_UNKNOWN)
+		class = ZFSTRACE_IO_UNKNOWN;
 	c = find_class(vd, class);
 	if (!c)
 		return;
@@ -287,7 +286,7 @@ static __always_inline void on_io_assess(__u64 zio)
 	ADD(c->bytes, zio_size(zio));
 	hist_add(&c->queue, delta - delay);
 	hist_add(&c->device, delay);
-	n = class < PRIORITIES ? active(vd, class) : 0;
+	n = class < ZFSTRACE_IO_UNKNOWN ? active(vd, class) : 0;
 	if (n) {
 		ADD(c->active_sum, n);
 		ADD(c->active_count, 1);

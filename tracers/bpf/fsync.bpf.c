@@ -147,7 +147,7 @@ static __always_inline void enter(struct op *op, __u8 stage)
 static __always_inline __u8 kind_of(const struct op *op)
 {
 	struct task_struct *task;
-	char comm[COMM_LEN] = {};
+	char comm[ZFSTRACE_COMM_LEN] = {};
 
 	if (op->in_fsync)
 		return op->kind;

@@ -50,7 +50,7 @@ struct slot {
 	unsigned int used;
 	unsigned int gone;
 	unsigned int life; /* tells one dataset from the next in this slot; never 0 */
-	char pool[POOL_NAME_LEN];
+	char pool[ZFSTRACE_POOL_LEN];
 };
 
 /* Of one dataset in one lane: a histogram per stage and STAGE_TOTAL, and counts. */
@@ -75,7 +75,7 @@ struct slow_event {
 	unsigned int tid;
 	unsigned int kind; /* enum fsync_kind */
 	unsigned int pad;
-	char comm[COMM_LEN];
+	char comm[ZFSTRACE_COMM_LEN];
 };
 
 #endif

@@ -42,7 +42,7 @@ static __always_inline __u32 hist_bucket(__u64 v)
 	if (v < 2 * HIST_SUB)
 		return v;
 	if (v >> HIST_MAX_BITS)
-		return HIST_BUCKETS - 1;
+		return ZFSTRACE_HIST_BUCKETS - 1;
 	if (t >> 32) {
 		msb += 32;
 		t >>= 32;
@@ -82,16 +82,16 @@ static __always_inline void raise_to(__u64 *max, __u64 v)
 	}
 }
 
-/* Of a struct hist or a struct small_hist. */
+/* Of a struct zfstrace_table_hist or a struct small_hist. */
 #define hist_add(h, v)                                                                             \
 	do {                                                                                       \
 		__typeof__(h) to_ = (h);                                                           \
 		__u64 v_ = (v);                                                                    \
 		__u32 b_ = hist_bucket(v_);                                                        \
-		ADD(to_->sum, v_);                                                                 \
-		raise_to(&to_->max, v_);                                                           \
+		ADD(to_->sum_ns, v_);                                                              \
+		raise_to(&to_->max_ns, v_);                                                        \
 		barrier_var(b_);                                                                   \
-		if (b_ < HIST_BUCKETS)                                                             \
+		if (b_ < ZFSTRACE_HIST_BUCKETS)                                                    \
 			ADD(to_->bucket[b_], 1);                                                   \
 	} while (0)
 

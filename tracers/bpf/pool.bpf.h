@@ -38,7 +38,7 @@ static __always_inline bool is_spa(__u64 spa)
 }
 
 struct pool_text {
-	char name[POOL_NAME_LEN];
+	char name[ZFSTRACE_POOL_LEN];
 };
 
 struct {

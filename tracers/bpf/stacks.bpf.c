@@ -23,7 +23,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define MODE(what) (config.mode & STACKS_##what)
+#define MODE(what) (config.mode & ZFSTRACE_STACKS_##what)
 #define TASK_DEAD 0x80 /* include/linux/sched.h */
 
 struct {
@@ -159,11 +159,11 @@ static __always_inline bool is_target(struct task_struct *task, struct op *op,
 
 		if (spa) {
 			key->spa = *spa;
-			key->stage = STACK_TXG_SYNC;
+			key->stage = ZFSTRACE_STAGE_TXG_SYNC;
 			return pool_wanted(key->spa);
 		}
 	}
-	key->stage = STACK_OUTSIDE;
+	key->stage = ZFSTRACE_STAGE_OUTSIDE;
 	return !MODE(OF_TXG_SYNC) && !config.pool[0];
 }
 
@@ -250,8 +250,8 @@ static __always_inline void switched_in(struct task_struct *task)
 		key.stack = s->stack;
 		key.flags = s->flags;
 		key.waker = s->waker;
-		__builtin_memcpy(key.waker_comm, s->waker_comm, COMM_LEN);
-		bpf_probe_read_kernel(key.comm, COMM_LEN, task->comm);
+		__builtin_memcpy(key.waker_comm, s->waker_comm, ZFSTRACE_COMM_LEN);
+		bpf_probe_read_kernel(key.comm, ZFSTRACE_COMM_LEN, task->comm);
 		if (op && op->cur == CUR_WAIT)
 			add_wait(&key, op, s->since, now);
 		else

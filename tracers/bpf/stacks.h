@@ -8,23 +8,7 @@
 
 #include "fsync.h"
 
-/* trace_config.mode: one of the first three, and one of the others. */
-#define STACKS_OFF_CPU 0x01
-#define STACKS_ON_CPU 0x02
-#define STACKS_WAKEUP 0x04 /* off-CPU, and who ended it */
-#define STACKS_OF_FSYNC 0x10
-#define STACKS_OF_TXG_SYNC 0x20
-#define STACKS_OF_PID 0x40
-#define STACKS_OF_ALL 0x80 /* user space keeps those with a frame of ZFS */
-
 #define STACKS_HZ 99 /* not 100: nothing periodic shall run in step with it */
-
-/* The stages of threads that are in no fsync, after enum fsync_stage. */
-enum stack_stage {
-	STACK_TXG_SYNC = STAGE_COUNT,
-	STACK_OUTSIDE,
-	STACK_STAGES,
-};
 
 #define STACK_DEPTH 127 /* kernel.perf_event_max_stack */
 
@@ -47,8 +31,8 @@ struct stack_key {
 	unsigned int dev; /* of the file, where the pool is not known */
 	unsigned short stage;
 	unsigned short flags;
-	char comm[COMM_LEN];
-	char waker_comm[COMM_LEN];
+	char comm[ZFSTRACE_COMM_LEN];
+	char waker_comm[ZFSTRACE_COMM_LEN];
 };
 
 struct stack_sum {
@@ -62,7 +46,7 @@ struct sleeper {
 	unsigned long long stack;
 	unsigned long long waker;
 	unsigned long long flags;
-	char waker_comm[COMM_LEN];
+	char waker_comm[ZFSTRACE_COMM_LEN];
 };
 
 /* What went wrong, counted. */

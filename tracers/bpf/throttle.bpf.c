@@ -57,7 +57,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct waiter);
+	__type(value, struct zfstrace_waiter);
 } waiters SEC(".maps");
 
 struct {
@@ -65,10 +65,10 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct throttle_params);
+	__type(value, struct zfstrace_throttle_params);
 } params SEC(".maps");
 
-static __always_inline struct throttle_params *get_params(void)
+static __always_inline struct zfstrace_throttle_params *get_params(void)
 {
 	__u32 zero = 0;
 
@@ -154,7 +154,7 @@ static __always_inline void on_delay(__u64 tx, __u64 dirty, __u64 ns)
 AT_ENTRY(delay, (__u64 tx, __u64 dirty, __u64 ns), (tx, dirty, ns))
 
 /* The kind of the last wait that could be told for sure. */
-__u32 last_told = WAIT_DIRTY_DELAY;
+__u32 last_told = ZFSTRACE_WAIT_DIRTY_DELAY;
 
 /*
  * Which of its two sleeps dmu_tx_delay() took, the one for dirty data or the one
@@ -163,32 +163,33 @@ __u32 last_told = WAIT_DIRTY_DELAY;
  * amount that is not known), may be either, since dirty data drops at the end of
  * a txg: it goes with the one before.
  */
-static __always_inline __u32 delay_kind(const struct wait *w, const struct throttle_params *p)
+static __always_inline __u32 delay_kind(const struct wait *w,
+					const struct zfstrace_throttle_params *p)
 {
 	__u64 min = p->dirty_data_max / 100 * p->delay_min_dirty_percent, ns = 0;
 
 	if (!p->dirty_data_max)
-		return WAIT_DIRTY_DELAY;
+		return ZFSTRACE_WAIT_DIRTY_DELAY;
 	if (!w->delay_ns)
-		return w->dirty > min ? WAIT_DIRTY_DELAY : last_told;
+		return w->dirty > min ? ZFSTRACE_WAIT_DIRTY_DELAY : last_told;
 	if (w->dirty > min)
 		ns = p->delay_scale * (w->dirty - min) / (p->dirty_data_max - w->dirty);
 	/* dirty data moved a little in between */
-	last_told = w->delay_ns / 2 > ns ? WAIT_WRLOG : WAIT_DIRTY_DELAY;
+	last_told = w->delay_ns / 2 > ns ? ZFSTRACE_WAIT_WRLOG : ZFSTRACE_WAIT_DIRTY_DELAY;
 	return last_told;
 }
 
 static __always_inline __u32 wait_kind(const struct wait *w)
 {
-	struct throttle_params *p = get_params();
+	struct zfstrace_throttle_params *p = get_params();
 
 	if (!w->known)
-		return WAIT_UNKNOWN;
+		return ZFSTRACE_WAIT_UNKNOWN;
 	if (!w->dirty_wait)
-		return WAIT_TXG;
+		return ZFSTRACE_WAIT_TXG;
 	if (p && p->dirty_data_max && w->dirty >= p->dirty_data_max)
-		return WAIT_DIRTY_HARD;
-	return p ? delay_kind(w, p) : WAIT_DIRTY_DELAY;
+		return ZFSTRACE_WAIT_DIRTY_HARD;
+	return p ? delay_kind(w, p) : ZFSTRACE_WAIT_DIRTY_DELAY;
 }
 
 /* An entry for a process that is new; 0 when there is none free, or no room in the index. */
@@ -196,7 +197,7 @@ static __always_inline __u32 new_waiter(const struct waiter_key *key)
 {
 	__u64 taken = slot_take();
 	__u32 n = taken, *found;
-	struct waiter *w = n ? bpf_map_lookup_elem(&waiters, &n) : 0;
+	struct zfstrace_waiter *w = n ? bpf_map_lookup_elem(&waiters, &n) : 0;
 
 	if (!w)
 		return 0;
@@ -216,7 +217,7 @@ static __always_inline __u32 new_waiter(const struct waiter_key *key)
 	return found ? *found : 0;
 }
 
-static __always_inline struct waiter *find_waiter(__u64 spa)
+static __always_inline struct zfstrace_waiter *find_waiter(__u64 spa)
 {
 	struct waiter_key key = { .spa = spa, .pid = bpf_get_current_pid_tgid() >> 32 };
 	__u32 *found = bpf_map_lookup_elem(&waiter_index, &key);
@@ -230,7 +231,7 @@ static __always_inline void on_tx_waited(__u64 spa)
 {
 	__u32 tid = bpf_get_current_pid_tgid(), kind;
 	struct wait *w = bpf_map_lookup_elem(&waits, &tid);
-	struct waiter *to;
+	struct zfstrace_waiter *to;
 	__u64 ns;
 
 	if (!w)
@@ -247,7 +248,7 @@ static __always_inline void on_tx_waited(__u64 spa)
 			to->dirty_bytes = w->dirty;
 		hist_add(&to->latency, ns);
 		barrier_var(kind);
-		if (kind < WAIT_KINDS) {
+		if (kind < ZFSTRACE_WAITS) {
 			ADD(to->count[kind], 1);
 			ADD(to->total_ns[kind], ns);
 			raise_to(&to->max_ns[kind], ns);

@@ -1,38 +1,27 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What the kernel side and the user side of every tracer share: histogram
- * shape, counters of losses, and what user space asks for. Plain C types only,
- * so that both compilers agree.
+ * shape, counters of losses, and what user space asks for. What the library
+ * hands on as it is stands in zfstrace_tables.h. Plain C types only, so that
+ * both compilers agree.
  */
 #ifndef ZFSTRACE_BPF_TRACE_H
 #define ZFSTRACE_BPF_TRACE_H
 
-/*
- * Log-linear histogram: 32 sub-buckets per power of two, so a bucket is at
- * most 1/32 of its value wide. Values below 64 have a bucket each; values of
- * 2^42 ns (73 minutes) and above share the last bucket.
- */
+#include "../libzfstrace/zfstrace_tables.h"
+
+/* The shape of ZFSTRACE_HIST_BUCKETS. */
 #define HIST_SUB_BITS 5
 #define HIST_SUB (1 << HIST_SUB_BITS)
 #define HIST_MAX_BITS 42
-#define HIST_BUCKETS ((HIST_MAX_BITS - HIST_SUB_BITS + 1) * HIST_SUB)
 
-#define POOL_NAME_LEN 256 /* ZFS_MAX_DATASET_NAME_LEN */
-#define COMM_LEN 16
-
-/* Nothing of it wraps: 2^64 ns are 584 years of one thread's waiting. */
-struct hist {
-	unsigned long long sum;
-	unsigned long long max;
-	unsigned long long bucket[HIST_BUCKETS];
-};
-
-/* Where there are many: a bucket wraps after 2^32 values, in 71 minutes at a
+/* As struct zfstrace_table_hist, of which nothing wraps (2^64 ns are 584 years of one thread's
+ * waiting), but smaller, where there are many: a bucket wraps after 2^32 values, in 71 minutes at a
  * million a second. User space reads it more often and adds the differences up. */
 struct small_hist {
-	unsigned long long sum;
-	unsigned long long max;
-	unsigned int bucket[HIST_BUCKETS];
+	unsigned long long sum_ns;
+	unsigned long long max_ns;
+	unsigned int bucket[ZFSTRACE_HIST_BUCKETS];
 };
 
 /* Global, per CPU: a cache line each. */
@@ -66,9 +55,9 @@ struct trace_config {
 	unsigned long long slow_ns;
 	unsigned long long objset; /* 0 = all */
 	unsigned int objset_dev;   /* device number, kernel encoding */
-	unsigned int mode;	   /* a tracer's own: see its header */
+	unsigned int mode;	   /* a tracer's own */
 	unsigned int pad;
-	char pool[POOL_NAME_LEN]; /* "" = all */
+	char pool[ZFSTRACE_POOL_LEN]; /* "" = all */
 };
 
 #endif

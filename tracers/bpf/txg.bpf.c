@@ -11,8 +11,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
-#include "txg.h"
-
+#include "trace.h"
 #include "config.bpf.h"
 #include "hist.bpf.h"
 #include "pool.bpf.h"
@@ -29,7 +28,7 @@ struct pool_txgs {
 	__u64 wanted_txg; /* up to which somebody wants them closed, and why */
 	__u32 wanted_reason;
 	__u32 pad;
-	struct txg_event row[TXG_SIZE];
+	struct zfstrace_txg row[TXG_SIZE];
 };
 
 /* By spa. */
@@ -82,18 +81,18 @@ static __always_inline struct pool_txgs *find_pool(__u64 spa)
 }
 
 /* The row of a txg; what was left there by the one four before it is cleared. */
-static __always_inline struct txg_event *find_row(struct pool_txgs *p, __u64 txg)
+static __always_inline struct zfstrace_txg *find_row(struct pool_txgs *p, __u64 txg)
 {
-	struct txg_event *row = &p->row[txg & (TXG_SIZE - 1)];
+	struct zfstrace_txg *row = &p->row[txg & (TXG_SIZE - 1)];
 
 	if (row->txg != txg) {
-		__builtin_memset(row, 0, sizeof(*row) - POOL_NAME_LEN);
+		__builtin_memset(row, 0, sizeof(*row) - ZFSTRACE_POOL_LEN);
 		row->txg = txg;
 	}
 	return row;
 }
 
-static __always_inline struct txg_event *row_of(__u64 dp, __u64 txg)
+static __always_inline struct zfstrace_txg *row_of(__u64 dp, __u64 txg)
 {
 	struct pool_txgs *p;
 
@@ -105,7 +104,7 @@ static __always_inline struct txg_event *row_of(__u64 dp, __u64 txg)
 
 static __always_inline void on_opened(__u64 dp, __u64 txg)
 {
-	struct txg_event *row = row_of(dp, txg);
+	struct zfstrace_txg *row = row_of(dp, txg);
 
 	if (row)
 		row->opened = bpf_ktime_get_ns();
@@ -115,7 +114,7 @@ AT_ENTRY(opened, (__u64 dp, __u64 txg), (dp, txg))
 static __always_inline void on_quiescing(__u64 dp, __u64 txg)
 {
 	struct pool_txgs *p;
-	struct txg_event *row;
+	struct zfstrace_txg *row;
 
 	if (!enabled)
 		return;
@@ -133,7 +132,7 @@ AT_ENTRY(quiescing, (__u64 dp, __u64 txg), (dp, txg))
 
 static __always_inline void on_quiesced(__u64 dp, __u64 txg)
 {
-	struct txg_event *row = row_of(dp, txg);
+	struct zfstrace_txg *row = row_of(dp, txg);
 
 	if (row)
 		row->quiesced = bpf_ktime_get_ns();
@@ -164,7 +163,7 @@ AT_ENTRY(syncing, (__u64 dp, __u64 txg), (dp, txg))
 
 static __always_inline void on_pass(__u64 dp, __u64 txg)
 {
-	struct txg_event *row = row_of(dp, txg);
+	struct zfstrace_txg *row = row_of(dp, txg);
 
 	if (row)
 		row->passes++;
@@ -207,7 +206,7 @@ static __always_inline void on_synced(__u64 dp, __u64 txg)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
 	__u64 spa = pool_spa(dp);
-	struct txg_event *row, *e;
+	struct zfstrace_txg *row, *e;
 	struct pool_txgs *p = bpf_map_lookup_elem(&pools, &spa);
 
 	bpf_map_delete_elem(&sync_threads, &tid);
@@ -247,7 +246,7 @@ static __always_inline void want_closed(__u64 dp, __u64 last, __u32 reason)
 		last = p->open_txg + TXG_DEFER_SIZE;
 	/* the rows after these two are still those of txgs that sync */
 	for (int i = 0; i < 2; i++) {
-		struct txg_event *row = find_row(p, p->open_txg + i);
+		struct zfstrace_txg *row = find_row(p, p->open_txg + i);
 
 		if (row->txg <= last && !row->reason)
 			row->reason = reason;
@@ -260,14 +259,14 @@ static __always_inline void want_closed(__u64 dp, __u64 last, __u32 reason)
 
 static __always_inline void on_kick(__u64 dp, __u64 txg)
 {
-	want_closed(dp, txg, TXG_REASON_DIRTY);
+	want_closed(dp, txg, ZFSTRACE_TXG_REASON_DIRTY);
 }
 AT_ENTRY(kick, (__u64 dp, __u64 txg), (dp, txg))
 
 /* txg 0 is the open one and those after it until it is on disk for good. */
 static __always_inline void on_wait_synced(__u64 dp, __u64 txg)
 {
-	want_closed(dp, txg ? txg : ~0ULL, TXG_REASON_WAITER);
+	want_closed(dp, txg ? txg : ~0ULL, ZFSTRACE_TXG_REASON_WAITER);
 }
 AT_ENTRY(wait_synced, (__u64 dp, __u64 txg), (dp, txg))
 
@@ -275,7 +274,7 @@ AT_ENTRY(wait_synced, (__u64 dp, __u64 txg), (dp, txg))
 static __always_inline void on_wait_open(__u64 dp, __u64 txg, int should_quiesce)
 {
 	if (should_quiesce)
-		want_closed(dp, txg ? txg - 1 : 0, TXG_REASON_WAITER);
+		want_closed(dp, txg ? txg - 1 : 0, ZFSTRACE_TXG_REASON_WAITER);
 }
 AT_ENTRY(wait_open, (__u64 dp, __u64 txg, int should_quiesce), (dp, txg, should_quiesce))
 
@@ -283,7 +282,7 @@ AT_ENTRY(wait_open, (__u64 dp, __u64 txg, int should_quiesce), (dp, txg, should_
 static __always_inline void on_tx_waited(__u64 spa, __u64 ns)
 {
 	struct pool_txgs *p;
-	struct txg_event *row;
+	struct zfstrace_txg *row;
 
 	if (!enabled)
 		return;

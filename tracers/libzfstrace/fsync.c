@@ -117,8 +117,8 @@ static void name_dataset(struct zfstrace_dataset *d, const struct slot *slot)
 {
 	memcpy(d->pool, slot->pool, sizeof(d->pool));
 	d->objset = slot->objset;
-	d->dev_major = slot->dev >> 20; /* the kernel's own encoding of dev_t */
-	d->dev_minor = slot->dev & 0xfffff;
+	d->dev_major = dev_major(slot->dev);
+	d->dev_minor = dev_minor(slot->dev);
 }
 
 /* The one that was in this place before, by its id: a device number is used again. */
@@ -177,10 +177,10 @@ static void sum_lanes(const struct zfstrace *t, uint32_t slot, struct slot_data 
 		const struct slot_data *data = lane_of(t, lane, slot);
 
 		for (unsigned int h = 0; h < HISTS_PER_SLOT; h++) {
-			sum->hist[h].sum += data->hist[h].sum;
-			if (data->hist[h].max > sum->hist[h].max)
-				sum->hist[h].max = data->hist[h].max;
-			for (unsigned int i = 0; i < HIST_BUCKETS; i++)
+			sum->hist[h].sum_ns += data->hist[h].sum_ns;
+			if (data->hist[h].max_ns > sum->hist[h].max_ns)
+				sum->hist[h].max_ns = data->hist[h].max_ns;
+			for (unsigned int i = 0; i < ZFSTRACE_HIST_BUCKETS; i++)
 				sum->hist[h].bucket[i] += data->hist[h].bucket[i];
 		}
 		sum->commits += data->commits;
@@ -194,10 +194,10 @@ static void sum_lanes(const struct zfstrace *t, uint32_t slot, struct slot_data 
 static void add_hist(struct zfstrace_hist *to, const struct small_hist *now,
 		     const struct small_hist *last)
 {
-	to->sum_ns += now->sum - last->sum;
-	if (now->max > to->max_ns)
-		to->max_ns = now->max;
-	for (unsigned int i = 0; i < HIST_BUCKETS; i++) {
+	to->sum_ns += now->sum_ns - last->sum_ns;
+	if (now->max_ns > to->max_ns)
+		to->max_ns = now->max_ns;
+	for (unsigned int i = 0; i < ZFSTRACE_HIST_BUCKETS; i++) {
 		uint32_t n = now->bucket[i] - last->bucket[i]; /* also if it has wrapped */
 
 		to->bucket[i] += n;
@@ -358,5 +358,7 @@ int zfstrace_poll(struct zfstrace *t, int timeout_ms, zfstrace_slow_fn fn, void 
 {
 	struct slow_call call = { t, fn, ctx };
 
+	if (!t->fsyncs)
+		return fail(t, -EINVAL, "this session times no fsyncs");
 	return zfstrace_events(t, timeout_ms, on_slow, &call);
 }

@@ -106,6 +106,22 @@ struct zfstrace {
 	char error[ERROR_LEN];
 };
 
+/* A device number as the kernel has it inside: MKDEV() of include/linux/kdev_t.h. */
+static inline uint32_t kernel_dev(uint32_t major, uint32_t minor)
+{
+	return major << 20 | minor;
+}
+
+static inline uint32_t dev_major(uint32_t dev)
+{
+	return dev >> 20;
+}
+
+static inline uint32_t dev_minor(uint32_t dev)
+{
+	return dev & 0xfffff;
+}
+
 /* error.c: sets the session's error line and returns err. */
 int fail(struct zfstrace *t, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
@@ -125,6 +141,8 @@ int btf_file_names(const char *name, uint32_t kind, const char *const *names, bo
 int probes_list(struct zfstrace *t, const struct tracer_def *defs, unsigned int count);
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
 const char *preemption(const char *modes, const char *version);
+/* Where the hits are counted at which no program ran. */
+uint64_t *probes_missed(struct zfstrace *t, const struct probe_def *def);
 
 /* maps.c: sizes the maps before the object is loaded, LRU maps so that they do for all CPUs, and
  * takes those of the base; maps them afterwards. */
@@ -142,8 +160,6 @@ struct zfstrace *session_new(void);
 int session_start(struct zfstrace *t, const struct tracer_def *def,
 		  const struct zfstrace_opts *opts);
 int session_enable(struct zfstrace *t, int on);
-/* Where the hits are counted at which no program ran. */
-uint64_t *probes_missed(struct zfstrace *t, const struct probe_def *def);
 
 /* sampler.c: a program that the clock of every CPU starts hz times a second. */
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);

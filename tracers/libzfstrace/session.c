@@ -46,7 +46,7 @@ static int take_options(struct zfstrace *t, const struct zfstrace_opts *opts)
 	t->config.mode = opts->mode;
 	t->config.slow_ns = opts->slow_ns;
 	t->config.objset = opts->objset;
-	t->config.objset_dev = opts->objset_dev;
+	t->config.objset_dev = kernel_dev(opts->dev_major, opts->dev_minor);
 	if (opts->pool)
 		strcpy(t->config.pool, opts->pool);
 	return 0;
@@ -55,8 +55,8 @@ static int take_options(struct zfstrace *t, const struct zfstrace_opts *opts)
 /* CPUs that come later share the lanes of those that are there. */
 static void take_room(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
-	unsigned int most = opts->max_datasets < SLOTS_MAX ? opts->max_datasets + 1 : SLOTS_MAX;
-	unsigned int wanted = opts->max_datasets ? most : t->def->slots;
+	unsigned int most = opts->max_entries < SLOTS_MAX ? opts->max_entries + 1 : SLOTS_MAX;
+	unsigned int wanted = opts->max_entries ? most : t->def->slots;
 	FILE *f = fopen("/sys/devices/system/cpu/online", "re");
 	char online[4096] = "";
 	struct trace_room room;
@@ -267,7 +267,7 @@ static int start_base(struct zfstrace *t, const struct zfstrace_opts *opts)
 	if (!(opts->mode & t->def->base_modes))
 		return 0;
 	base.mode = 0;
-	base.max_datasets = 1;
+	base.max_entries = 1;
 	t->base = session_new();
 	if (!t->base)
 		return fail(t, -ENOMEM, "out of memory");
@@ -401,7 +401,7 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 
 	*l = (struct zfstrace_losses) {
 		.start = c->lost_start,
-		.return_ = returns + t->missed_entries,
+		.missed = returns + t->missed_entries,
 		.event = c->lost_event,
 		.log_block = c->lost_lwb,
 		.overflow = c->slots_overflow + t->folded,
@@ -420,6 +420,10 @@ static int on_event(void *ctx, void *data, size_t size)
 
 int zfstrace_events(struct zfstrace *t, int timeout_ms, zfstrace_event_fn fn, void *ctx)
 {
+	int err;
+
+	if (!t->attached || !t->def->ring)
+		return fail(t, -EINVAL, "this session has no events");
 	if (!t->ring) {
 		t->ring = ring_buffer__new(maps_fd(t, t->def->ring), on_event, t, NULL);
 		if (!t->ring)
@@ -427,5 +431,8 @@ int zfstrace_events(struct zfstrace *t, int timeout_ms, zfstrace_event_fn fn, vo
 	}
 	t->event_fn = fn;
 	t->event_ctx = ctx;
-	return ring_buffer__poll(t->ring, timeout_ms);
+	err = ring_buffer__poll(t->ring, timeout_ms);
+	if (err < 0 && err != -EINTR)
+		return fail(t, err, "cannot read the ring buffer (%s)", strerror(-err));
+	return err;
 }

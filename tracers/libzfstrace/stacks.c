@@ -7,8 +7,6 @@
 #include "../bpf/stacks.h"
 #include "internal.h"
 
-_Static_assert((int)STACK_TXG_SYNC == ZFSTRACE_STAGES, "header and BPF disagree");
-
 struct reading {
 	int sums, stacks, pools, sleepers; /* maps */
 	struct stack frames, waker;
@@ -25,8 +23,8 @@ static void hand_on(struct reading *r, const struct stack_key *key, const struct
 		    zfstrace_stack_fn fn, void *ctx)
 {
 	struct zfstrace_stack s = {
-		.dev_major = key->dev >> 20, /* the kernel's own encoding of dev_t */
-		.dev_minor = key->dev & 0xfffff,
+		.dev_major = dev_major(key->dev),
+		.dev_minor = dev_minor(key->dev),
 		.stage = key->stage,
 		.preempted = key->flags & STACK_PREEMPTED,
 		.woken = key->flags & STACK_WOKEN,
@@ -99,7 +97,7 @@ static int read_losses(struct zfstrace *t, const struct reading *r, struct zfstr
 		if (err)
 			return fail(t, err, "%s", zfstrace_error(t->base));
 		zfstrace_losses(t->base, &base);
-		l->fsyncs = base.start + base.return_;
+		l->fsyncs = base.start + base.missed;
 	}
 	return 0;
 }
@@ -115,7 +113,7 @@ int zfstrace_stacks(struct zfstrace *t, zfstrace_stack_fn fn, void *ctx,
 	};
 	int err;
 
-	if (r.sums < 0)
+	if (!t->attached || r.sums < 0)
 		return fail(t, -EINVAL, "this session records no stacks");
 	/* what is read by system calls shall not change, nor keep kprobes from running */
 	err = session_enable(t, 0);

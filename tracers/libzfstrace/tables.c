@@ -2,12 +2,8 @@
 /* The tracers: their probes, what the absence of a probe costs, their maps. */
 #include <string.h>
 
-#include "../bpf/arc.h"
-#include "../bpf/device.h"
 #include "../bpf/fsync.h"
 #include "../bpf/stacks.h"
-#include "../bpf/throttle.h"
-#include "../bpf/txg.h"
 #include "internal.h"
 
 /* Order matters little: nothing is counted before all are attached. */
@@ -192,12 +188,12 @@ static const struct probe_def throttle_probes[] = {
 };
 
 static const struct map_def throttle_maps[] = {
-	{ "waiters", sizeof(struct waiter), .per_slot = true, .writable = true },
+	{ "waiters", sizeof(struct zfstrace_waiter), .per_slot = true, .writable = true },
 	{ "free_slots", sizeof(struct free_slots), .writable = true },
-	{ "params", sizeof(struct throttle_params), .writable = true },
+	{ "params", sizeof(struct zfstrace_throttle_params), .writable = true },
 	{ "counters", sizeof(struct counters), .per_cpu = true },
 };
-_Static_assert(sizeof(struct waiter) % 8 == 0 && sizeof(struct vdev_slot) % 8 == 0,
+_Static_assert(sizeof(struct zfstrace_waiter) % 8 == 0 && sizeof(struct zfstrace_vdev) % 8 == 0,
 	       "the kernel pads entries to 8 bytes");
 
 static const struct probe_def device_probes[] = {
@@ -213,7 +209,7 @@ static const struct probe_def device_probes[] = {
 };
 
 static const struct map_def device_maps[] = {
-	{ "vdevs", sizeof(struct vdev_slot), .per_slot = true },
+	{ "vdevs", sizeof(struct zfstrace_vdev), .per_slot = true },
 	{ "free_slots", sizeof(struct free_slots), .writable = true },
 	{ "counters", sizeof(struct counters), .per_cpu = true },
 };
@@ -233,7 +229,7 @@ static const struct probe_def arc_probes[] = {
 };
 
 static const struct map_def arc_maps[] = {
-	{ .name = "arc", .entry_bytes = sizeof(struct arc_table) },
+	{ .name = "arc", .entry_bytes = sizeof(struct zfstrace_arc) },
 	{ "counters", sizeof(struct counters), .per_cpu = true },
 };
 
@@ -242,32 +238,32 @@ static const struct probe_def stacks_probes[] = {
 	  .symbols = { "sched_switch" },
 	  .program = "sched_switch",
 	  .tracepoint = true,
-	  .modes = STACKS_OFF_CPU | STACKS_WAKEUP,
+	  .modes = ZFSTRACE_STACKS_OFF_CPU | ZFSTRACE_STACKS_WAKEUP,
 	  .required = true,
 	  .cost = "nobody is seen to sleep" },
 	{ .name = "sched:sched_waking",
 	  .symbols = { "sched_waking" },
 	  .program = "sched_waking",
 	  .tracepoint = true,
-	  .modes = STACKS_WAKEUP,
+	  .modes = ZFSTRACE_STACKS_WAKEUP,
 	  .required = true,
 	  .cost = "wakers are not seen" },
 	{ .name = "cpu-clock",
 	  .symbols = { "cpu-clock" },
 	  .program = "sample",
 	  .hz = STACKS_HZ,
-	  .modes = STACKS_ON_CPU,
+	  .modes = ZFSTRACE_STACKS_ON_CPU,
 	  .required = true,
 	  .cost = "no samples" },
 	{ .name = "txg__syncing",
 	  .symbols = { "trace_zfs_txg__syncing" },
 	  .program = "txg_syncing",
-	  .modes = STACKS_OF_TXG_SYNC | STACKS_OF_ALL,
+	  .modes = ZFSTRACE_STACKS_OF_TXG_SYNC | ZFSTRACE_STACKS_OF_ALL,
 	  .cost = "threads that sync a txg are not known" },
 	{ .name = "txg__synced",
 	  .symbols = { "trace_zfs_txg__synced" },
 	  .program = "txg_synced",
-	  .modes = STACKS_OF_TXG_SYNC | STACKS_OF_ALL,
+	  .modes = ZFSTRACE_STACKS_OF_TXG_SYNC | ZFSTRACE_STACKS_OF_ALL,
 	  .cost = "waiting for the next txg counts as syncing" },
 };
 
@@ -298,7 +294,7 @@ const struct tracer_def tracer_defs[] = {
 	{ "arc", OBJECT(arc), PROBES(arc), MAPS(arc) },
 	{ "stacks", OBJECT(stacks), PROBES(stacks), MAPS(stacks),
 	  .base = &tracer_defs[0], /* fsync */
-	  .base_modes = STACKS_OF_FSYNC | STACKS_OF_PID | STACKS_OF_ALL,
+	  .base_modes = ZFSTRACE_STACKS_OF_FSYNC | ZFSTRACE_STACKS_OF_PID | ZFSTRACE_STACKS_OF_ALL,
 	  .shared = { "ops", "lwbs" } },
 };
 const unsigned int tracer_count = ARRAY_SIZE(tracer_defs);

@@ -8,7 +8,7 @@
 
 int zfstrace_release(struct zfstrace *t, unsigned int i)
 {
-	struct waiter *w = maps_find(t, "waiters");
+	struct zfstrace_waiter *w = maps_find(t, "waiters");
 	struct waiter_key key = {};
 
 	if (!w || !i || i >= t->config.slots || !w[i].used)

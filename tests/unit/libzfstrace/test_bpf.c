@@ -19,7 +19,7 @@
 /* A dataset as the programs meet it; its addresses are its identity. Without BTF zl_spa is
  * found by what it points to, and the object set in its log block. */
 struct world {
-	char pool[POOL_NAME_LEN];
+	char pool[ZFSTRACE_POOL_LEN];
 	__u64 dp[2];
 	union {
 		struct zilog zilog;
@@ -418,7 +418,7 @@ static void test_wrap(void)
 		CHECK(fsync_refresh(t, 0) == 0);
 	}
 	d = find_objset(t, 1);
-	for (int i = 0; d && i < HIST_BUCKETS; i++)
+	for (int i = 0; d && i < ZFSTRACE_HIST_BUCKETS; i++)
 		n += d->total.bucket[i];
 	CHECK(d && d->total.count == 1 + 3 * 0xffffffffULL && n == d->total.count);
 	CHECK(fsync_due(t, 61 * SECONDS) && !fsync_due(t, 59 * SECONDS));

@@ -8,7 +8,7 @@
 #define ENTRIES 8
 
 static struct pool_text spa = { "tank" };
-static struct vdev_slot *table;
+static struct zfstrace_vdev *table;
 static struct counters *counted;
 
 static void start(void)
@@ -74,8 +74,8 @@ static void test_vdevs(void)
 		do_io(100 + i % 3, TYPE_WRITE);
 	CHECK(used() == 3 && counted->slots_overflow == 0);
 	CHECK(writes_of(100) == 20 && writes_of(101) == 20 && writes_of(102) == 20);
-	CHECK(table[1].classes[1].device.sum == 20 * 2000);
-	CHECK(table[1].classes[1].queue.sum == 20 * 1000);
+	CHECK(table[1].classes[1].device.sum_ns == 20 * 2000);
+	CHECK(table[1].classes[1].queue.sum_ns == 20 * 1000);
 	for (unsigned int i = 0; i < 20; i++)
 		do_io(200 + i, TYPE_WRITE);
 	CHECK(used() == ENTRIES - 1 && counted->slots_overflow == 16);
@@ -87,7 +87,7 @@ static void test_flushes(void)
 	start();
 	for (unsigned int i = 0; i < 10; i++)
 		do_io(100, TYPE_FLUSH);
-	CHECK(table[1].classes[CLASS_FLUSH].count == 10 && writes_of(100) == 0);
+	CHECK(table[1].classes[ZFSTRACE_IO_FLUSH].count == 10 && writes_of(100) == 0);
 	CHECK(counted->started == 10 && counted->finished == 10);
 }
 

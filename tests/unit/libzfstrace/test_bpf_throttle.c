@@ -9,7 +9,7 @@
 
 static struct pool_text spa = { "tank" };
 static void *dp[2] = { &spa };
-static struct waiter *table;
+static struct zfstrace_waiter *table;
 static struct counters *counted;
 
 static void start(void)
@@ -48,11 +48,11 @@ static unsigned int used(void)
 	return n;
 }
 
-static __u64 waits_of(const struct waiter *w)
+static __u64 waits_of(const struct zfstrace_waiter *w)
 {
 	__u64 n = 0;
 
-	for (unsigned int k = 0; k < WAIT_KINDS; k++)
+	for (unsigned int k = 0; k < ZFSTRACE_WAITS; k++)
 		n += w->count[k];
 	return n;
 }

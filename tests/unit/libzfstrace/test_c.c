@@ -26,11 +26,11 @@ static void test_hist_index(void)
 {
 	uint64_t state = 20261121;
 
-	for (unsigned int i = 0; i < HIST_BUCKETS; i++) {
+	for (unsigned int i = 0; i < ZFSTRACE_HIST_BUCKETS; i++) {
 		CHECK(zfstrace_hist_index(zfstrace_hist_low(i)) == i);
 		CHECK(zfstrace_hist_index(zfstrace_hist_low(i + 1) - 1) == i);
 	}
-	CHECK(zfstrace_hist_index(UINT64_MAX) == HIST_BUCKETS - 1);
+	CHECK(zfstrace_hist_index(UINT64_MAX) == ZFSTRACE_HIST_BUCKETS - 1);
 	for (int i = 0; i < 1000000; i++) {
 		uint64_t v = next_random(&state) >> (22 + next_random(&state) % 42);
 		unsigned int b = zfstrace_hist_index(v);
@@ -192,11 +192,11 @@ static void test_misses(void)
 	}
 	zfstrace_losses(&t, &l);
 	CHECK(t.missed_returns == 3 && t.skipped == 2);
-	CHECK(l.return_ == t.missed_entries + 3 && t.missed_entries > 200);
+	CHECK(l.missed == t.missed_entries + 3 && t.missed_entries > 200);
 	CHECK(l.skipped == 2);
 	t.missed_returns = 5;
 	zfstrace_losses(&t, &l);
-	CHECK(l.return_ == t.missed_entries + 5);
+	CHECK(l.missed == t.missed_entries + 5);
 }
 
 static void test_preemption(void)
@@ -296,11 +296,11 @@ static void test_modes(void)
 		unsigned int probes;
 		const char *first;
 	} cases[] = {
-		{ STACKS_OFF_CPU | STACKS_OF_FSYNC, 1, "sched:sched_switch" },
-		{ STACKS_WAKEUP | STACKS_OF_PID, 2, "sched:sched_switch" },
-		{ STACKS_ON_CPU | STACKS_OF_FSYNC, 1, "cpu-clock" },
-		{ STACKS_ON_CPU | STACKS_OF_TXG_SYNC, 3, "cpu-clock" },
-		{ STACKS_WAKEUP | STACKS_OF_ALL, 4, "sched:sched_switch" },
+		{ ZFSTRACE_STACKS_OFF_CPU | ZFSTRACE_STACKS_OF_FSYNC, 1, "sched:sched_switch" },
+		{ ZFSTRACE_STACKS_WAKEUP | ZFSTRACE_STACKS_OF_PID, 2, "sched:sched_switch" },
+		{ ZFSTRACE_STACKS_ON_CPU | ZFSTRACE_STACKS_OF_FSYNC, 1, "cpu-clock" },
+		{ ZFSTRACE_STACKS_ON_CPU | ZFSTRACE_STACKS_OF_TXG_SYNC, 3, "cpu-clock" },
+		{ ZFSTRACE_STACKS_WAKEUP | ZFSTRACE_STACKS_OF_ALL, 4, "sched:sched_switch" },
 	};
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -180,7 +180,7 @@ def test_entries_of_processes_that_have_ended_are_given_back() -> None:
     for i, pid in ((1, 100), (3, 300)):
         table[i].used, table[i].pid, table[i].life = 1, pid, i
         table[i].latency.bucket[9] = table[i].count[3] = i
-        table[i].latency.sum = 9 * i
+        table[i].latency.sum_ns = 9 * i
         table[i].pool, table[i].last_start, table[i].last_end = b"tank", 10, 20
     before = trace.waits()
     trace.release(lambda pid: pid == 100)

@@ -12,7 +12,7 @@ from zfstrace import errors, stages
 from zfstrace.hist import BUCKETS
 from zfstrace.types import Probe, Survey
 
-ABI = 3
+ABI = 4
 FILE = "libzfstrace.so"
 HOW = ("missing", "fentry", "kprobe", "tracepoint", "found", "sampling")
 
@@ -24,14 +24,15 @@ class _Opts(ctypes.Structure):
     _fields_ = (
         ("size", ctypes.c_size_t),
         ("pid", ctypes.c_uint32),
-        ("max_datasets", ctypes.c_uint32),
+        ("max_entries", ctypes.c_uint32),
         ("slow_ns", ctypes.c_uint64),
         ("slow_buffer", ctypes.c_uint32),
-        ("objset_dev", ctypes.c_uint32),
+        ("mode", ctypes.c_uint32),
         ("pool", ctypes.c_char_p),
         ("objset", ctypes.c_uint64),
+        ("dev_major", ctypes.c_uint32),
+        ("dev_minor", ctypes.c_uint32),
         ("no_fentry", ctypes.c_bool),
-        ("mode", ctypes.c_uint32),
     )
 
 
@@ -80,7 +81,7 @@ class _Losses(ctypes.Structure):
         (name, ctypes.c_uint64)
         for name in (
             "start",
-            "return_",
+            "missed",
             "event",
             "log_block",
             "overflow",
@@ -137,6 +138,7 @@ _PROTOTYPES = {
     ),
     "zfstrace_survey": (ctypes.c_int, (ctypes.POINTER(ctypes.c_void_p),)),
     "zfstrace_layout": (ctypes.c_char_p, (ctypes.c_void_p,)),
+    "zfstrace_hist_copy": (None, (ctypes.POINTER(CHist), ctypes.c_void_p)),
     "zfstrace_hist_index": (ctypes.c_uint, (ctypes.c_uint64,)),
     "zfstrace_hist_low": (ctypes.c_uint64, (ctypes.c_uint,)),
     "zfstrace_hist_quantile": (ctypes.c_uint64, (ctypes.POINTER(CHist), ctypes.c_uint)),

@@ -1,6 +1,6 @@
 """Running traces of pools: the tracers "txg", "throttle", "device" and "arc" of libzfstrace.
 
-Their structures are those of tracers/bpf/{txg,throttle,device,arc}.h.
+Their structures are those of tracers/libzfstrace/zfstrace_tables.h.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _CLASSES = len(device.CLASSES)
 
 
 class KernelHist(ctypes.Structure):
-    """struct hist"""
+    """struct zfstrace_table_hist"""
 
-    _fields_ = (("sum", _u64), ("max", _u64), ("bucket", _u64 * BUCKETS))
+    _fields_ = (("sum_ns", _u64), ("max_ns", _u64), ("bucket", _u64 * BUCKETS))
 
 
 class TxgEvent(ctypes.Structure):
-    """struct txg_event: moments of CLOCK_MONOTONIC, 0 when not seen; reason is 1 for too
+    """struct zfstrace_txg: moments of CLOCK_MONOTONIC, 0 when not seen; reason is 1 for too
     much dirty data, 2 for a waiter, 0 when nobody asked."""
 
     txg: int
@@ -65,7 +65,7 @@ class TxgEvent(ctypes.Structure):
 
 
 class Waiter(ctypes.Structure):
-    """struct waiter"""
+    """struct zfstrace_waiter"""
 
     _fields_ = (
         ("count", _u64 * _KINDS),
@@ -86,7 +86,7 @@ class Waiter(ctypes.Structure):
 
 
 class ThrottleParams(ctypes.Structure):
-    """struct throttle_params; 0 = not known"""
+    """struct zfstrace_throttle_params; 0 = not known"""
 
     dirty_data_max: int
     delay_min_dirty_percent: int
@@ -100,7 +100,7 @@ class ThrottleParams(ctypes.Structure):
 
 
 class IoClass(ctypes.Structure):
-    """struct io_class"""
+    """struct zfstrace_io"""
 
     _fields_ = (
         ("count", _u64),
@@ -114,7 +114,7 @@ class IoClass(ctypes.Structure):
 
 
 class VdevSlot(ctypes.Structure):
-    """struct vdev_slot"""
+    """struct zfstrace_vdev"""
 
     _fields_ = (
         ("guid", _u64),
@@ -125,17 +125,17 @@ class VdevSlot(ctypes.Structure):
 
 
 class ArcTable(ctypes.Structure):
-    """struct arc_table"""
+    """struct zfstrace_arc"""
 
     _fields_ = (("waits", KernelHist),)
 
 
 def _hist(source: KernelHist) -> Hist:
-    if not source.sum and not source.max and not source.bucket[0]:
+    if not source.sum_ns and not source.max_ns and not source.bucket[0]:
         return Hist()
     buckets = nonzero(source.bucket)
     # counted from the buckets: the kernel goes on adding, and both shall agree
-    return Hist(sum(buckets.values()), source.sum, source.max, buckets)
+    return Hist(sum(buckets.values()), source.sum_ns, source.max_ns, buckets)
 
 
 class TxgTrace(Session):

@@ -49,14 +49,14 @@ class Session:
         opts = _Opts(
             size=ctypes.sizeof(_Opts),
             pid=pid,
-            max_datasets=max_slots,
+            max_entries=max_slots,
             slow_ns=slow_ns,
-            # as the kernel writes a device number inside itself: MKDEV()
-            objset_dev=dev[0] << 20 | dev[1],
+            mode=mode,
             pool=pool.encode() if pool else None,
             objset=objset,
+            dev_major=dev[0],
+            dev_minor=dev[1],
             no_fentry=no_fentry,
-            mode=mode,
         )
         self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         self._events: list[bytes] = []
@@ -110,7 +110,7 @@ class Session:
         self._lib.zfstrace_losses(self._handle, ctypes.byref(losses))
         return Losses(
             losses.start,
-            losses.return_,
+            losses.missed,
             losses.event,
             losses.log_block,
             losses.overflow,

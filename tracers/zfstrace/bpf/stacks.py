@@ -11,7 +11,7 @@ from zfstrace.recording import StackLosses, StackOptions, StackSum
 
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
 
-# tracers/bpf/stacks.h
+# ZFSTRACE_STACKS_* of zfstrace_tables.h
 _KINDS = {"off-cpu": 0x01, "on-cpu": 0x02, "wakeup": 0x04}
 _TARGETS = {"fsync": 0x10, "txg-sync": 0x20, "pid": 0x40, "zfs": 0x80}
 # the same names in C

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import ROOT
 
-from zfstrace import errors, stages
+from zfstrace import device, errors, recording, stages, throttle
 from zfstrace.bpf import library, pools, session, stacks
 from zfstrace.bpf.fsync import FsyncTrace
 
 HEADER = ROOT / "tracers/libzfstrace/zfstrace.h"
+TABLES = HEADER.with_name("zfstrace_tables.h")
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
@@ -30,22 +31,23 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "slow": library.CSlow,
     "stack": stacks.CStack,
     "stack_losses": stacks.CStackLosses,
+    "table_hist": pools.KernelHist,
+    "txg": pools.TxgEvent,
+    "waiter": pools.Waiter,
+    "throttle_params": pools.ThrottleParams,
+    "io": pools.IoClass,
+    "vdev": pools.VdevSlot,
+    "arc": pools.ArcTable,
 }
 
 
-def check_layout(
-    tmp_path: Path,
-    includes: list[str],
-    form: str,
-    structs: dict[str, type[ctypes.Structure]],
-) -> None:
-    """A C compiler's sizes and offsets are those of the bindings."""
+def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     assert compiler, "a C compiler is needed, as for `make`"
-    lines = [*includes, "#include <stddef.h>", "#include <stdio.h>", "int main(void) {"]
+    lines = ['#include "zfstrace.h"', "#include <stdio.h>", "int main(void) {"]
     want = []
-    for name, binding in structs.items():
-        struct = form.format(name)
+    for name, binding in STRUCTS.items():
+        struct = f"struct zfstrace_{name}"
         lines.append(f'printf("%zu\\n", sizeof({struct}));')
         want.append(ctypes.sizeof(binding))
         for field in binding._fields_:
@@ -58,28 +60,6 @@ def check_layout(
     assert [int(line) for line in done.stdout.split()] == want
 
 
-def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
-    check_layout(tmp_path, ['#include "zfstrace.h"'], "struct zfstrace_{}", STRUCTS)
-
-
-# The tables and events of the other tracers: structures of tracers/bpf/<header>.
-TABLES: dict[str, tuple[str, type[ctypes.Structure]]] = {
-    "hist": ("trace.h", pools.KernelHist),
-    "txg_event": ("txg.h", pools.TxgEvent),
-    "waiter": ("throttle.h", pools.Waiter),
-    "throttle_params": ("throttle.h", pools.ThrottleParams),
-    "io_class": ("device.h", pools.IoClass),
-    "vdev_slot": ("device.h", pools.VdevSlot),
-    "arc_table": ("arc.h", pools.ArcTable),
-}
-
-
-def test_structures_are_those_of_the_kernel_side(tmp_path: Path) -> None:
-    headers = {f'#include "../bpf/{header}"' for header, _ in TABLES.values()}
-    structs = {name: binding for name, (_, binding) in TABLES.items()}
-    check_layout(tmp_path, sorted(headers), "struct {}", structs)
-
-
 def test_every_function_of_the_header_is_bound() -> None:
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
     declared = set(re.findall(r"\b(zfstrace_\w+)\(", text))
@@ -87,10 +67,21 @@ def test_every_function_of_the_header_is_bound() -> None:
 
 
 def test_abi_is_that_of_the_header() -> None:
-    text = HEADER.read_text(encoding="utf-8")
+    text = HEADER.read_text(encoding="utf-8") + TABLES.read_text(encoding="utf-8")
     assert f"#define ZFSTRACE_ABI {library.ABI}\n" in text
     assert f"#define ZFSTRACE_STAGES {len(stages.NAMES)}\n" in text
     assert f"#define ZFSTRACE_KINDS {len(stages.KINDS)}\n" in text
+
+
+def test_numbers_are_those_of_the_header() -> None:
+    text = TABLES.read_text(encoding="utf-8")
+    classes = [name.lower() for name in re.findall(r"\bZFSTRACE_IO_(\w+),", text)]
+    assert classes == [*device.CLASSES, "classes"]
+    assert len(re.findall(r"\bZFSTRACE_WAIT_\w+,", text)) == len(throttle.KINDS)
+    modes = [int(mode, 16) for mode in re.findall(r"#define ZFSTRACE_STACKS_\w+ (0x\w+)", text)]
+    assert modes == [*stacks._KINDS.values(), *stacks._TARGETS.values()]
+    beyond = [name.lower() for name in re.findall(r"\bZFSTRACE_STAGE_(\w+)", text)]
+    assert [*stages.NAMES, *beyond] == [*recording.STAGES]
 
 
 def test_names_are_in_the_order_of_the_kernel_side() -> None:
