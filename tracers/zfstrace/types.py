@@ -45,7 +45,7 @@ class Losses:
     """What could not be measured. Counts; see struct zfstrace_losses for each."""
 
     start: int = 0
-    return_: int = 0
+    missed: int = 0
     event: int = 0
     log_block: int = 0
     overflow: int = 0
@@ -55,13 +55,13 @@ class Losses:
     @property
     def lost(self) -> int:
         """Operations or events that are not in the output at all."""
-        return self.start + self.return_ + self.event
+        return self.start + self.missed + self.event
 
     def since(self, earlier: Losses) -> Losses:
         """What was lost since an earlier state; unfinished is of now."""
         return Losses(
             self.start - earlier.start,
-            self.return_ - earlier.return_,
+            self.missed - earlier.missed,
             self.event - earlier.event,
             self.log_block - earlier.log_block,
             self.overflow - earlier.overflow,
@@ -73,7 +73,7 @@ class Losses:
         """All but unfinished, which is no loss."""
         return {
             "start": self.start,
-            "return": self.return_,
+            "return": self.missed,
             "event": self.event,
             "log_block": self.log_block,
             "overflow": self.overflow,

@@ -17,7 +17,7 @@ from zfstune.trace.arc import trace
 
 def run(states: list[ArcState], **options: Any) -> str:
     out = io.StringIO()
-    session = FakeSession(states, losses=Losses(return_=1))
+    session = FakeSession(states, losses=Losses(missed=1))
     trace(run_of(FakeHost(session), out, **({"duration": 3 * SECOND} | options)))
     assert session.closed
     return out.getvalue()

@@ -161,7 +161,7 @@ def end(found: Found, style: Style) -> list[str]:
     traced = [one.fsync for one in found.rows if one.fsync]
     if not traced:
         return []
-    names = ("start", "return_", "event", "log_block", "overflow", "skipped")
+    names = ("start", "missed", "event", "log_block", "overflow", "skipped")
     sums = {name: sum(getattr(one.losses, name) for one in traced) for name in names}
     losses = Losses(**sums, unfinished=traced[-1].losses.unfinished)
     return footer(losses, traced[-1].probes, style)

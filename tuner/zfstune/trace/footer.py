@@ -19,7 +19,7 @@ def footer(
     """What was not measured: in every output, also when nothing was lost. rest says of
     what there were too many for the tables of the kernel side."""
     detail = (
-        f" (no room {losses.start}, missed {losses.return_}, slow events {losses.event})"
+        f" (no room {losses.start}, missed {losses.missed}, slow events {losses.event})"
         if losses.lost
         else ""
     )

@@ -86,11 +86,11 @@ class Scripted(ABC):
                 raise TraceError(f"{self._dtrace.name} has said nothing for {_STATE_S:g} s")
 
     def losses(self) -> Losses:
-        """start is what dtrace dropped and what faults of the script cut short, return_ commits
+        """start is what dtrace dropped and what faults of the script cut short, missed commits
         whose end was not seen."""
         return Losses(
             start=self._dtrace.drops + self._unread + self._state.get("errors", 0),
-            return_=self._state.get("lost", 0),
+            missed=self._state.get("lost", 0),
             log_block=self._log_blocks(),
         )
 

@@ -200,7 +200,7 @@ def test_commits_are_summed(script: Path) -> None:
     assert (third.total.count, third.total.sum_ns, third.total.max_ns) == (4, 48, 20)
     assert third.kinds[KINDS.index("other")] == 4
     losses = session.losses()
-    assert (losses.return_, losses.start, losses.log_block) == (2, 1, 3)
+    assert (losses.missed, losses.start, losses.log_block) == (2, 1, 3)
 
 
 def test_slow_ones_are_told(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
