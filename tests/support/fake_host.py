@@ -29,13 +29,22 @@ from zfstrace.types import (
     Survey,
     Tool,
     TraceOptions,
+    merged,
 )
 from zfstune.term.signals import Stop
 from zfstune.trace.live import Run, options_of
 
 PROBES = (
     Probe("zil_commit", "zil_commit_flags", "fentry", True, "nothing can be measured", ""),
-    Probe("cv_timedwait", "", "missing", False, "`batch_wait` is part of `issue`", "no symbol"),
+    Probe(
+        "cv_timedwait",
+        "",
+        "missing",
+        False,
+        merged(("batch_wait", "issue")),
+        "no symbol",
+        merges=("batch_wait", "issue"),
+    ),
 )
 
 

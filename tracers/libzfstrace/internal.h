@@ -22,7 +22,8 @@ struct probe_def {
 	const char *name;
 	const char *symbols[MAX_SYMBOLS]; /* the first that exists is taken */
 	const char *program;		  /* fentry_<program>, kprobe_<program>, tp_<program> */
-	const char *cost;
+	const char *cost;		  /* of its absence, in words, or: */
+	const char *merges[ZFSTRACE_MERGES];
 	bool returns;
 	bool required;
 	bool tracepoint; /* of the kernel, by BTF; symbols[0] is its name */

@@ -339,9 +339,10 @@ bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_pr
 		.symbol = t->probes[i].symbol ? t->probes[i].symbol : t->probes[i].def->symbols[0],
 		.how = (int32_t)t->probes[i].how,
 		.required = t->probes[i].def->required,
-		.cost = t->probes[i].def->cost,
+		.cost = t->probes[i].def->cost ? t->probes[i].def->cost : "",
 		.why = t->probes[i].why,
 	};
+	memcpy(p->merges, t->probes[i].def->merges, sizeof(p->merges));
 	return true;
 }
 

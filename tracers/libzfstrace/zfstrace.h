@@ -48,6 +48,7 @@ extern "C" {
  * number in the library's file name. */
 #define ZFSTRACE_ABI 4
 #define ZFSTRACE_KINDS 6
+#define ZFSTRACE_MERGES 3
 
 #pragma GCC visibility push(default)
 
@@ -176,8 +177,11 @@ struct zfstrace_probe {
 	const char *symbol; /* the symbol chosen here, such as "zil_commit_flags" */
 	int32_t how;	    /* enum zfstrace_how */
 	bool required;	    /* nothing is measured without it */
-	const char *cost;   /* what its absence costs, in words */
+	const char *cost;   /* what its absence costs, in words; "" when merges says it */
 	const char *why;    /* why it is missing, or a kprobe where fentry is possible, or "" */
+	/* A stage that cannot be told from others without the probe, and the one or two of which
+	 * its time is part then; NULL: there is none. */
+	const char *merges[ZFSTRACE_MERGES];
 };
 
 /**

@@ -25,6 +25,8 @@ class Probe:
     how is ``fentry``, ``kprobe``, ``tracepoint``, ``found`` (could be attached) or
     ``missing``; cost is what its absence costs, why the reason it is missing, or
     a kprobe where fentry is possible. tracer is whose probe it is: ``fsync``, ``txg`` ...
+    merges names a stage that is not measured by itself without the probe, and the stages
+    of which its time is part then; it is empty when there is none.
     """
 
     name: str
@@ -34,10 +36,17 @@ class Probe:
     cost: str
     why: str
     tracer: str = "fsync"
+    merges: tuple[str, ...] = ()
 
     @property
     def missing(self) -> bool:
         return self.how == "missing"
+
+
+def merged(merges: tuple[str, ...]) -> str:
+    """The cost of a probe's absence, from its merges; "" when that is empty."""
+    stage, *others = (f"`{name}`" for name in merges or ("",))
+    return f"{stage} is part of {' or '.join(others)}" if others else ""
 
 
 @dataclass(frozen=True)

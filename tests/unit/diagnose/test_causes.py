@@ -17,7 +17,7 @@ from support.made_up_pool import TWENTY, observed, pool
 from zfstrace import device
 from zfstrace.device import DeviceRow
 from zfstrace.stages import NAMES as STAGES
-from zfstrace.types import Losses
+from zfstrace.types import Losses, Probe
 from zfstune import cli
 from zfstune.diagnose import causes
 from zfstune.diagnose.causes import CERTAINTIES, Cause
@@ -426,6 +426,18 @@ def test_a_stage_that_cannot_be_seen_is_not_known() -> None:
     known = {name: quiet[name] for name in quiet if got[name] is None and "batch" not in name}
     one = judge(got | known | {"p99_ns": 9 * MS})
     assert [cause.id for cause, _ in one.not_judged] == ["batch_inflated"]
+
+
+@pytest.mark.parametrize("cost", ["its time is counted elsewhere", "`flush` is part of `issue`"])
+def test_words_of_a_probe_decide_nothing(cost: str) -> None:
+    seen = observed({"flush": [MS] * 9})
+
+    def found(*probes: Probe) -> Any:
+        return measure(replace(seen, fsync=replace(seen.fsync, probes=probes)), 1)
+
+    (missing,) = (probe for probe in PROBES if probe.missing)
+    assert found(replace(missing, cost=cost)) == found(missing) != measure(seen, 1)
+    assert found(replace(missing, merges=())) == measure(seen, 1)
 
 
 def test_commands_of_ours_are_right() -> None:

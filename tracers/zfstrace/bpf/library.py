@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zfstrace import errors, stages
 from zfstrace.hist import BUCKETS
-from zfstrace.types import Probe, Survey
+from zfstrace.types import Probe, Survey, merged
 
 ABI = 4
 FILE = "libzfstrace.so"
@@ -45,6 +45,7 @@ class _Probe(ctypes.Structure):
         ("required", ctypes.c_bool),
         ("cost", ctypes.c_char_p),
         ("why", ctypes.c_char_p),
+        ("merges", ctypes.c_char_p * 3),
     )
 
 
@@ -233,15 +234,17 @@ def _probes(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> tuple[Probe, ...]:
     found: list[Probe] = []
     probe = _Probe()
     while lib.zfstrace_probe(handle, len(found), ctypes.byref(probe)):
+        merges = tuple(text(stage) for stage in probe.merges if stage)
         found.append(
             Probe(
                 text(probe.name),
                 text(probe.symbol),
                 HOW[probe.how] if 0 <= probe.how < len(HOW) else "missing",
                 probe.required,
-                text(probe.cost),
+                text(probe.cost) or merged(merges),
                 text(probe.why),
                 text(probe.tracer),
+                merges,
             )
         )
     return tuple(found)

@@ -6,7 +6,6 @@ again. measure() makes them of what was observed.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -316,10 +315,9 @@ def _operations(seen: Observed) -> dict[str, Value]:
 
 
 def _unseen(row: FsyncSummary) -> set[str]:
-    """The stages that are part of another one because a probe is missing, as it says itself."""
-    costs = (probe.cost for probe in row.probes if probe.missing)
-    told = {found[1] for cost in costs if (found := re.match(r"`(\w+)` is part of ", cost))}
-    return told & {stage.name for stage in row.stages if not stage.count}
+    """The stages that are part of another one because a probe is missing."""
+    merged = {probe.merges[0] for probe in row.probes if probe.missing and probe.merges}
+    return merged & {stage.name for stage in row.stages if not stage.count}
 
 
 def _singles(singles: Sequence[Single], row: FsyncSummary, slow_device_ns: int) -> dict[str, Value]:

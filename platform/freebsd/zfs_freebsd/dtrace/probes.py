@@ -14,19 +14,20 @@ import subprocess
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from zfstrace.types import Probe
+from zfstrace.types import Probe, merged
 
 
 @dataclass(frozen=True)
 class Need:
     """A place that a tracer watches: any of the probes is enough. cost is what it costs when there
-    is none."""
+    is none; where that is a stage, merges says it, as in Probe."""
 
     tracer: str
     name: str
     any_of: tuple[str, ...]
-    cost: str
+    cost: str = ""
     required: bool = False
+    merges: tuple[str, ...] = ()
 
 
 # What the commands run: zilslower-json.d, txgstate-json.d ... Those of "flush" are of zfsflush.d,
@@ -84,7 +85,7 @@ NEEDS: tuple[Need, ...] = (
         ("fbt::dmu_tx_assign:return",),
         "all that follows is part of `tx_assign`",
     ),
-    Need("fsync", "mutex", ("fbt::_sx_xlock_hard:entry",), "`issuer_lock` is part of `issue`"),
+    Need("fsync", "mutex", ("fbt::_sx_xlock_hard:entry",), merges=("issuer_lock", "issue")),
     Need(
         "fsync",
         "mutex:return",
@@ -102,7 +103,7 @@ NEEDS: tuple[Need, ...] = (
         "fsync",
         "cv_timedwait",
         ("fbt::_cv_timedwait_sbt:entry",),
-        "`batch_wait` is part of `issue`",
+        merges=("batch_wait", "issue"),
     ),
     Need("fsync", "cv_broadcast", ("fbt::cv_broadcastpri:entry",), _NO_DEVICE_WAIT),
     Need(
@@ -118,7 +119,7 @@ NEEDS: tuple[Need, ...] = (
         ("fbt::zil_lwb_flush_vdevs_done:entry",),
         _NO_DEVICE_WAIT,
     ),
-    Need("fsync", "txg_wait_synced", _WAIT_SYNCED, "`txg_fallback` is part of `issue`"),
+    Need("fsync", "txg_wait_synced", _WAIT_SYNCED, merges=("txg_fallback", "issue")),
     Need("fsync", "clock", _CLOCK, _NO_CLOCK, required=True),
     Need("txg", "txg-opened", ("sdt:::txg-opened",), "how long a txg was open is not known"),
     Need(
@@ -360,9 +361,10 @@ def _probe(need: Need, there: Collection[str], why: str) -> Probe:
         symbol=symbol or need.any_of[0],
         how="found" if symbol else "missing",
         required=need.required,
-        cost=need.cost,
+        cost=need.cost or merged(need.merges),
         why="" if symbol else why,
         tracer=need.tracer,
+        merges=need.merges,
     )
 
 

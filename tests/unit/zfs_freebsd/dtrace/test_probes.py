@@ -13,6 +13,7 @@ from support.paths import ROOT
 
 from zfs_freebsd.dtrace import probes
 from zfs_freebsd.dtrace import scripts as tools
+from zfstrace import stages
 
 SCRIPTS = ROOT / "tracers/dtrace"
 # Tracer -> what its command runs, and the one-file tools that watch the same.
@@ -99,8 +100,9 @@ def test_rows_are_named_once() -> None:
     rows = [(need.tracer, need.name) for need in probes.NEEDS]
     assert len(rows) == len(set(rows))
     for need in probes.NEEDS:
-        assert need.cost
+        assert bool(need.cost) != bool(need.merges)
         assert not need.cost.endswith(".")
+        assert set(need.merges) <= set(stages.NAMES)
 
 
 def test_all_there() -> None:
@@ -110,6 +112,13 @@ def test_all_there() -> None:
     assert {probe.tracer for probe in found} == set(probes.TRACERS)
     by_name = {(probe.tracer, probe.name): probe for probe in found}
     assert by_name["fsync", "zil_commit"].symbol == "fbt::zil_commit_flags:entry"
+
+
+def test_a_missing_probe_says_which_stage_it_merges() -> None:
+    found = {probe.name: probe for probe in probes.survey(("fsync",), run=kernel())}
+    assert found["mutex"].missing
+    assert found["mutex"].merges == ("issuer_lock", "issue")
+    assert found["mutex"].cost == "`issuer_lock` is part of `issue`"
 
 
 def test_any_of_a_group_is_enough() -> None:

@@ -92,6 +92,16 @@ def test_names_are_in_the_order_of_the_kernel_side() -> None:
     assert tuple(kinds[: len(stages.KINDS)]) == stages.KINDS
 
 
+def test_every_probe_says_what_its_absence_costs() -> None:
+    probes = library.survey().probes
+    for probe in probes:
+        assert probe.cost
+        assert set(probe.merges) <= set(stages.NAMES)
+    costs = {probe.merges[0]: probe.cost for probe in probes if probe.merges}
+    assert costs["batch_wait"] == "`batch_wait` is part of `issue`"
+    assert costs["txg_fallback"] == "`txg_fallback` is part of `issue` or `other`"
+
+
 def test_the_checkout_has_its_own_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZFSTUNE_LIB", raising=False)
     assert LIBRARY.exists(), f"{LIBRARY.name} is not built, run `make`"
