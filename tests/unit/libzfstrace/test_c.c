@@ -4,6 +4,7 @@
  * histogram, and the parsers of kernel text and BTF, which are fed recorded
  * samples (tests/data) and damaged copies of them.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -315,6 +316,55 @@ static void test_modes(void)
 	CHECK(tracer_find("stacks")->base == tracer_find("fsync"));
 }
 
+/* Words for what a missing probe costs, or the stages that cannot be told apart without it. */
+static void test_costs(void)
+{
+	for (unsigned int i = 0; i < tracer_count; i++)
+		for (unsigned int j = 0; j < tracer_defs[i].probe_count; j++) {
+			const struct probe_def *d = &tracer_defs[i].probes[j];
+
+			CHECK(!d->cost == !!d->merges[0] && (d->cost || !d->required));
+			CHECK(!d->merges[0] == !d->merges[1]);
+		}
+}
+
+/* A copy of a distribution that the kernel writes to is counted. */
+static void test_hist_copy(void)
+{
+	static struct zfstrace_table_hist from = { .sum_ns = 70, .max_ns = 40 };
+	struct zfstrace_hist to = { .count = 9 };
+
+	from.bucket[30] = 1;
+	from.bucket[40] = 2;
+	zfstrace_hist_copy(&to, &from);
+	CHECK(to.count == 3 && to.sum_ns == 70 && to.max_ns == 40);
+	CHECK(to.bucket[30] == 1 && to.bucket[40] == 2 && to.bucket[41] == 0);
+	CHECK(zfstrace_hist_quantile(&to, 1000) == 40);
+}
+
+/* What a session that failed to start, or runs another tracer, is asked for is an error. */
+static void test_wrong_sessions(void)
+{
+	struct zfstrace_stack_losses losses;
+	struct zfstrace *t = NULL;
+
+	CHECK(zfstrace_start("nothing", NULL, &t) == -EINVAL && t);
+	CHECK(strcmp(zfstrace_error(t), "there is no tracer nothing") == 0);
+	zfstrace_close(t);
+	CHECK(zfstrace_start("stacks", &(struct zfstrace_opts) { .size = 1 }, &t) == -EINVAL && t);
+	CHECK(zfstrace_events(t, 0, NULL, NULL) == -EINVAL);
+	CHECK(zfstrace_poll(t, 0, NULL, NULL) == -EINVAL);
+	CHECK(zfstrace_stacks(t, NULL, NULL, &losses) == -EINVAL);
+	CHECK(zfstrace_release(t, 1) == -EINVAL);
+	CHECK(zfstrace_refresh(t) == 0 && zfstrace_tidy(t) == 0);
+	CHECK(zfstrace_datasets(t) == 0 && !zfstrace_dataset(t, 0));
+	CHECK(!zfstrace_table(t, "waiters", NULL, NULL));
+	CHECK(strcmp(zfstrace_layout(t), "search") == 0);
+	zfstrace_close(t);
+	zfstrace_close(NULL);
+	CHECK(strcmp(zfstrace_error(NULL), "out of memory") == 0);
+}
+
 /* The end of a dsl_pool_t's dp_spaceavail_cv on which nobody waits, its dp_dirty_pertxg[]
  * and dp_dirty_total, and what follows that while nothing is freed. */
 #define POOL_WORDS 20
@@ -420,6 +470,9 @@ int main(void)
 	test_lru_sizes();
 	test_switches_are_filtered_first();
 	test_modes();
+	test_costs();
+	test_hist_copy();
+	test_wrong_sessions();
 	test_dirty_total();
 	test_room();
 	return checked("C unit tests");
