@@ -11,9 +11,10 @@ BPF_DIR := tracers/bpf
 LIB_DIR := tracers/libzfstrace
 BPF_OBJ := $(patsubst %.c,%.o,$(wildcard $(BPF_DIR)/*.bpf.c))
 LIB := $(LIB_DIR)/libzfstrace.so
+LIB_ABI := $(shell sed -n 's/^.define ZFSTRACE_ABI //p' $(LIB_DIR)/zfstrace.h)
 LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
 LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
-C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] tests/unit/libzfstrace/*.[ch] tests/unit/libzfstrace/bpf_shim/*.[ch] \
+C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] $(LIB_DIR)/examples/*.c tests/unit/libzfstrace/*.[ch] tests/unit/libzfstrace/bpf_shim/*.[ch] \
 	tests/unit/libzfstrace/bpf_shim/bpf/*.h tests/support/freebsd/*.c)
 PY_DIRS := tracers tuner platform scripts tests
 # Python without .py in the name, so mypy takes each for a program of its own
@@ -51,7 +52,7 @@ $(BPF_DIR)/%.bpf.o: $(BPF_DIR)/%.bpf.c $(wildcard $(BPF_DIR)/*.h) $(LIB_DIR)/zfs
 	mv $@.tmp $@
 
 $(LIB): $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
-	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libzfstrace.so \
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libzfstrace.so.$(LIB_ABI) \
 		-o $@.tmp $(LIB_SRC) -lbpf
 	mv $@.tmp $@
 
@@ -171,7 +172,7 @@ lint:
 	for program in $(PY_PROGRAMS) $(wildcard tracers/bcc/*.py tracers/dtrace/*.py); do .venv/bin/mypy $$program || exit 1; done
 	.venv/bin/clang-format --dry-run -Werror $(C_FILES)
 	shellcheck $(SH_FILES)
-	mandoc -T lint -W warning docs/man/*.[18]
+	mandoc -T lint -W warning docs/man/*.[138]
 	$(PYTHON) scripts/check_subjects.py
 
 ## format: put Python and C into the house's format
@@ -180,7 +181,7 @@ format:
 	.venv/bin/ruff format $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/clang-format -i $(C_FILES)
 
-## install: the command, its library and its manual pages below PREFIX
+## install: the command, the library for it and for C, and the manual pages below PREFIX
 install: all
 	python3 scripts/install.py --prefix '$(PREFIX)' --destdir '$(DESTDIR)'
 

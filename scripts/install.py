@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,8 @@ PACKAGES = (
 # py.typed, the catalogue of parameters, and what goes into the page of a flame graph or report
 MODULE_FILES = (".py", ".typed", ".toml", ".css", ".js")
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
+API = ROOT / "tracers/libzfstrace"
+HEADERS = ("zfstrace.h", "zfstrace_tables.h")
 COMPLETION = ROOT / "docs/completion/zfstune.bash"
 UNIT_FILES = ROOT / "platform/linux/systemd"
 RC_SCRIPT = ROOT / "platform/freebsd/rc.d/zfstune"
@@ -40,7 +43,12 @@ SYSTEM = "freebsd" if sys.platform.startswith("freebsd") else "linux"  # this on
 HOME = Path("lib/zfstune")
 PYTHON = HOME / "python"
 COMMAND = Path("bin/zfstune")
+LIB = Path("lib")
+INCLUDE = Path("include")
+PKG_CONFIG = Path("lib/pkgconfig/zfstrace.pc")
+EXAMPLES = Path("share/doc/zfstune/examples")
 MAN = Path("share/man/man1")
+MAN_C = Path("share/man/man3")
 COMPLETIONS = Path("share/bash-completion/completions")
 UNITS = Path("lib/systemd/system")
 RC = Path("etc/rc.d/zfstune")
@@ -58,6 +66,16 @@ TOOL_PAGES = {"linux": "*.8", "freebsd": "*.d.8"}
 TOOL_COMMANDS = Path("sbin")
 TOOL_MAN = Path("share/man/man8")
 
+# What is ours in directories that others use as well.
+OURS = (
+    (INCLUDE, "zfstrace*.h"),
+    (EXAMPLES, "*.c"),
+    (MAN, "zfstune.1"),
+    (MAN, "zfstune-*.1"),
+    (MAN_C, "zfstrace.3"),
+    (UNITS, "zfstune-*"),
+)
+
 USAGE = 2
 NOT_POSSIBLE = 3
 
@@ -71,16 +89,16 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("zfstune: Python 3.11 or newer is needed, put a newer python3 first in PATH")
 
-home = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/lib/zfstune"
-os.environ.setdefault("ZFSTUNE_LIB", home + "/libzfstrace.so")
-sys.path.insert(0, home + "/python")
+lib = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/lib"
+os.environ.setdefault("ZFSTUNE_LIB", lib + "/%%LIBRARY%%")
+sys.path.insert(0, lib + "/zfstune/python")
 
 from zfstune.__main__ import main
 
 sys.exit(main())
 """
 
-EXAMPLES = """\
+USES = """\
 examples:
   sudo make install                               into /usr/local
   make install PREFIX=$HOME/.local                without root
@@ -106,11 +124,12 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Entry:
-    """A file to install; target is below the prefix."""
+    """A file to install; target is below the prefix. link makes it a symbolic link to that."""
 
     target: Path
-    content: bytes
+    content: bytes = b""
     mode: int = 0o644
+    link: str = ""
 
 
 def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry]:
@@ -123,7 +142,7 @@ def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry
         for path in sorted(source.rglob("*")):
             if path.suffix in MODULE_FILES:
                 yield Entry(PYTHON / source.name / path.relative_to(source), path.read_bytes())
-    yield Entry(COMMAND, LAUNCHER.encode(), 0o755)
+    yield Entry(COMMAND, LAUNCHER.replace("%%LIBRARY%%", soname()).encode(), 0o755)
     for path in sorted((ROOT / "docs/man").glob("*.1")):
         yield Entry(MAN / path.name, path.read_bytes())
     yield Entry(COMPLETIONS / COMMAND.name, COMPLETION.read_bytes())
@@ -133,9 +152,36 @@ def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry
             for path in sorted((ROOT / "tracers/dtrace/freebsd").glob(pattern)):
                 yield Entry(SCRIPT_HOME / path.name, path.read_bytes())
         return
-    yield Entry(HOME / LIBRARY.name, LIBRARY.read_bytes())
     for path in sorted(UNIT_FILES.iterdir()):
         yield Entry(UNITS / path.name, path.read_bytes())
+    yield from library_entries(prefix)
+
+
+def library_entries(prefix: str) -> Iterator[Entry]:
+    """libzfstrace, and what a program in C needs to use it."""
+    yield Entry(LIB / soname(), LIBRARY.read_bytes())
+    yield Entry(LIB / LIBRARY.name, link=soname())
+    for name in HEADERS:
+        yield Entry(INCLUDE / name, (API / name).read_bytes())
+    version = one_of(r'^__version__ = "(.+)"$', ROOT / "tuner/zfstune/__init__.py")
+    text = (API / "zfstrace.pc.in").read_text()
+    text = text.replace("%%PREFIX%%", prefix).replace("%%VERSION%%", version)
+    yield Entry(PKG_CONFIG, text.encode())
+    for path in sorted((API / "examples").glob("*.c")):
+        yield Entry(EXAMPLES / path.name, path.read_bytes())
+    for path in sorted((ROOT / "docs/man").glob("*.3")):
+        yield Entry(MAN_C / path.name, path.read_bytes())
+
+
+def soname() -> str:
+    """The library's file name, with the number of its ABI."""
+    return f"{LIBRARY.name}.{one_of(r'^#define ZFSTRACE_ABI ([0-9]+)$', API / HEADERS[0])}"
+
+
+def one_of(pattern: str, path: Path) -> str:
+    """What the group of the pattern is in the only line of the file that matches."""
+    (found,) = re.findall(pattern, path.read_text(), re.MULTILINE)
+    return str(found)
 
 
 def tool_entries(system: str) -> Iterator[Entry]:
@@ -159,7 +205,7 @@ def plist() -> str:
 def install_tools(base: Path, system: str) -> None:
     """Put the one-file tools below base."""
     for entry in tool_entries(system):
-        write(base / entry.target, entry.content, entry.mode)
+        write(base, entry)
         print(base / entry.target)
 
 
@@ -175,7 +221,7 @@ def install(base: Path, system: str, prefix: str) -> None:
     """Put everything below base, the prefix as it is now (DESTDIR included)."""
     wanted = list(entries(system, prefix))
     for entry in wanted:
-        write(base / entry.target, entry.content, entry.mode)
+        write(base, entry)
         print(base / entry.target)
     kept = {base / entry.target for entry in wanted}
     for path in own_files(base):
@@ -186,39 +232,47 @@ def install(base: Path, system: str, prefix: str) -> None:
 
 def uninstall(base: Path) -> None:
     """Remove everything below base, also what only an older version had."""
-    found = [base / COMMAND, base / COMPLETIONS / COMMAND.name, base / HOME / LIBRARY.name]
-    found += [base / RC]
-    found += sorted((base / MAN).glob("zfstune.1")) + sorted((base / MAN).glob("zfstune-*.1"))
-    found += sorted((base / UNITS).glob("zfstune-*"))
+    found = [base / path for path in (COMMAND, COMPLETIONS / COMMAND.name, RC, PKG_CONFIG)]
+    for folder, pattern in OURS:
+        found += sorted((base / folder).glob(pattern))
     found += own_files(base)
     for path in found:
         with suppress(FileNotFoundError):
             path.unlink()
             if path.suffix != ".pyc":
                 print(f"removed {path}")
-    directories = [path for path in (base / HOME).rglob("*") if path.is_dir()]
-    for path in [*sorted(directories, reverse=True), base / HOME]:
-        with suppress(OSError):  # not empty: somebody else's files are in it
-            path.rmdir()
+    for home in (base / HOME, base / EXAMPLES.parent):
+        directories = [path for path in home.rglob("*") if path.is_dir()]
+        for path in [*sorted(directories, reverse=True), home]:
+            with suppress(OSError):  # not empty: somebody else's files are in it
+                path.rmdir()
 
 
 def own_files(base: Path) -> list[Path]:
-    """The files in the installed packages, with their byte code, and the D scripts."""
+    """The files in the installed packages, with their byte code, the D scripts, and libraries of
+    any ABI."""
     found = sorted((base / SCRIPT_HOME).glob("*.d"))
+    for folder in (LIB, HOME):
+        found += sorted((base / folder).glob(f"{LIBRARY.name}*"))
     for package in PACKAGES:
         directory = base / PYTHON / Path(package).name
         found += [path for path in sorted(directory.rglob("*")) if not path.is_dir()]
     return found
 
 
-def write(path: Path, content: bytes, mode: int) -> None:
-    """Replace path at once: a command that runs meanwhile has the old file mapped."""
+def write(base: Path, entry: Entry) -> None:
+    """Replace a file at once: a command that runs meanwhile has the old one mapped."""
+    path = base / entry.target
     make_directory(path.parent)
     number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(number, "wb") as file:
-            file.write(content)
-        Path(name).chmod(mode)
+            file.write(entry.content)
+        if entry.link:
+            Path(name).unlink()
+            Path(name).symlink_to(entry.link)
+        else:
+            Path(name).chmod(entry.mode)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink()
@@ -245,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _Parser(
         prog="scripts/install.py",
         description="Installs zfstune below a prefix; running it again replaces everything.",
-        epilog=EXAMPLES,
+        epilog=USES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_installed_command_runs_from_another_directory(tmp_path: Path) -> None:
 def test_installed_command_loads_the_installed_library(tmp_path: Path) -> None:
     _, base = staged(tmp_path)
     found = run(base / "bin/zfstune", "doctor", cwd=tmp_path)
-    assert str(base / "lib/zfstune/libzfstrace.so") in found.stdout
+    assert str(base / "lib" / install.soname()) in found.stdout
 
 
 @pytest.mark.usefixtures("library")
@@ -78,7 +79,13 @@ def test_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     found = files(base)
     for path, mode in {
         "bin/zfstune": 0o755,
-        "lib/zfstune/libzfstrace.so": 0o644,
+        f"lib/{install.soname()}": 0o644,
+        "lib/libzfstrace.so": 0o644,
+        "lib/pkgconfig/zfstrace.pc": 0o644,
+        "include/zfstrace.h": 0o644,
+        "include/zfstrace_tables.h": 0o644,
+        "share/doc/zfstune/examples/fsyncs.c": 0o644,
+        "share/man/man3/zfstrace.3": 0o644,
         "lib/zfstune/python/zfstune/cli.py": 0o644,
         "lib/zfstune/python/zfstrace/bpf/library.py": 0o644,
         "lib/zfstune/python/zfstrace/flame/svg.py": 0o644,
@@ -105,7 +112,50 @@ def test_again_replaces_and_uninstall_leaves_nothing(tmp_path: Path) -> None:
     assert staged(tmp_path, "--uninstall")[0] == 0
     assert files(base) == {}
     assert not (base / "lib/zfstune").exists()
+    assert not (base / "share/doc/zfstune").exists()
     assert staged(tmp_path, "--uninstall")[0] == 0
+
+
+@pytest.mark.usefixtures("library")
+def test_no_library_of_another_abi_stays(tmp_path: Path) -> None:
+    _, base = staged(tmp_path)
+    before = files(base)
+    for name in ("lib/libzfstrace.so.3", "lib/zfstune/libzfstrace.so"):
+        (base / name).write_text("")
+    staged(tmp_path)
+    assert files(base) == before
+
+
+@pytest.mark.skipif(not BUILT, reason="the library is not built")
+def test_the_example_in_c_builds_and_says_what_its_page_says(tmp_path: Path) -> None:
+    """As its user builds it, but for where the installation is; without ZFS."""
+    _, base = staged(tmp_path)
+    stage = {
+        "PKG_CONFIG_PATH": str(base / "lib/pkgconfig"),
+        "PKG_CONFIG_SYSROOT_DIR": str(tmp_path / "stage"),
+        "LD_LIBRARY_PATH": str(base / "lib"),
+    }
+
+    def output(*command: str | Path) -> str:
+        return subprocess.run(
+            command, env=os.environ | stage, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert output("pkg-config", "--modversion", "zfstrace") == f"{__version__}\n"
+    flags = output("pkg-config", "--cflags", "--libs", "zfstrace").split()
+    source, program = base / "share/doc/zfstune/examples/fsyncs.c", tmp_path / "fsyncs"
+    output("cc", "-Wall", "-Wextra", "-Werror", "-o", program, source, *flags)
+    assert f"NEEDED               {install.soname()}\n" in output("objdump", "-p", program)
+    if Path("/sys/module/zfs").exists():
+        return
+    found = subprocess.run(
+        [program], env=os.environ | stage, check=False, capture_output=True, text=True
+    )
+    assert (found.returncode, found.stdout) == (1, "")
+    page = (base / "share/man/man3/zfstrace.3").read_text()
+    assert found.stderr.count("\n") == 1
+    assert found.stderr in page
+    assert f"lib/{install.soname()}\n" in page
 
 
 @pytest.mark.usefixtures("library")

@@ -172,7 +172,7 @@ def find_library() -> str:
         )
     for path in (
         Path(__file__).resolve().parents[2] / "libzfstrace" / FILE,
-        Path(sys.prefix) / "lib/zfstune" / FILE,
+        Path(sys.prefix) / "lib" / f"{FILE}.{ABI}",
     ):
         if path.exists():
             return str(path)
