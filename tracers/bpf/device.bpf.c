@@ -24,7 +24,7 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define TYPE_WRITE 2 /* zio_type_t */
-#define TYPE_FLUSH 5 /* ioctl until 2.2, of which only the flush is left */
+#define TYPE_FLUSH 5 /* until 2.3.0 (d7605ae77b) ioctl, of which only the flush is left */
 #define VDEV_SPA 104 /* the same in every build of 2.1 to 2.4 seen */
 #define VDEV_TOP 120
 #define VDEV_GUID 8

@@ -65,7 +65,7 @@ struct zio {
 	long long io_delay; /* at the device, ns */
 } VIEW;
 
-/* vdev_impl.h, vdev_queue.h: the I/Os at the device by priority. Until 2.2
+/* vdev_impl.h: the I/Os at the device by priority. Until 2.2.0 (8469b5aac0)
  * each class has a struct that begins with its count. */
 struct vdev_queue_class {
 	unsigned int vqc_active;
@@ -73,7 +73,7 @@ struct vdev_queue_class {
 
 struct vdev_queue {
 	struct vdev_queue_class vq_class[9];
-	unsigned int vq_cactive[9]; /* from 2.3 */
+	unsigned int vq_cactive[9]; /* 2.2.0 and later */
 } VIEW;
 
 struct vdev {

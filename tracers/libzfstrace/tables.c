@@ -6,10 +6,13 @@
 #include "../bpf/stacks.h"
 #include "internal.h"
 
-/* Order matters little: nothing is counted before all are attached. */
+/*
+ * Order matters little: nothing is counted before all are attached. A symbol without a release is
+ * in all of OpenZFS 2.1.0 to 2.4.4; a release comes with the commit that brought it.
+ */
 static const struct probe_def fsync_probes[] = {
 	{ .name = "zil_commit",
-	  /* from 2.4 every path goes through zil_commit_flags (commit by 2.4.0) */
+	  /* 2.4.0 and later: every path goes through zil_commit_flags (391e85f519) */
 	  .symbols = { "zil_commit_flags", "zil_commit" },
 	  .program = "zil_commit",
 	  .required = true,
@@ -48,6 +51,7 @@ static const struct probe_def fsync_probes[] = {
 	  .symbols = { "spa_tx_assign_add_nsecs" },
 	  .program = "tx_waited",
 	  .cost = "all that follows a throttle wait is part of `tx_assign`" },
+	/* Linux 5.19 and later */
 	{ .name = "lock:contention_begin",
 	  .symbols = { "contention_begin" },
 	  .program = "contention_begin",
@@ -85,6 +89,7 @@ static const struct probe_def fsync_probes[] = {
 	  .program = "cv_timedwait",
 	  .merges = { "batch_wait", "issue" } },
 	{ .name = "txg_wait_synced",
+	  /* 2.3.3 and later: every path goes through txg_wait_synced_flags (a7de203c86) */
 	  .symbols = { "txg_wait_synced_flags", "txg_wait_synced" },
 	  .program = "txg_wait",
 	  .merges = { "txg_fallback", "issue", "other" } },

@@ -103,7 +103,8 @@ struct zfstrace_throttle_params {
 
 /* ---- "device": the table "vdevs" ---------------------------------------- */
 
-/* Classes of I/O: zio_priority_t (include/sys/zio_priority.h, 2.1 to 2.4), and two more. */
+/* Classes of I/O: zio_priority_t, the same in 2.1.0 to 2.4.4 (include/sys/zio_priority.h, from
+ * 2.3.1 on include/sys/fs/zfs.h), and two more. */
 enum zfstrace_io_class {
 	ZFSTRACE_IO_SYNC_READ,
 	ZFSTRACE_IO_SYNC_WRITE, /* log blocks */

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from zfstrace.hist import Hist
 from zfstrace.types import OTHERS, SCHEMA, Json, Losses
 
-# In the order of zio_priority_t (include/sys/zio_priority.h, the same in 2.1 to 2.4). Log
+# In the order of zio_priority_t, as enum zfstrace_io_class (zfstrace_tables.h) has it. Log
 # blocks are sync_write, what a txg sync writes is async_write. unknown: the class could
 # not be told. flush: a cache flush; it does not queue.
 CLASSES = (
