@@ -14,7 +14,7 @@ from zfstune.advise.judge import judge
 from zfstune.advise.rules import Rule
 from zfstune.advise.subjects import Subject
 from zfstune.rules import conditions
-from zfstune.rules.expressions import Unknown
+from zfstune.rules.language import Unknown
 from zfstune.tunables import catalogue
 
 ALL = rules.load()

@@ -24,7 +24,7 @@ from zfstune.diagnose.causes import CERTAINTIES, Cause
 from zfstune.diagnose.judge import VERDICTS, Diagnosis, judge
 from zfstune.diagnose.quantities import NAMES, SCOPED, Single, Value, measure
 from zfstune.diagnose.text import view
-from zfstune.rules import expressions
+from zfstune.rules import language
 from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND, US
 
@@ -46,8 +46,8 @@ def found(one: Diagnosis) -> list[str]:
 def test_conditions_are_over_what_is_measured(cause: Cause) -> None:
     assert cause.when or cause.never
     for text in conditions(cause):
-        left, right, _ = expressions.split(text)
-        names = {*expressions.names(left), *expressions.names(right)}
+        left, right, _ = language.split(text)
+        names = {*language.names(left), *language.names(right)}
         assert names <= {*NAMES, *causes.thresholds()}, text
         assert all(name in causes.thresholds() or NAMES[name].unit != "text" for name in names)
         # a number that is more than "is there any" has a name, a reason and a source
@@ -59,7 +59,7 @@ def test_explains_stages_by_their_own_time(cause: Cause) -> None:
     assert set(cause.explains) <= set(STAGES)
     allowed = {*SCOPED, "scope_operations", *NAMES, *causes.thresholds()}
     for text in cause.explains.values():
-        assert set(expressions.names(text)) <= allowed
+        assert set(language.names(text)) <= allowed
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=IDS)
@@ -101,8 +101,8 @@ def test_the_list_is_whole() -> None:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    left, right, _ = expressions.split(text)
-    return expressions.names(left) + expressions.names(right)
+    left, right, _ = language.split(text)
+    return language.names(left) + language.names(right)
 
 
 # What makes each cause apply: stages, and what else is measured. Nothing else may be found first.

@@ -6,7 +6,7 @@ import pytest
 from data.record_functions import functions
 from support.paths import DATA
 
-from zfstune.rules import expressions
+from zfstune.rules import language
 from zfstune.tunables import catalogue, guard, planner
 from zfstune.tunables.catalogue import Parameter
 
@@ -36,9 +36,9 @@ def test_expressions_refer_to_facts_and_parameters(parameter: Parameter) -> None
     given = (parameter.low, parameter.high, parameter.step, parameter.zero)
     texts += [text for text in given if text]
     for text in texts:
-        names = set(expressions.names(text))
+        names = set(language.names(text))
         assert names <= FACTS | set(catalogue.load())
-        expressions.evaluate(text, dict.fromkeys(names, 1))
+        language.evaluate(text, dict.fromkeys(names, 1))
 
 
 def test_names_of_freebsd_are_all_different() -> None:
@@ -83,8 +83,8 @@ def test_every_rule_is_of_known_parameters_and_grows_with_each() -> None:
         assert set(rule.names) <= set(catalogue.load())
         for side, names in ((rule.left, rule.below), (rule.right, rule.above)):
             base = dict.fromkeys(names, 10)
-            value = expressions.evaluate(side, base)
-            assert all(expressions.evaluate(side, {**base, n: 11}) > value for n in names)
+            value = language.evaluate(side, base)
+            assert all(language.evaluate(side, {**base, n: 11}) > value for n in names)
 
 
 def test_rules_do_not_go_in_circles() -> None:
@@ -168,7 +168,7 @@ def test_no_name_is_near_to_nonsense() -> None:
     ],
 )
 def test_expressions(text: str, value: int) -> None:
-    assert expressions.evaluate(text, {"x": 3}) == value
+    assert language.evaluate(text, {"x": 3}) == value
 
 
 @pytest.mark.parametrize(
@@ -176,12 +176,12 @@ def test_expressions(text: str, value: int) -> None:
 )
 def test_nothing_but_sums_is_evaluated(text: str) -> None:
     with pytest.raises(ValueError):
-        expressions.evaluate(text, {"x": 3})
+        language.evaluate(text, {"x": 3})
 
 
 def test_a_name_without_value_is_unknown() -> None:
-    with pytest.raises(expressions.Unknown):
-        expressions.evaluate("x + y", {"x": 3})
+    with pytest.raises(language.Unknown):
+        language.evaluate("x + y", {"x": 3})
 
 
 # Of the versions in catalogue.READ (record_parameters.py).
@@ -257,7 +257,7 @@ def test_what_overruns_hangs_or_cannot_be_taken_back_is_refused(name: str, value
 def test_the_share_of_metadata_stays_a_share(total: int, share: float) -> None:
     """arc_evict_adj() of arc.c (2.2.9, 2.3.9, 2.4.4) subtracts what it has computed without a
     look: with the least legal zfs_arc_meta_balance no hits of evicted data are too many."""
-    balance = expressions.evaluate(catalogue.load()["zfs_arc_meta_balance"].low or "0", {})
+    balance = language.evaluate(catalogue.load()["zfs_arc_meta_balance"].low or "0", {})
     part = int(share * (1 << 32))
     for hits in (1, total // 64, total // 16 - 1, total // 16, total * 3 // 32 - 1, total):
         assert _subtracted(part, total, hits, balance) <= part
@@ -310,14 +310,14 @@ def test_when_a_value_is_taken_and_what_stays(parameter: Parameter) -> None:
 
 def test_all_steps_are_kept_by_bounds_and_defaults() -> None:
     for parameter in (p for p in ALL if p.step):
-        step = expressions.evaluate(parameter.step or "", {})
+        step = language.evaluate(parameter.step or "", {})
         texts = [parameter.low, parameter.high, *(text for _, text in parameter.defaults)]
-        assert all(expressions.evaluate(text or "", {}) % step == 0 for text in texts)
+        assert all(language.evaluate(text or "", {}) % step == 0 for text in texts)
 
 
 @pytest.mark.parametrize("name", ["zfs_arc_grow_retry", "zfs_arc_shrink_shift"])
 def test_where_0_is_ignored_the_value_that_it_stands_for_is_put_back(name: str) -> None:
-    meant = expressions.evaluate(catalogue.load()[name].zero or "", {})
+    meant = language.evaluate(catalogue.load()[name].zero or "", {})
     now = _defaults() | {name: meant + 2}
     writes = planner.plan(now, {name: 0}, HOST, back=True)
     assert [write.value for write in writes] == [meant, 0]

@@ -21,7 +21,7 @@ from support.kernel import CLASSES, DELAY, DIRTY, HIGH, LEAST, LOW, MOST, SCALE,
 from zfstrace.version import version_key
 from zfstune.changes import apply
 from zfstune.changes.records import Original
-from zfstune.rules import expressions
+from zfstune.rules import language
 from zfstune.tunables import catalogue, guard, planner
 from zfstune.tunables.catalogue import Parameter
 
@@ -155,8 +155,8 @@ def wanted(
         if name not in now:
             continue
         parameter = catalogue.load()[name]
-        low = expressions.evaluate(parameter.low or "0", env)
-        high = expressions.evaluate(parameter.high or "1T", env)
+        low = language.evaluate(parameter.low or "0", env)
+        high = language.evaluate(parameter.high or "1T", env)
         at: tuple[int, ...]
         if name in (LOW, HIGH):
             # where the two meet by turns

@@ -9,7 +9,7 @@ from zfstrace import version as zfstrace_version
 from zfstune.advise.rules import Rule, fill, load
 from zfstune.advise.subjects import Subject
 from zfstune.rules import conditions
-from zfstune.rules.expressions import Unknown
+from zfstune.rules.language import Unknown
 
 # A dataset is one of these.
 _KINDS = ("filesystem", "volume")

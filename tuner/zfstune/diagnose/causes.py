@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from zfstune.diagnose.quantities import NAMES, Measurements, number, show
-from zfstune.rules import expressions
-from zfstune.rules.expressions import Unknown
+from zfstune.rules import language
+from zfstune.rules.language import Unknown
 
 # How sure a cause is, the best first.
 CERTAINTIES = ("sure", "likely", "possible")
@@ -76,8 +76,8 @@ def threshold(name: str) -> int:
 
 def holds(condition: str, values: Mapping[str, int]) -> bool:
     """Of a condition `left <= right` or `left < right`. Raises Unknown."""
-    left, right, gap = expressions.split(condition)
-    return expressions.evaluate(left, values) + gap <= expressions.evaluate(right, values)
+    left, right, gap = language.split(condition)
+    return language.evaluate(left, values) + gap <= language.evaluate(right, values)
 
 
 def values_of(found: Measurements) -> dict[str, int]:

@@ -11,8 +11,8 @@ from zfstune.diagnose import causes
 from zfstune.diagnose.causes import Cause
 from zfstune.diagnose.quantities import SCOPED, SCOPES, Measurements, number, permille, show
 from zfstune.errors import DONE, NEGATIVE
-from zfstune.rules import expressions
-from zfstune.rules.expressions import Unknown
+from zfstune.rules import language
+from zfstune.rules.language import Unknown
 from zfstune.term.units import format_percent
 
 # Of a verdict: causes were found; nothing is wrong; fsyncs are slow for a reason that is not
@@ -163,7 +163,7 @@ class _Scope:
         wanted = {}
         for stage, text in cause.explains.items():
             try:
-                ns = expressions.evaluate(text, self._values)
+                ns = language.evaluate(text, self._values)
             except Unknown:
                 continue
             wanted[stage] = max(0, min(ns, self._left[stage]))

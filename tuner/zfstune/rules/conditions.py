@@ -1,5 +1,5 @@
 """Conditions over named facts, as the rules of advice.toml have them: comparisons of sums and of
-words, joined by `and`, `or`, `not`; sums are those of expressions.py."""
+words, joined by `and`, `or`, `not`; sums are those of language.py."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from zfstune.rules import expressions
-from zfstune.rules.expressions import Unknown
+from zfstune.rules import language
+from zfstune.rules.language import Unknown
 
 Fact = int | str
 
@@ -28,12 +28,12 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 def holds(text: str, facts: Mapping[str, Fact]) -> bool:
     """Raises Unknown when it depends on a fact that is not known: `a and b` is false, and
     `a or b` is true, when one of the two is. Raises ValueError for what is no condition."""
-    return _holds(expressions.parse(text), facts)
+    return _holds(language.parse(text), facts)
 
 
 def names(text: str) -> tuple[str, ...]:
     """The facts in a condition, in order, each once."""
-    return expressions.names(text)
+    return language.names(text)
 
 
 def _holds(node: ast.expr, facts: Mapping[str, Fact]) -> bool:
@@ -72,7 +72,7 @@ def _side(node: ast.expr, facts: Mapping[str, Fact]) -> Fact | tuple[Fact, ...]:
     # only its own: there are hundreds of facts, of thousands of datasets
     names = (part.id for part in ast.walk(node) if isinstance(part, ast.Name))
     numbers = {name: fact for name in names if isinstance(fact := facts.get(name), int)}
-    return expressions.function(node)(numbers)
+    return language.function(node)(numbers)
 
 
 def _compare(op: ast.cmpop, left: object, right: object) -> bool:

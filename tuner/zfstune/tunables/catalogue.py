@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from zfstrace.version import version_key
-from zfstune.rules import expressions
+from zfstune.rules import language
 
 UNITS = ("bytes", "ns", "ms", "s", "percent", "count", "flag")
 
@@ -108,8 +108,8 @@ class Rule:
     above: tuple[str, ...] = field(default=())
 
     @functools.cached_property
-    def _sides(self) -> tuple[expressions.Compiled, expressions.Compiled]:
-        return expressions.compiled(self.left), expressions.compiled(self.right)
+    def _sides(self) -> tuple[language.Compiled, language.Compiled]:
+        return language.compiled(self.left), language.compiled(self.right)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class Rule:
         try:
             left, right = self._sides
             return left(values) + self.gap <= right(values)
-        except expressions.Unknown:
+        except language.Unknown:
             return True
 
 
@@ -153,7 +153,7 @@ def default_value(name: str, version: str, known: Mapping[str, int]) -> int | No
     if not text:
         return None
     values = dict(known)
-    for other in expressions.names(text):
+    for other in language.names(text):
         entry = load().get(other)
         if entry and not (entry.access == "load" and known.get(other)):
             value = default_value(other, version, known)
@@ -161,14 +161,14 @@ def default_value(name: str, version: str, known: Mapping[str, int]) -> int | No
                 return None
             values[other] = value
     try:
-        return expressions.evaluate(text, values)
-    except expressions.Unknown:
+        return language.evaluate(text, values)
+    except language.Unknown:
         return None
 
 
 def computed(text: str) -> bool:
     """Whether an expression depends on anything."""
-    return bool(expressions.names(text))
+    return bool(language.names(text))
 
 
 def canonical(name: str) -> str:
@@ -216,6 +216,6 @@ def _parameter(name: str, entry: Mapping[str, Any]) -> Parameter:
 
 
 def _rule(entry: Mapping[str, Any]) -> Rule:
-    left, right, gap = expressions.split(entry["holds"])
-    below, above = expressions.names(left), expressions.names(right)
+    left, right, gap = language.split(entry["holds"])
+    below, above = language.names(left), language.names(right)
     return Rule(entry["name"], left, right, gap, entry["hard"], entry["reason"], below, above)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from zfstrace.host import Host
 from zfstune.errors import UsageError
-from zfstune.rules import expressions
+from zfstune.rules import language
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables import values as sizes
 from zfstune.tunables.catalogue import Parameter, Rule
@@ -188,7 +188,7 @@ def at_load(given: Mapping[str, int], version: str, facts: Facts) -> dict[str, i
 
     def value(name: str) -> int | None:
         text = catalogue.load()[name].default_in(version)
-        others = expressions.names(text) if text else ()
+        others = language.names(text) if text else ()
         if name in given and (given[name] or not others):
             return given[name]
         for other in others:
@@ -242,8 +242,8 @@ def _broken(rule: Rule, state: Mapping[str, int], env: Mapping[str, int]) -> Vio
 
 def _evaluate(text: str | None, env: Mapping[str, int]) -> int | None:
     try:
-        return None if text is None else expressions.evaluate(text, env)
-    except expressions.Unknown:
+        return None if text is None else language.evaluate(text, env)
+    except language.Unknown:
         return None
 
 
