@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zfstune.advise import rules
-from zfstune.rules import conditions
-from zfstune.rules.conditions import Fact
+from zfstune.rules import language
+from zfstune.rules.language import Fact
 
 K, M, G = 1 << 10, 1 << 20, 1 << 30
 
@@ -115,8 +115,8 @@ BY_ID = {rule.id: rule for rule in rules.load()}
 @pytest.mark.parametrize(("name", "both", "yes", "no"), CASES)
 def test_rule(name: str, both: dict[str, Fact], yes: dict[str, Fact], no: dict[str, Fact]) -> None:
     both = {"has_data": 1, "has_log": 1, **both}
-    assert conditions.holds(BY_ID[name].when, both | yes)
-    assert not conditions.holds(BY_ID[name].when, both | no)
+    assert language.holds(BY_ID[name].when, both | yes)
+    assert not language.holds(BY_ID[name].when, both | no)
 
 
 def test_every_rule_has_a_case() -> None:

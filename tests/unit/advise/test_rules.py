@@ -1,4 +1,4 @@
-"""Conditions, and the rules of advice.toml as data."""
+"""The rules of advice.toml as data."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from zfstune.advise import args, rules
 from zfstune.advise.judge import judge
 from zfstune.advise.rules import Rule
 from zfstune.advise.subjects import Subject
-from zfstune.rules import conditions
-from zfstune.rules.language import Unknown
+from zfstune.rules import language
 from zfstune.tunables import catalogue
 
 ALL = rules.load()
@@ -69,7 +68,7 @@ def test_every_rule_is_complete(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
 def test_rules_are_about_facts_that_there_are(rule: Rule) -> None:
     known = {*FACTS[rule.scope].split(), *catalogue.load()}
-    assert set(conditions.names(rule.when)) <= known
+    assert set(language.names(rule.when)) <= known
     for text in rule.texts:
         assert set(rules.placeholders(text)) <= known | {"name"}
     # what is shown is known when the rule holds: it is in the condition, or always there
@@ -78,7 +77,7 @@ def test_rules_are_about_facts_that_there_are(rule: Rule) -> None:
     always |= {"broken", "advice", "name"}
     for text in rule.texts:
         shown = set(rules.placeholders(text)) - always
-        assert shown <= {*conditions.names(rule.when), "physical", "block"}
+        assert shown <= {*language.names(rule.when), "physical", "block"}
 
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
@@ -102,53 +101,10 @@ def test_ids_are_unique_and_loads_are_the_same_everywhere() -> None:
 
 @given(st.sampled_from(ALL), st.dictionaries(st.text(), st.integers() | st.text()))
 def test_no_facts_are_too_strange(rule: Rule, facts: dict[str, int | str]) -> None:
-    names = (*conditions.names(rule.when), *facts)
+    names = (*language.names(rule.when), *facts)
     strange = dict(zip(names, [*facts.values(), *facts.values()], strict=False))
     for scope in ("filesystem", "volume", rule.scope):
         judge([Subject(scope, "x", strange, load=(*rule.loads, "")[0])], "2.3.1", [rule])
-
-
-# --- conditions
-
-FACT: dict[str, conditions.Fact] = {"a": 3, "b": 128 << 10, "word": "off", "other": "on"}
-
-
-@pytest.mark.parametrize(
-    ("text", "truth"),
-    [
-        ("a", True),
-        ("a - 3", False),
-        ("not a", False),
-        ("a < b", True),
-        ("2 <= a < 4", True),
-        ("b == 128K", True),
-        ("a * 2 == 6 and word == 'off'", True),
-        ("word in ('on', 'off')", True),
-        ("word not in ('on', 'dir')", True),
-        ("word != other or missing", True),
-        ("word == 'on' and missing", False),
-        ("missing and word == 'on'", False),
-        ("word < 3", False),
-        ("word == 3", False),
-        ("min(a, b) == 3", True),
-    ],
-)
-def test_conditions(text: str, truth: bool) -> None:
-    assert conditions.holds(text, FACT) is truth
-
-
-@pytest.mark.parametrize("text", ["missing", "missing or a == 4", "a and missing", "a + gone < 3"])
-def test_what_is_not_known(text: str) -> None:
-    with pytest.raises(Unknown):
-        conditions.holds(text, FACT)
-
-
-@pytest.mark.parametrize(
-    "text", ["a is b", "a if b else a", "__import__('os')", "a.b", "[a]", "a ==", "word + 1"]
-)
-def test_what_is_no_condition(text: str) -> None:
-    with pytest.raises((ValueError, Unknown)):
-        conditions.holds(text, FACT)
 
 
 # --- versions

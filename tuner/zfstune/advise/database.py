@@ -12,7 +12,7 @@ from zfstune.advise.config_text import is_directory
 from zfstune.advise.postgresql_conf import Setting, Settings
 from zfstune.advise.subjects import known
 from zfstune.errors import UsageError
-from zfstune.rules.conditions import Fact
+from zfstune.rules.language import Fact
 
 MIB = 1 << 20
 

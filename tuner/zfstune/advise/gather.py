@@ -22,7 +22,7 @@ from zfstune.changes.journal import Journal
 from zfstune.changes.state_dir import places
 from zfstune.errors import NotPossible, UsageError
 from zfstune.preflight import require_names
-from zfstune.rules.conditions import Fact
+from zfstune.rules.language import Fact
 from zfstune.tunables import guard, values
 from zfstune.tunables.survey import dangerous, require_module
 from zfstune.tunables.survey import look as survey_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from zfstrace import version as zfstrace_version
 from zfstune.advise.rules import Rule, fill, load
 from zfstune.advise.subjects import Subject
-from zfstune.rules import conditions
+from zfstune.rules import language
 from zfstune.rules.language import Unknown
 
 # A dataset is one of these.
@@ -57,7 +57,7 @@ def judge(subjects: Iterable[Subject], version: str, rules: Sequence[Rule] = ())
             if not _applies(rule, subject):
                 continue
             try:
-                if conditions.holds(rule.when, subject.facts):
+                if language.holds(rule.when, subject.facts):
                     held.append(subject)
             except Unknown as unknown:
                 missing = unjudged.get(rule.id, ())

@@ -8,7 +8,7 @@ from zfstrace.disk import Disk
 from zfstrace.zpool.properties import Properties
 from zfstrace.zpool.status import Vdev
 from zfstune.advise.subjects import Facts, Subject, known
-from zfstune.rules.conditions import Fact
+from zfstune.rules.language import Fact
 
 # As `zpool get` names them, with pool_ before it.
 _POOL = ("size", "free", "capacity", "fragmentation", "health", "autotrim")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zfstune.rules.conditions import Fact
+from zfstune.rules.language import Fact
 from zfstune.tunables import values
 
 SEVERITIES = ("high", "medium", "low")
@@ -25,7 +25,7 @@ _PLACE = re.compile(r"\{(\w+)(?::(size))?\}")
 
 @dataclass(frozen=True)
 class Rule:
-    """An entry of advice.toml. when is a condition over facts (conditions.py); loads are those
+    """An entry of advice.toml. when is a condition over facts (rules/language.py); loads are those
     that it is about, () for all. The texts have placeholders: {recordsize:size} is a fact, shown
     as a size.
 

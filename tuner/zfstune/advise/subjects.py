@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from zfstune.rules.conditions import Fact
+from zfstune.rules.language import Fact
 
 Facts = Mapping[str, Fact]
 

@@ -15,6 +15,8 @@ from zfstune.rules.language import Unknown
 
 # How sure a cause is, the best first.
 CERTAINTIES = ("sure", "likely", "possible")
+# A condition that always holds.
+ALWAYS = "1"
 
 
 @dataclass(frozen=True)
@@ -28,20 +30,20 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Cause:
-    """One entry; the fields are explained at the top of causes.toml. sure and likely are None
-    when the cause is never that certain."""
+    """One entry; the fields are explained at the top of causes.toml. sure and likely are empty
+    when the cause is never that certain; when is empty only beside never."""
 
     id: str
     number: int
     title: str
-    when: tuple[str, ...]
     evidence: tuple[str, ...]
     next: tuple[str, ...]
     alike: tuple[str, ...]
     sources: tuple[str, ...]
     why: Mapping[str, str]
-    sure: tuple[str, ...] | None = None
-    likely: tuple[str, ...] | None = None
+    when: str = ""
+    sure: str = ""
+    likely: str = ""
     explains: Mapping[str, str] = field(default_factory=dict)
     idle: bool = False
     lab: str = ""
@@ -52,11 +54,11 @@ class Cause:
     def certainties(self) -> tuple[str, ...]:
         """Those that can come out."""
         found = []
-        for certainty, conditions in zip(CERTAINTIES, (self.sure, self.likely, ()), strict=True):
-            if conditions is not None:
+        for certainty, condition in zip(CERTAINTIES, (self.sure, self.likely, ALWAYS), strict=True):
+            if condition:
                 found.append(certainty)
-                if not conditions:
-                    break
+            if condition == ALWAYS:
+                break
         return tuple(found)
 
 
@@ -74,12 +76,6 @@ def threshold(name: str) -> int:
     return thresholds()[name].value
 
 
-def holds(condition: str, values: Mapping[str, int]) -> bool:
-    """Of a condition `left <= right` or `left < right`. Raises Unknown."""
-    left, right, gap = language.split(condition)
-    return language.evaluate(left, values) + gap <= language.evaluate(right, values)
-
-
 def values_of(found: Measurements) -> dict[str, int]:
     """What conditions are over: the measurements that are known numbers, and the thresholds."""
     known = {name: one.value for name, one in thresholds().items()}
@@ -89,35 +85,18 @@ def values_of(found: Measurements) -> dict[str, int]:
 
 def applies(cause: Cause, values: Mapping[str, int]) -> bool:
     """Raises Unknown when that depends on something that was not measured."""
-    if cause.never:
-        return False
-    unknown: Unknown | None = None
-    for condition in cause.when:
-        try:
-            if not holds(condition, values):
-                return False
-        except Unknown as error:
-            # another condition may fail all the same
-            unknown = unknown or error
-    if unknown:
-        raise unknown
-    return True
+    return not cause.never and language.holds(cause.when, values)
 
 
 def certainty(cause: Cause, values: Mapping[str, int]) -> str:
     """Of a cause that applies."""
-    for name in cause.certainties[:-1]:
-        conditions = cause.sure if name == "sure" else cause.likely
-        if all(_known_and_holds(one, values) for one in conditions or ()):
-            return name
+    for name, condition in (("sure", cause.sure), ("likely", cause.likely)):
+        try:
+            if condition and language.holds(condition, values):
+                return name
+        except Unknown:
+            continue
     return cause.certainties[-1]
-
-
-def _known_and_holds(condition: str, values: Mapping[str, int]) -> bool:
-    try:
-        return holds(condition, values)
-    except Unknown:
-        return False
 
 
 def fill(text: str, found: Measurements) -> str | None:

@@ -1,1 +1,1 @@
-"""The language of conditions in which rule files are written."""
+"""The language of the rule files, and the thresholds that rules share."""

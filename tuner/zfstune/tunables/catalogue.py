@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -95,36 +95,26 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Rule:
-    """A coupling: left <= right (with ``gap`` between them). Both sides grow with each of
-    their names, which is what the order of writes rests on. A soft rule may be overridden."""
+    """A coupling: ``left <= right`` or ``left < right`` in the language of rules. Both sides grow
+    with each of their names (below are those of the left, above those of the right side), which is
+    what the order of writes rests on. A soft rule may be overridden."""
 
     name: str
-    left: str
-    right: str
-    gap: int
+    text: str
     hard: bool
     reason: str
-    below: tuple[str, ...] = field(default=())
-    above: tuple[str, ...] = field(default=())
-
-    @functools.cached_property
-    def _sides(self) -> tuple[language.Compiled, language.Compiled]:
-        return language.compiled(self.left), language.compiled(self.right)
+    below: tuple[str, ...]
+    above: tuple[str, ...]
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Of everything that it depends on, facts included."""
         return tuple(dict.fromkeys(self.below + self.above))
 
-    @property
-    def text(self) -> str:
-        return f"{self.left} {'<' if self.gap else '<='} {self.right}"
-
     def holds(self, values: Mapping[str, int]) -> bool:
         """True as well where a name has no value: then there is nothing to couple."""
         try:
-            left, right = self._sides
-            return left(values) + self.gap <= right(values)
+            return language.holds(self.text, values)
         except language.Unknown:
             return True
 
@@ -216,6 +206,6 @@ def _parameter(name: str, entry: Mapping[str, Any]) -> Parameter:
 
 
 def _rule(entry: Mapping[str, Any]) -> Rule:
-    left, right, gap = language.split(entry["holds"])
+    left, right, _ = language.sides(entry["holds"])
     below, above = language.names(left), language.names(right)
-    return Rule(entry["name"], left, right, gap, entry["hard"], entry["reason"], below, above)
+    return Rule(entry["name"], entry["holds"], entry["hard"], entry["reason"], below, above)
