@@ -8,6 +8,7 @@ from pathlib import Path
 
 from zfstune.diagnose import causes
 from zfstune.diagnose.causes import Cause
+from zfstune.rules.thresholds import thresholds
 
 PAGE = Path(__file__).parents[1] / "docs/tools/zfstune-diagnose.md"
 
@@ -46,7 +47,7 @@ def _thresholds() -> list[str]:
         "|---|---|---|---|",
         *(
             f"| `{name}` | {one.value} | {one.reason} | {one.source} |"
-            for name, one in causes.thresholds().items()
+            for name, one in thresholds().items()
         ),
     ]
 

@@ -9,7 +9,6 @@ from support.fake_host import FakeHost, counts
 from zfstrace.stages import NAMES
 from zfstrace.summary import Span, summarize
 from zfstrace.types import Losses
-from zfstune.diagnose import causes
 from zfstune.diagnose.quantities import Observed, Single, Value, measure
 from zfstune.term.units import MS, SECOND
 
@@ -73,10 +72,7 @@ def observed(
 def pool(stages: Mapping[str, Sequence[int]] | None = None, **given: Value) -> dict[str, Value]:
     """All that is measured of a quiet pool with a hundred quick fsyncs, and what is given
     instead."""
-    found = measure(
-        observed(stages or {"log_write": [MS] * 100, "flush": [2 * MS] * 100}),
-        causes.threshold("slow_device"),
-    )
+    found = measure(observed(stages or {"log_write": [MS] * 100, "flush": [2 * MS] * 100}))
     quiet: dict[str, Value] = dict.fromkeys(_NOTHING, 0)
     quiet |= {"own_commits_permille": 1000, "commit_timeout_pct": 10, "device_flush_count": 100}
     quiet |= {"device_flush_p50_ns": MS, "device_log_p50_ns": MS, "device_flush_mean_ns": MS}

@@ -25,6 +25,7 @@ from zfstune.diagnose.judge import VERDICTS, Diagnosis, judge
 from zfstune.diagnose.quantities import NAMES, SCOPED, Single, Value, measure
 from zfstune.diagnose.text import view
 from zfstune.rules import language
+from zfstune.rules.thresholds import threshold, thresholds
 from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND, US
 
@@ -47,8 +48,8 @@ def test_conditions_are_over_what_is_measured(cause: Cause) -> None:
     assert bool(cause.when) != bool(cause.never)
     for text in conditions(cause):
         names = set(language.names(text))
-        assert names <= {*NAMES, *causes.thresholds()}, text
-        assert all(name in causes.thresholds() or NAMES[name].unit != "text" for name in names)
+        assert names <= {*NAMES, *thresholds()}, text
+        assert all(name in thresholds() or NAMES[name].unit != "text" for name in names)
         # a number that is more than "is there any" has a name, a reason and a source
         assert set(re.findall(r"\b[0-9]+\b", text)) <= {"0", "1"}, text
 
@@ -56,7 +57,7 @@ def test_conditions_are_over_what_is_measured(cause: Cause) -> None:
 @pytest.mark.parametrize("cause", CAUSES, ids=IDS)
 def test_explains_stages_by_their_own_time(cause: Cause) -> None:
     assert set(cause.explains) <= set(STAGES)
-    allowed = {*SCOPED, "scope_operations", *NAMES, *causes.thresholds()}
+    allowed = {*SCOPED, "scope_operations", *NAMES, *thresholds()}
     for text in cause.explains.values():
         assert set(language.names(text)) <= allowed
 
@@ -92,9 +93,9 @@ def test_the_list_is_whole() -> None:
     assert {cause.number for cause in CAUSES} == set(NUMBERS)
     used = {name for cause in CAUSES for text in conditions(cause) for name in language.names(text)}
     used |= {"few", "least_share", "slow_fsync", "slow_device", "quick"}
-    assert set(causes.thresholds()) == used & set(causes.thresholds())
-    assert not set(causes.thresholds()) & set(NAMES)
-    for one in causes.thresholds().values():
+    assert set(thresholds()) == used & set(thresholds())
+    assert not set(thresholds()) & set(NAMES)
+    for one in thresholds().values():
         assert one.reason
         assert one.source
 
@@ -197,14 +198,14 @@ def case(name: str) -> dict[str, Value]:
         return pool(stages, **given) if stages != {} else _none(given)
     assert stages is not None
     seen = observed(stages, syncing=[True] * 80 + [False] * 20)
-    full = measure(seen, causes.threshold("slow_device"))
+    full = measure(seen)
     quiet = pool()
     return full | {n: quiet[n] for n in quiet if full[n] is None} | given
 
 
 def _none(given: dict[str, Value]) -> dict[str, Value]:
     quiet = pool()
-    return quiet | measure(observed({}), 1) | {"fallback_reasons": 0} | given
+    return quiet | measure(observed({})) | {"fallback_reasons": 0} | given
 
 
 @pytest.mark.parametrize("name", [cause.id for cause in CAUSES if not cause.never])
@@ -228,7 +229,7 @@ def test_quiet_pools_are_not_accused() -> None:
 def test_quick_pools_are_not_accused_of_slow_fsyncs() -> None:
     """Of what holds up writers before their fsyncs they may be."""
     slow = case("mmap")
-    quick = causes.threshold("quick")
+    quick = threshold("quick")
     assert found(judge(slow | {"p99_ns": quick})) == ["mmap"]
     assert judge(slow | {"p99_ns": quick - 1}).verdict == "healthy"
     held_up = case("throttled_writers") | {"p99_ns": quick - 1}
@@ -308,7 +309,7 @@ def test_what_was_not_measured_is_told() -> None:
 def test_without_single_operations_there_is_no_share_of_the_p99() -> None:
     seen = observed({"flush": [40 * MS] * 20}, single=False)
     quiet = {n: v for n, v in pool().items() if n.startswith("device_")}
-    one = judge(measure(seen, 1) | quiet | {"device_flush_p50_ns": 40 * MS})
+    one = judge(measure(seen) | quiet | {"device_flush_p50_ns": 40 * MS})
     assert one.findings[0].share_p99 is None
     assert one.findings[0].share_total == 1000
     assert one.rest_p99 is None
@@ -318,7 +319,7 @@ def test_two_causes_share_a_stage() -> None:
     """Syncs take what flushes last longer than without one, the slow flushes the rest."""
     times = {"flush": [90 * MS] * 60 + [30 * MS] * 40}
     seen = observed(times, syncing=[True] * 60 + [False] * 40)
-    full = measure(seen, 1)
+    full = measure(seen)
     quiet = pool()
     given = {"device_flush_p50_ns": 30 * MS, "txg_sync_permille": 700, "async_write_permille": 800}
     one = judge(full | {n: quiet[n] for n in quiet if full[n] is None} | given)
@@ -331,7 +332,7 @@ def test_two_causes_share_a_stage() -> None:
 def test_nearly_all_operations_are_enough_for_a_median(missed: int, enough: bool) -> None:
     """In the lab 2,273 of 2,310 were seen singly, as some ended while the sum was made."""
     seen = observed({"flush": [90 * MS] * 60 + [30 * MS] * 40}, syncing=[True] * 60 + [False] * 40)
-    full = measure(replace(seen, singles=seen.singles[missed:]), 1)
+    full = measure(replace(seen, singles=seen.singles[missed:]))
     assert (full["calm_flush_p50_ns"] == 30 * MS) is enough
 
 
@@ -364,18 +365,18 @@ def test_a_disk_behind_a_slog_is_not_its_sibling() -> None:
     slog = vdev(1, sync_write=ios([MS // 10] * 200), flush=ios([MS // 10] * 200))
     disk = vdev(2, sync_write=ios([20 * MS] * 12), flush=ios([20 * MS] * 12))
     slow = vdev(3, sync_write=ios([20 * MS] * 190))
-    got = measure(observed({"flush": [MS] * 9}, devices=rows(slog, disk)), 1)
+    got = measure(observed({"flush": [MS] * 9}, devices=rows(slog, disk)))
     assert got["slow_vdev_times"] == 0
-    got = measure(observed({"flush": [MS] * 9}, devices=rows(slog, disk, slow)), 1)
+    got = measure(observed({"flush": [MS] * 9}, devices=rows(slog, disk, slow)))
     assert got["slow_vdev"] == "sdc"
 
 
 def test_the_txgs_of_the_span() -> None:
     txgs = [txg(1, sync_ns=4 * SECOND), txg(2, sync_ns=None), txg(3, sync_ns=60 * SECOND)]
-    got = measure(observed({"flush": [MS] * 9}, txgs=txgs[:2]), 1)
+    got = measure(observed({"flush": [MS] * 9}, txgs=txgs[:2]))
     assert got["txg_sync_permille"] == 200
     assert got["txg_sync_max_ns"] == 4 * SECOND
-    got = measure(observed({"flush": [MS] * 9}, txgs=txgs), 1)
+    got = measure(observed({"flush": [MS] * 9}, txgs=txgs))
     assert got["txg_sync_permille"] == 1000
 
 
@@ -385,7 +386,7 @@ def test_the_log_of_the_host() -> None:
         "zil_itx_indirect_bytes": 40960, "zil_itx_metaslab_slog_bytes": 4096,
         "zil_itx_metaslab_normal_bytes": 0,
     }  # fmt: skip
-    got = measure(observed({"flush": [MS] * 9}, zil=zil, log_vdevs=1), 1)
+    got = measure(observed({"flush": [MS] * 9}, zil=zil, log_vdevs=1))
     assert got["commits_per_100_writers"] == 250
     assert got["commit_bytes"] == 4096
     assert got["indirect_mean_bytes"] == 8192
@@ -393,11 +394,11 @@ def test_the_log_of_the_host() -> None:
     assert got["own_commits_permille"] == 900
     # before 2.3 the reasons are not counted
     assert got["fallback_reasons"] is None
-    assert measure(observed({}, zil=zil), 1)["off_slog_permille"] is None
+    assert measure(observed({}, zil=zil))["off_slog_permille"] is None
 
 
 def test_a_tail_of_one_hundredth() -> None:
-    got = measure(observed({"flush": [MS] * 290, "issue": [9 * MS] * 3}), 1)
+    got = measure(observed({"flush": [MS] * 290, "issue": [9 * MS] * 3}))
     assert got["tail_operations"] == 3
     assert got["tail_issue_permille"] == 900
     assert got["total_issue_permille"] == 85
@@ -406,15 +407,15 @@ def test_a_tail_of_one_hundredth() -> None:
 def test_threads_of_one_dataset() -> None:
     seen = observed({"flush": [MS] * 9}, threads=3)
     others = [Single(1, (0,) * len(STAGES), "tank/home", tid, None) for tid in range(5)]
-    got = measure(observed({"flush": [MS] * 9}, singles=[*seen.singles, *others]), 1)
+    got = measure(observed({"flush": [MS] * 9}, singles=[*seen.singles, *others]))
     assert got["threads"] == 5
 
 
 def test_a_stage_that_cannot_be_seen_is_not_known() -> None:
     seen = observed({"flush": [MS] * 9})
     without = replace(seen, fsync=replace(seen.fsync, probes=PROBES))
-    assert measure(seen, 1)["total_batch_wait_permille"] == 0
-    got = measure(without, 1)
+    assert measure(seen)["total_batch_wait_permille"] == 0
+    got = measure(without)
     assert got["total_batch_wait_permille"] is None
     quiet = pool()
     known = {name: quiet[name] for name in quiet if got[name] is None and "batch" not in name}

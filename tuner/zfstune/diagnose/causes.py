@@ -6,26 +6,16 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from zfstune.diagnose.quantities import NAMES, Measurements, number, show
-from zfstune.rules import language
+from zfstune.rules import language, thresholds
 from zfstune.rules.language import Unknown
 
 # How sure a cause is, the best first.
 CERTAINTIES = ("sure", "likely", "possible")
 # A condition that always holds.
 ALWAYS = "1"
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """A number in a condition, why it is that one, and where it comes from."""
-
-    value: int
-    reason: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -62,25 +52,11 @@ class Cause:
         return tuple(found)
 
 
-def load() -> tuple[Cause, ...]:
-    """All causes, from the particular to the general."""
-    return _read()[0]
-
-
-def thresholds() -> Mapping[str, Threshold]:
-    """By name."""
-    return _read()[1]
-
-
-def threshold(name: str) -> int:
-    return thresholds()[name].value
-
-
 def values_of(found: Measurements) -> dict[str, int]:
     """What conditions are over: the measurements that are known numbers, and the thresholds."""
-    known = {name: one.value for name, one in thresholds().items()}
     numbers = {name: number(found, name) for name in NAMES}
-    return known | {name: value for name, value in numbers.items() if value is not None}
+    known = {name: value for name, value in numbers.items() if value is not None}
+    return {**thresholds.values(), **known}
 
 
 def applies(cause: Cause, values: Mapping[str, int]) -> bool:
@@ -109,13 +85,13 @@ def fill(text: str, found: Measurements) -> str | None:
 
 
 @functools.cache
-def _read() -> tuple[tuple[Cause, ...], Mapping[str, Threshold]]:
+def load() -> tuple[Cause, ...]:
+    """All causes, from the particular to the general."""
     import tomllib
 
     with Path(__file__).with_name("causes.toml").open("rb") as file:
         data = tomllib.load(file)
-    known = {name: Threshold(**entry) for name, entry in data["threshold"].items()}
-    return tuple(_cause(entry) for entry in data["cause"]), MappingProxyType(known)
+    return tuple(_cause(entry) for entry in data["cause"])
 
 
 def _cause(entry: Mapping[str, Any]) -> Cause:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TextIO
 
 from zfstrace.types import SCHEMA, WRITES_BLOCKED, Json, TraceOptions
-from zfstune.diagnose import causes
 from zfstune.diagnose.judge import Diagnosis, judge
 from zfstune.diagnose.observe import Watched, watching
 from zfstune.diagnose.quantities import NAMES, Value, in_need, measure
@@ -59,8 +58,7 @@ def diagnose(run: Run[TraceOptions]) -> int:
         # printed before the traces are detached, which may take long
         if run.stop.reader_gone:
             return 0
-        slow_ns = causes.threshold("slow_device")
-        found = [judge(measure(seen, slow_ns)) for seen in watched.pools]
+        found = [judge(measure(seen)) for seen in watched.pools]
         return show(found, watched, run.out, as_json=run.args.json)
 
 

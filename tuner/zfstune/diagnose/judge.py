@@ -13,6 +13,7 @@ from zfstune.diagnose.quantities import SCOPED, SCOPES, Measurements, number, pe
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.rules import language
 from zfstune.rules.language import Unknown
+from zfstune.rules.thresholds import threshold
 from zfstune.term.units import format_percent
 
 # Of a verdict: causes were found; nothing is wrong; fsyncs are slow for a reason that is not
@@ -110,9 +111,9 @@ def _part(share: int | None) -> float | None:
 def judge(found: Measurements) -> Diagnosis:
     """The causes that apply, ranked, and what is left."""
     values = causes.values_of(found)
-    enough = (number(found, "operations") or 0) >= causes.threshold("few")
+    enough = (number(found, "operations") or 0) >= threshold("few")
     no_log = enough and number(found, "no_zil") == number(found, "operations")
-    quick = (number(found, "p99_ns") or 0) < causes.threshold("quick")
+    quick = (number(found, "p99_ns") or 0) < threshold("quick")
     scopes = {scope: _Scope(scope, found, values) for scope in SCOPES}
     findings: list[Finding] = []
     not_judged: list[tuple[Cause, str]] = []
@@ -200,7 +201,7 @@ def _finding(
         wanted = {name: scope.want(cause) for name, scope in scopes.items()}
         shares = {name: scope.share(wanted[name]) for name, scope in scopes.items()}
         most = max(share or 0 for share in shares.values())
-        if most < causes.threshold("least_share") and not alone:
+        if most < threshold("least_share") and not alone:
             return None
         for name, scope in scopes.items():
             scope.take(wanted[name])
@@ -229,7 +230,7 @@ def _verdict(findings: list[Finding], found: Measurements, *, enough: bool, no_l
         return "idle"
     if no_log:
         return "no_log"
-    slow = (number(found, "p99_ns") or 0) >= causes.threshold("slow_fsync")
+    slow = (number(found, "p99_ns") or 0) >= threshold("slow_fsync")
     return "unknown" if slow else "healthy"
 
 
@@ -254,7 +255,7 @@ def _summary(verdict: str, findings: list[Finding], found: Measurements) -> str:
         )
     flush = number(found, "device_flush_p50_ns")
     usual = f", and flushes at its usual speed (p50 {shown('device_flush_p50_ns')})"
-    fits = flush is not None and flush < causes.threshold("slow_device")
+    fits = flush is not None and flush < threshold("slow_device")
     return (
         f"Nothing is wrong: p99 {shown('p99_ns')}; the device takes "
         f"{shown('device_permille')} of the time{usual if fits else ''}"
@@ -274,7 +275,7 @@ def _of_causes(findings: list[Finding]) -> str:
 
 def _idle(found: Measurements) -> str:
     count, span = number(found, "operations") or 0, show("duration_ns", found["duration_ns"])
-    few = causes.threshold("few")
+    few = threshold("few")
     text = (
         f"Too few fsyncs to judge: {count} in {span}, {few} are needed"
         if count

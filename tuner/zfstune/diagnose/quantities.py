@@ -17,14 +17,12 @@ from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import WRITES_BLOCKED, FsyncSummary
 from zfstrace.version import version_key
+from zfstune.rules.thresholds import threshold
 from zfstune.term.table import printable
 from zfstune.term.units import format_count, format_percent, format_size, format_time
 
 Value = int | str | None
 Measurements = Mapping[str, Value]
-
-# Fewer than so many on one side of a comparison are no median (see `few` in causes.toml).
-_FEW = 5
 
 
 @dataclass(frozen=True)
@@ -207,8 +205,8 @@ def in_need(pool: str, state: str, time: str, version: str) -> dict[str, Value]:
     }
 
 
-def measure(seen: Observed, slow_device_ns: int) -> dict[str, Value]:
-    """All of NAMES. slow_device_ns stands in where there is nothing to compare with."""
+def measure(seen: Observed) -> dict[str, Value]:
+    """All of NAMES."""
     found: dict[str, Value] = dict.fromkeys(NAMES)
     found |= {
         "pool": seen.pool,
@@ -225,7 +223,7 @@ def measure(seen: Observed, slow_device_ns: int) -> dict[str, Value]:
         "zvol_threads": seen.parameters.get("zvol_threads"),
     }
     found |= _operations(seen)
-    found |= _singles(seen.singles, seen.fsync, slow_device_ns)
+    found |= _singles(seen.singles, seen.fsync)
     if seen.txgs is not None:
         found |= _txgs(seen.txgs, seen.syncing_now_ns, seen.duration_ns)
     if seen.throttle is not None:
@@ -320,7 +318,7 @@ def _unseen(row: FsyncSummary) -> set[str]:
     return merged & {stage.name for stage in row.stages if not stage.count}
 
 
-def _singles(singles: Sequence[Single], row: FsyncSummary, slow_device_ns: int) -> dict[str, Value]:
+def _singles(singles: Sequence[Single], row: FsyncSummary) -> dict[str, Value]:
     slowest = sorted(singles, key=lambda one: -one.total_ns)
     count = -(-row.count // 100)
     found: dict[str, Value] = {"single_operations": len(singles)}
@@ -336,7 +334,7 @@ def _singles(singles: Sequence[Single], row: FsyncSummary, slow_device_ns: int) 
             found[f"tail_{name}_permille"] = permille(ns, whole)
         found |= _syncing("tail", tail)
     found |= _syncing("total", singles)
-    return found | _coincidence(singles, row, slow_device_ns)
+    return found | _coincidence(singles, row)
 
 
 def _sums(singles: Iterable[Single]) -> list[int]:
@@ -356,9 +354,7 @@ def _syncing(scope: str, singles: Sequence[Single]) -> dict[str, Value]:
     return found | {f"{scope}_syncing_operations": len(syncing)}
 
 
-def _coincidence(
-    singles: Sequence[Single], row: FsyncSummary, slow_device_ns: int
-) -> dict[str, Value]:
+def _coincidence(singles: Sequence[Single], row: FsyncSummary) -> dict[str, Value]:
     """How the device took log writes while a txg synced, against the time outside."""
     flush, write = STAGES.index("flush"), STAGES.index("log_write")
 
@@ -367,11 +363,12 @@ def _coincidence(
 
     calm = [one for one in singles if one.syncing is False]
     syncing = [one for one in singles if one.syncing]
-    enough = len(calm) >= _FEW
+    # fewer on one side of a comparison are no median
+    enough = len(calm) >= threshold("few")
     found: dict[str, Value] = {
         "calm_operations": len(calm),
         # doubled, as a sync must do, that is slow for an idle disk
-        "calm_base_ns": device(calm) // len(calm) if enough else slow_device_ns // 2,
+        "calm_base_ns": device(calm) // len(calm) if enough else threshold("slow_device") // 2,
     }
     if calm:
         found["calm_device_mean_ns"] = device(calm) // len(calm)
