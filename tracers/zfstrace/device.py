@@ -167,11 +167,8 @@ BACKGROUND = {
     "trim": "a trim",
 }
 
-_SLOWER = 3
-
+# The p50 of fewer I/Os says nothing.
 _FEW = 10
-# Less is no disk's fault, however many times the others' it is.
-_SLOW_NS = 200_000
 
 
 def device_ns(row: DeviceRow) -> int:
@@ -179,22 +176,18 @@ def device_ns(row: DeviceRow) -> int:
     return row.device.mean * row.count
 
 
-def slowest_sibling(rows: Sequence[DeviceRow]) -> tuple[float, DeviceRow, int] | None:
-    """The vdev that is slowest against others of its pool in the same class: how many times,
-    its row, and the median of the others' p50 in ns; None when none is much slower."""
-    worst: tuple[float, DeviceRow, int] | None = None
-    for row in rows:
+def against_siblings(rows: Sequence[DeviceRow]) -> list[tuple[float, DeviceRow, int]]:
+    """Each vdev against the others of its pool in the same class, the slowest first: how many
+    times as slow it is, its row, and the median of the others' p50 in ns."""
+    compared = [row for row in rows if row.count >= _FEW]
+    found = []
+    for row in compared:
         others = sorted(
-            r.device.p50
-            for r in rows
-            if r.guid != row.guid
-            and (r.pool, r.io_class) == (row.pool, row.io_class)
-            and r.count >= _FEW
+            other.device.p50
+            for other in compared
+            if other.guid != row.guid and (other.pool, other.io_class) == (row.pool, row.io_class)
         )
-        if row.count < _FEW or not others:
-            continue
-        middle = others[len(others) // 2]
-        times = row.device.p50 / max(1, middle)
-        if times >= _SLOWER and row.device.p50 >= _SLOW_NS and (not worst or times > worst[0]):
-            worst = times, row, middle
-    return worst
+        if others:
+            middle = others[len(others) // 2]
+            found.append((row.device.p50 / max(1, middle), row, middle))
+    return sorted(found, key=lambda entry: -entry[0])

@@ -25,7 +25,7 @@ from zfstrace.errors import NoPrivilege, TraceError
 from zfstrace.types import Check, Losses
 from zfstune.term.units import MS, SECOND
 from zfstune.trace.overview import VIEWS, trace
-from zfstune.trace.signs import ORDER, Sign, first
+from zfstune.trace.signs import Sign, first, sign_rules
 
 
 def host_of(**sessions: FakeSession | TraceError) -> FakeHost:
@@ -98,10 +98,10 @@ def test_the_most_suspicious_is_marked() -> None:
 
 
 def test_cause_before_effect() -> None:
-    signs = [Sign(name, True, "", "") for name in reversed(ORDER)]
-    found = first(signs)
-    assert found and found.name == ORDER[0]
-    assert first([Sign("flush", False, "", "")]) is None
+    cause, *_, effect = sign_rules()
+    found = first([Sign(effect, True, ""), Sign(cause, True, "")])
+    assert found and found.name == cause
+    assert first([Sign("flush", False, "")]) is None
 
 
 def test_the_others_go_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -13,13 +14,13 @@ from zfstrace.summary import Span, summarize
 from zfstrace.throttle import ThrottleCounts
 from zfstrace.types import Losses
 from zfstune.term.units import MS, SECOND
-from zfstune.trace.signs import ORDER, Sign, of_arc, of_fsync, of_throttle, of_txg
+from zfstune.trace.signs import Sign, SignRule, of_arc, of_fsync, of_throttle, of_txg, sign_rules
 
 TEN = 10 * SECOND
 
 
 def named(signs: list[Sign]) -> dict[str, bool]:
-    assert all(sign.name in ORDER and sign.row is not None for sign in signs)
+    assert all(sign.row is not None for sign in signs)
     assert all(sign.sentence.endswith(".") for sign in signs)
     return {sign.name: sign.urgent for sign in signs}
 
@@ -64,6 +65,26 @@ def test_throttle(found: list[ThrottleCounts], want: dict[str, bool]) -> None:
 def test_arc(waited: list[int], throttled: int, want: dict[str, bool]) -> None:
     state = arc(2, waited, memory_throttle_count=throttled)
     assert named(of_arc([cache.row(state, arc(1), "t", TEN, Losses())])) == want
+
+
+@pytest.mark.parametrize("rule", sign_rules().values(), ids=sign_rules())
+def test_conditions_are_over_facts_and_thresholds(rule: SignRule) -> None:
+    for text in (rule.when, rule.urgent):
+        # a number that is more than "is there any" has a name, a reason and a source
+        assert set(re.findall(r"\b[0-9]+\b", text)) <= {"0", "1"}, text
+    assert not rule.text.endswith(".") and not rule.advice.endswith(".")
+
+
+def test_texts_have_units() -> None:
+    (sign,) = of_txg([txg(7, sync_ns=6 * SECOND)])
+    assert sign.text == "txg 7 of tank took 6.00 s to sync"
+    rows = throttle.rows([waits(dirty_hard=[2 * SECOND])], "t", TEN, None, Losses())
+    assert of_throttle(rows)[0].text == (
+        "writers are stopped at zfs_dirty_data_max (fio 4711 on tank, up to 2.00 s)"
+    )
+    state = arc(2, [], memory_throttle_count=1234)
+    (sign,) = of_arc([cache.row(state, arc(1), "t", TEN, Losses())])
+    assert sign.text == "memory is short: the ARC held back writers 1,234 times"
 
 
 def test_fsync() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zfstrace.arc import ArcRow
-from zfstrace.device import BACKGROUND, DeviceRow, device_ns, slowest_sibling
+from zfstrace.device import BACKGROUND, DeviceRow, against_siblings, device_ns
 from zfstrace.stages import NAMES as STAGES
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
@@ -444,16 +444,18 @@ def _devices(rows: Sequence[DeviceRow]) -> dict[str, Value]:
             "device_log_p99_ns": log.device.p99,
             "device_log_queue_mean_ns": log.queue.mean if log.queue else None,
         }
-    worst = slowest_sibling(_sharing(of("sync_write")) + _sharing(of("flush")))
-    if worst:
-        times, row, middle = worst
-        found |= {
-            "slow_vdev": row.vdev,
-            "slow_vdev_class": row.io_class,
-            "slow_vdev_times": round(times),
-            "slow_vdev_p50_ns": row.device.p50,
-            "siblings_p50_ns": middle,
-        }
+    for times, row, others_ns in against_siblings(
+        _sharing(of("sync_write")) + _sharing(of("flush"))
+    ):
+        if times >= threshold("thrice") and row.device.p50 >= threshold("noticed"):
+            found |= {
+                "slow_vdev": row.vdev,
+                "slow_vdev_class": row.io_class,
+                "slow_vdev_times": round(times),
+                "slow_vdev_p50_ns": row.device.p50,
+                "siblings_p50_ns": others_ns,
+            }
+            break
     return found
 
 

@@ -1,33 +1,36 @@
-"""What stands out in a measurement: rules for each view, and which one to look at first."""
+"""What stands out in a measurement: the facts of each view, which signs.toml judges, and which
+sign to look at first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from zfstrace import stages
 from zfstrace.arc import ArcRow
-from zfstrace.device import BACKGROUND, DeviceRow, device_ns, slowest_sibling
+from zfstrace.device import BACKGROUND, DeviceRow, against_siblings, device_ns
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary
-from zfstune.term.units import MS, SECOND, format_count, format_percent, format_time
+from zfstune.rules import language, thresholds
+from zfstune.rules.language import Fact
+from zfstune.term.units import format_count, format_percent, format_time
 
-# From cause to effect: a slow disk makes syncs long, those make the throttle stop writers,
-# and all of it makes fsyncs slow.
-ORDER = (
-    "memory",
-    "slow_vdev",
-    "background",
-    "dirty_hard",
-    "long_sync",
-    "long_quiesce",
-    "delays",
-    "eviction",
-    "flush",
-    "queue",
-    "slow_fsync",
-)
+# Facts, and the row that they are of.
+Evidence = tuple[Mapping[str, Fact], object]
+
+
+@dataclass(frozen=True)
+class SignRule:
+    """An entry of signs.toml, which explains the fields."""
+
+    name: str
+    when: str
+    urgent: str
+    text: str
+    advice: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,211 +41,214 @@ class Sign:
     name: str
     urgent: bool
     text: str
-    advice: str
+    advice: str = ""
     row: object = None
 
     @property
     def sentence(self) -> str:
-        return f"{self.text[:1].upper()}{self.text[1:]}; {self.advice}."
+        parts = [f"{self.text[:1].upper()}{self.text[1:]}", self.advice]
+        return f"{'; '.join(part for part in parts if part)}."
+
+
+@functools.cache
+def sign_rules() -> Mapping[str, SignRule]:
+    """The rules by name, from cause to effect."""
+    import tomllib
+
+    with Path(__file__).with_name("signs.toml").open("rb") as file:
+        data = tomllib.load(file)
+    return {entry["name"]: SignRule(**entry) for entry in data["sign"]}
 
 
 def first(signs: Iterable[Sign]) -> Sign | None:
     """The one to look at first: of the urgent ones, the one nearest to the cause."""
-    return min((s for s in signs if s.urgent), key=lambda s: ORDER.index(s.name), default=None)
+    order = list(sign_rules())
+    return min((s for s in signs if s.urgent), key=lambda s: order.index(s.name), default=None)
 
 
 def of_device(rows: Sequence[DeviceRow]) -> list[Sign]:
     """The signs of one or more pools, the strongest of each kind."""
-    found = [_slow_vdev(rows), _background(rows), _flush(rows), _queue(rows)]
-    return [sign for sign in found if sign]
-
-
-def _slow_vdev(rows: Sequence[DeviceRow]) -> Sign | None:
-    worst = slowest_sibling(rows)
-    if not worst:
-        return None
-    times, row, middle = worst
-    return Sign(
-        "slow_vdev",
-        row.device.p50 >= MS,
-        f"vdev {row.vdev} of {row.pool} is {times:.0f} times as slow as its siblings at "
-        f"{row.io_class} (p50 {format_time(row.device.p50)} against {format_time(middle)})",
-        "if they are of one kind, look at that disk: `zpool status`, `smartctl -a`, its cable",
-        row,
+    return _judged(
+        slow_vdev=_siblings(rows),
+        background=_background(rows),
+        flush=_flush(rows),
+        queue=_queue(rows),
     )
-
-
-def _background(rows: Sequence[DeviceRow]) -> Sign | None:
-    busy = max((r for r in rows if r.io_class in BACKGROUND), key=device_ns, default=None)
-    if not busy:
-        return None
-    of_pool = [r for r in rows if r.pool == busy.pool]
-    share = _share(of_pool, lambda r: r.io_class == busy.io_class, device_ns)
-    if share < 0.1:
-        return None
-    return Sign(
-        "background",
-        share >= 0.3,
-        f"{BACKGROUND[busy.io_class]} is active on {busy.pool}: {format_percent(share)} of the "
-        "time at its devices",
-        f"`zpool status {busy.pool}` says how far it is, and it can be paused",
-        busy,
-    )
-
-
-def _flush(rows: Sequence[DeviceRow]) -> Sign | None:
-    flush = max((r for r in rows if r.io_class == "flush"), key=device_ns, default=None)
-    if not flush:
-        return None
-    share = _share(rows, lambda r: r.io_class == "flush", device_ns)
-    if share < 0.4:
-        return None
-    return Sign(
-        "flush",
-        flush.device.p99 >= 20 * MS,
-        f"cache flushes take {format_percent(share)} of the time at the devices (longest on "
-        f"{flush.vdev}: p50 {format_time(flush.device.p50)}, p99 {format_time(flush.device.p99)})",
-        "each fsync and each txg waits for one; a log device with power loss protection helps",
-        flush,
-    )
-
-
-def _queue(rows: Sequence[DeviceRow]) -> Sign | None:
-    queued = [r for r in rows if r.queue]
-    longest = max(queued, key=_queue_ns, default=None)
-    if not longest or not longest.queue:
-        return None
-    wait, work = sum(map(_queue_ns, queued)), sum(map(device_ns, queued))
-    if wait <= work:
-        return None
-    return Sign(
-        "queue",
-        # that the writes of a txg sync queue is by design
-        longest.io_class.startswith("sync_") and longest.queue.p99 >= 20 * MS,
-        f"I/Os wait longer in ZFS's queue than they are at the device (most: {longest.io_class} on "
-        f"{longest.vdev}, on average {format_time(longest.queue.mean)} and "
-        f"{format_time(longest.device.mean)})",
-        "the devices have more to do than they can; or zfs_vdev_*_max_active holds I/Os back that "
-        "they could take: compare with the column active",
-        longest,
-    )
-
-
-def _queue_ns(row: DeviceRow) -> int:
-    return row.queue.mean * row.count if row.queue else 0
-
-
-def _share(
-    rows: Sequence[DeviceRow],
-    wanted: Callable[[DeviceRow], bool],
-    weight: Callable[[DeviceRow], int],
-) -> float:
-    return sum(weight(r) for r in rows if wanted(r)) / max(1, sum(map(weight, rows)))
 
 
 def of_throttle(rows: Sequence[ThrottleRow]) -> list[Sign]:
+    """Writers at the hard limit, or else those that are delayed."""
     if not rows:
         return []
     total = sum(row.total_ns for row in rows)
-    hard = sum(row.kinds["dirty_hard"].total_ns for row in rows)
-    threads = total / max(1, rows[0].duration_ns)
-    top = max(rows, key=lambda row: row.total_ns)
-    if hard * 2 >= total > 0:
-        worst = max(rows, key=lambda row: row.kinds["dirty_hard"].total_ns)
-        return [
-            Sign(
-                "dirty_hard",
-                True,
-                f"writers are stopped at zfs_dirty_data_max ({worst.comm} {worst.pid} on "
-                f"{worst.pool}, up to {format_time(worst.max)})",
-                "the pool writes more slowly than the programs do",
-                worst,
-            )
-        ]
-    return [
-        Sign(
-            "delays",
-            threads >= 0.1,
-            f"writers are held up, {threads:.1f} at any time ({top.comm} {top.pid} on {top.pool}, "
-            f"up to {format_time(top.max)})",
-            "the pool writes more slowly than the programs do",
-            top,
-        )
-    ]
+    duration = max(1, rows[0].duration_ns)
+    shared: dict[str, Fact] = {
+        "hard_permille": _permille(sum(_hard_ns(row) for row in rows), total),
+        "throttled_permille": _permille(total, duration),
+        "threads": f"{total / duration:.1f}",
+    }
+
+    def evidence(row: ThrottleRow) -> list[Evidence]:
+        program = f"{row.comm} {row.pid}"
+        return [({**shared, "program": program, "pool": row.pool, "max_ns": row.max}, row)]
+
+    return _judged(
+        dirty_hard=evidence(max(rows, key=_hard_ns)),
+        delays=evidence(max(rows, key=lambda row: row.total_ns)),
+    )
 
 
 def of_txg(rows: Sequence[Txg]) -> list[Sign]:
-    signs = []
-    longest = max(rows, key=lambda t: t.sync_ns or 0, default=None)
-    if longest and (longest.sync_ns or 0) >= 5 * SECOND:
-        signs.append(
-            Sign(
-                "long_sync",
-                True,
-                f"txg {longest.txg} of {longest.pool} took {format_time(longest.sync_ns or 0)} to "
-                "sync",
-                "what it wrote, and how fast, is in its line",
-                longest,
-            )
-        )
-    held = max(rows, key=lambda t: t.quiesce_ns or 0, default=None)
-    if held and (held.quiesce_ns or 0) >= SECOND:
-        signs.append(
-            Sign(
-                "long_quiesce",
-                True,
-                f"txg {held.txg} of {held.pool} quiesced for {format_time(held.quiesce_ns or 0)}",
-                "a running transaction or a log block holds it open",
-                held,
-            )
-        )
-    return signs
+    """The longest sync and the longest quiesce."""
+
+    def longest(name: str) -> list[Evidence]:
+        known = [(ns, row) for row in rows if (ns := getattr(row, name)) is not None]
+        ns, row = max(known, key=lambda one: one[0], default=(0, None))
+        return [({"txg": str(row.txg), "pool": row.pool, name: ns}, row)] if row else []
+
+    return _judged(long_sync=longest("sync_ns"), long_quiesce=longest("quiesce_ns"))
 
 
 def of_arc(rows: Sequence[ArcRow]) -> list[Sign]:
-    signs = []
-    for row in rows:
-        if row.memory_throttle:
-            signs.append(
-                Sign(
-                    "memory",
-                    True,
-                    "memory is short: the ARC held back writers "
-                    f"{format_count(row.memory_throttle)} times",
-                    "find what takes the memory",
-                    row,
-                )
-            )
-        if row.waits and row.wait_ns and row.wait_ns * 10 >= row.duration_ns:
-            signs.append(
-                Sign(
-                    "eviction",
-                    True,
-                    f"{format_count(row.waits)} waits for room in the ARC, "
-                    f"{format_time(row.wait_ns)} in all",
-                    "eviction does not keep up with reads and writes",
-                    row,
-                )
-            )
-    return signs
+    """Writers held back, and waits for eviction."""
+    waits: list[Evidence] = [
+        (
+            {
+                "waits": row.waits,
+                "wait_ns": row.wait_ns,
+                "waiting_permille": _permille(row.wait_ns, row.duration_ns),
+            },
+            row,
+        )
+        for row in rows
+        if row.waits is not None and row.wait_ns is not None
+    ]
+    memory: list[Evidence] = [({"memory_throttle": row.memory_throttle}, row) for row in rows]
+    return _judged(memory=memory, eviction=waits)
 
 
 def of_fsync(rows: Sequence[FsyncSummary]) -> list[Sign]:
-    seen = [row for row in rows if row.dataset and row.latency and row.zil]
-    slowest = max(seen, key=lambda row: row.latency.p99 if row.latency else 0, default=None)
-    if not slowest or not slowest.latency or slowest.latency.p99 < 50 * MS:
+    """The dataset with the slowest fsyncs."""
+    seen = [(r.latency.p99, r) for r in rows if r.dataset and r.latency and r.zil]
+    if not seen:
         return []
-    total = sum(stage.total_ns for stage in slowest.stages)
+    p99_ns, slowest = max(seen, key=lambda one: one[0])
     top = max(slowest.stages, key=lambda stage: stage.total_ns)
-    stage = stages.BY_NAME[top.name]
+    facts: dict[str, Fact] = {
+        "dataset": slowest.dataset or "",
+        "p99_ns": p99_ns,
+        "share": _share(top.total_ns, sum(stage.total_ns for stage in slowest.stages)),
+        "stage": top.name,
+        "meaning": stages.BY_NAME[top.name].meaning,
+    }
+    return _judged(slow_fsync=[(facts, slowest)])
+
+
+def _judged(**found: Sequence[Evidence]) -> list[Sign]:
+    """The signs that hold: of each kind the first, the strongest evidence comes first."""
+    signs = []
+    for name, evidence in found.items():
+        rule = sign_rules()[name]
+        for own, row in evidence:
+            facts = {**thresholds.values(), **own}
+            if language.holds(rule.when, facts):
+                urgent = language.holds(rule.urgent, facts)
+                signs.append(
+                    Sign(name, urgent, _filled(rule.text, own), _filled(rule.advice, own), row)
+                )
+                break
+    return signs
+
+
+def _filled(text: str, facts: Mapping[str, Fact]) -> str:
+    return text.format(**{name: _shown(name, fact) for name, fact in facts.items()})
+
+
+def _shown(name: str, fact: Fact) -> str:
+    if isinstance(fact, str):
+        return fact
+    return format_time(fact) if name.endswith("_ns") else format_count(fact)
+
+
+# --- facts of devices
+
+
+def _siblings(rows: Sequence[DeviceRow]) -> list[Evidence]:
     return [
-        Sign(
-            "slow_fsync",
-            True,
-            f"fsyncs on {slowest.dataset} take up to {format_time(slowest.latency.p99)} (p99), "
-            f"{format_percent(top.total_ns / max(1, total))} of it in `{top.name}`: "
-            f"{stage.meaning}",
-            stage.advice,
-            slowest,
+        (
+            {
+                "vdev": row.vdev,
+                "pool": row.pool,
+                "io_class": row.io_class,
+                "times": f"{times:.0f}",
+                "p50_ns": row.device.p50,
+                "siblings_p50_ns": others_ns,
+            },
+            row,
         )
+        for times, row, others_ns in against_siblings(rows)
     ]
+
+
+def _background(rows: Sequence[DeviceRow]) -> list[Evidence]:
+    busy = max((r for r in rows if r.io_class in BACKGROUND), key=device_ns, default=None)
+    if not busy:
+        return []
+    of_pool = [r for r in rows if r.pool == busy.pool]
+    own, whole = _sum_ns(of_pool, busy.io_class), _sum_ns(of_pool)
+    facts: dict[str, Fact] = {
+        "background": BACKGROUND[busy.io_class],
+        "pool": busy.pool,
+        "share": _share(own, whole),
+        "share_permille": _permille(own, whole),
+    }
+    return [(facts, busy)]
+
+
+def _flush(rows: Sequence[DeviceRow]) -> list[Evidence]:
+    flush = max((r for r in rows if r.io_class == "flush"), key=device_ns, default=None)
+    if not flush:
+        return []
+    own, whole = _sum_ns(rows, "flush"), _sum_ns(rows)
+    facts: dict[str, Fact] = {
+        "vdev": flush.vdev,
+        "p50_ns": flush.device.p50,
+        "p99_ns": flush.device.p99,
+        "share": _share(own, whole),
+        "share_permille": _permille(own, whole),
+    }
+    return [(facts, flush)]
+
+
+def _queue(rows: Sequence[DeviceRow]) -> list[Evidence]:
+    queued = [(row.queue.mean * row.count, row) for row in rows if row.queue]
+    if not queued:
+        return []
+    _, longest = max(queued, key=lambda one: one[0])
+    assert longest.queue
+    facts: dict[str, Fact] = {
+        "queue_ns": sum(ns for ns, _ in queued),
+        "device_ns": sum(device_ns(row) for _, row in queued),
+        "io_class": longest.io_class,
+        "vdev": longest.vdev,
+        "queue_mean_ns": longest.queue.mean,
+        "queue_p99_ns": longest.queue.p99,
+        "device_mean_ns": longest.device.mean,
+    }
+    return [(facts, longest)]
+
+
+def _sum_ns(rows: Sequence[DeviceRow], io_class: str | None = None) -> int:
+    return sum(device_ns(row) for row in rows if io_class in (None, row.io_class))
+
+
+def _hard_ns(row: ThrottleRow) -> int:
+    return row.kinds["dirty_hard"].total_ns
+
+
+def _permille(part: int, whole: int) -> int:
+    return 1000 * part // max(1, whole)
+
+
+def _share(part: int, whole: int) -> str:
+    return format_percent(part / max(1, whole))
