@@ -27,11 +27,11 @@ from zfstune.experiment.objective import Limit, Objective
 from zfstune.experiment.phases import Found, Task, Tuning
 from zfstune.experiment.runner import Abort, BlockPlan, Experiment, Record
 from zfstune.experiment.search import Exhausted, Searcher
-from zfstune.experiment.space import DEFAULT, Space
+from zfstune.experiment.space import Space
 from zfstune.term.progress import Progress
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
-from zfstune.tunables import guard
+from zfstune.tunables import catalogue, guard
 
 POOL = "tank"
 LOAD = (
@@ -56,7 +56,7 @@ def trials(host: LinuxHost, way: tuple[str, str, bool], seed: int, most: int, st
     params = host.parameters()
     current = {n: v for n in params.names() if (v := params.read(n)) is not None}
     facts = guard.facts(host)
-    space = Space(DEFAULT, current, facts, slog=False)
+    space = Space(catalogue.default_set(), current, facts, slog=False)
     progress = Progress(sys.stderr, stop.now() + 86400 * SECOND)
     progress.line(f"{name}, seed {seed}")
     baseline = {n: current[n] for n in space.parameters()}
@@ -95,7 +95,9 @@ def trials(host: LinuxHost, way: tuple[str, str, bool], seed: int, most: int, st
 
         def look(records: Sequence[Record]) -> Searcher:
             known = measured(records, False, 1)
-            first = model.candidates(known, current, facts, DEFAULT) if modelled else ()
+            first = (
+                model.candidates(known, current, facts, catalogue.default_set()) if modelled else ()
+            )
             return Searcher(space, current, facts, first=first, sampler=sampler, seed=seed)
 
         tuning = Tuning(task, experiment, baseline, look, lambda _best: (), progress, found)

@@ -12,7 +12,8 @@ import pytest
 from support.paths import ROOT
 
 from zfstune import cli
-from zfstune.experiment import objective, space
+from zfstune.experiment import objective
+from zfstune.tunables import catalogue
 
 COMPLETION = ROOT / "docs/completion/zfstune.bash"
 MAN = ROOT / "docs/man"
@@ -40,7 +41,7 @@ def walk(
 
 
 COMMANDS = dict(walk(cli.build_parser()))
-PARAMETERS = (*space.DEFAULT, *space.ARC)
+PARAMETERS = (*catalogue.default_set(), *catalogue.on_request())
 
 
 def options(parser: argparse.ArgumentParser) -> set[str]:

@@ -11,9 +11,9 @@ from support.tuned_host import DEFAULTS, FACTS, GIB, MIB
 
 from zfstune.experiment import model
 from zfstune.experiment.model import Measured
-from zfstune.experiment.space import DEFAULT
-from zfstune.tunables import guard, planner
+from zfstune.tunables import catalogue, guard, planner
 
+DEFAULT = catalogue.default_set()
 # a disk of 30 MiB/s under a bulk writer and a log writer
 LAB = Measured(
     bandwidth=28 * MIB,

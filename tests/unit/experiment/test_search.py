@@ -25,12 +25,13 @@ from zfstune.experiment.search import (
     sharing_facts,
     workload_name,
 )
-from zfstune.experiment.space import ARC, DEFAULT, Space
+from zfstune.experiment.space import Space
 from zfstune.experiment.storage import StorageLost
-from zfstune.tunables import planner
+from zfstune.tunables import catalogue, planner
 
 pytest.importorskip("optuna")
 
+DEFAULT, ARC = catalogue.default_set(), catalogue.on_request()
 BOTH = Candidate(
     {
         "zfs_dirty_data_max": 32 * MIB,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.tuned_host import DEFAULTS, FACTS, GIB, MIB
 
-from zfstune.experiment.space import ARC, DEFAULT, Knob, Space
-from zfstune.tunables import guard, planner
+from zfstune.experiment.space import Knob, Space
+from zfstune.tunables import catalogue, guard, planner
 
+DEFAULT, ARC = catalogue.default_set(), catalogue.on_request()
 slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 names = st.lists(st.sampled_from(DEFAULT + ARC), unique=True, min_size=1)
-shares = st.lists(st.floats(0, 1), min_size=14, max_size=14)
+shares = st.lists(st.floats(0, 1), min_size=16, max_size=16)
 
 
 def legal(current: dict[str, int], values: dict[str, int], facts: guard.Facts) -> bool:
@@ -130,3 +133,52 @@ def test_levels() -> None:
     assert Knob("x", 1, 32, log=True, whole=True).levels(3) == [1, 6, 32]
     assert Knob("x", 1, 3, whole=True).levels(9) == [1, 2, 3]
     assert Knob("x", 0, 1).levels(1) == [0.5]
+
+
+# Recorded when the ranges were literals of space.py.
+BOUNDS = {
+    "zfs_arc_max": (64 * MIB, 2048 * MIB),
+    "zfs_arc_min": (32 * MIB, 1024 * MIB),
+    "zfs_dirty_data_max": (16 * MIB, 411 * MIB),
+    "zfs_wrlog_data_max": (32 * MIB, 822 * MIB),
+    "zfs_vdev_async_write_max_active": (1, 32),
+    "zfs_vdev_async_write_min_active": (1, 32),
+    "zfs_dirty_data_sync_percent": (5, 60),
+    "zfs_vdev_async_write_active_min_dirty_percent": (6, 70),
+    "zfs_vdev_async_write_active_max_dirty_percent": (11, 90),
+    "zfs_delay_min_dirty_percent": (20, 95),
+    "zfs_delay_scale": (5000, 10000000),
+    "zfs_txg_timeout": (1, 30),
+    "zfs_commit_timeout_pct": (1, 100),
+    "zil_slog_bulk": (262144, 1024 * MIB),
+}
+
+
+def test_the_ranges_of_a_host_with_4_gib() -> None:
+    space = Space(DEFAULT + ARC, DEFAULTS, FACTS)
+    assert space.bounds() == BOUNDS
+    assert [knob.name for knob in space.knobs if knob.whole] == [
+        "zfs_vdev_async_write_max_active",
+        "zfs_txg_timeout",
+        "zfs_commit_timeout_pct",
+    ]
+
+
+@slow
+@given(states(), shares)
+def test_any_entry_can_be_tuned(
+    state: tuple[dict[str, int], guard.Facts], parts: list[float]
+) -> None:
+    """`tunes = true` is all that it takes: the range is that of the guard then."""
+    new = ("zfs_vdev_sync_write_min_active", "zfs_vdev_sync_write_max_active", "zfs_txg_history")
+    current, facts = state
+    current = {**current, new[1]: 10, new[2]: 100}
+    assume(not guard.check(guard.in_force(current, facts), facts))
+    entries, rules = catalogue.load(), catalogue.rules()
+    changed = {**entries, **{name: replace(entries[name], tunes=True) for name in new}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "_read", lambda: (changed, rules))
+        assert catalogue.default_set() == (*DEFAULT, new[2], *new[:2])
+        space = Space(catalogue.default_set(), current, facts)
+        assert set(new) <= {knob.name for knob in space.knobs}
+        assert legal(current, space.values(point(space, parts)), facts)

@@ -48,21 +48,56 @@ def test_names_of_freebsd_are_all_different() -> None:
     assert catalogue.canonical("zfs_txg_timeout") == "zfs_txg_timeout"
 
 
-def test_the_default_set_of_the_tuner() -> None:
-    assert {parameter.name for parameter in ALL if parameter.tunes} == {
-        "zfs_commit_timeout_pct",
-        "zfs_delay_min_dirty_percent",
-        "zfs_delay_scale",
+def test_the_default_set_of_the_tuner_by_how_much_each_matters() -> None:
+    assert catalogue.default_set() == (
         "zfs_dirty_data_max",
-        "zfs_dirty_data_sync_percent",
-        "zfs_txg_timeout",
-        "zfs_vdev_async_write_active_max_dirty_percent",
-        "zfs_vdev_async_write_active_min_dirty_percent",
         "zfs_vdev_async_write_max_active",
         "zfs_vdev_async_write_min_active",
-        "zfs_wrlog_data_max",
+        "zfs_dirty_data_sync_percent",
+        "zfs_delay_min_dirty_percent",
+        "zfs_vdev_async_write_active_min_dirty_percent",
+        "zfs_vdev_async_write_active_max_dirty_percent",
+        "zfs_delay_scale",
+        "zfs_txg_timeout",
+        "zfs_commit_timeout_pct",
         "zil_slog_bulk",
-    }
+    )
+    assert catalogue.on_request() == ("zfs_arc_max", "zfs_arc_min")
+
+
+@pytest.mark.parametrize("parameter", [p for p in ALL if p.search], ids=lambda p: p.name)
+def test_what_is_searched_can_be_written(parameter: Parameter) -> None:
+    assert parameter.access == "rw" and parameter.search and not parameter.follows
+    for text in (parameter.search.low, parameter.search.high):
+        names = set(language.names(text or "0"))
+        assert names <= FACTS | {parameter.name}
+    orders = [one.search.order for one in ALL if one.search]
+    assert orders.count(parameter.search.order) == 1
+
+
+@pytest.mark.parametrize("parameter", [p for p in ALL if p.follows], ids=lambda p: p.name)
+def test_what_follows_is_set_with_another(parameter: Parameter) -> None:
+    assert parameter.tunes and not parameter.search
+    assert parameter.follows in catalogue.default_set()
+
+
+@pytest.mark.parametrize(
+    ("name", "below", "value", "least"),
+    [
+        ("zfs_arc_max", "zfs_dirty_data_max", 3, 12),
+        ("zfs_wrlog_data_max", "zfs_dirty_data_max", 3, 6),
+        (
+            "zfs_vdev_async_write_active_max_dirty_percent",
+            "zfs_vdev_async_write_active_min_dirty_percent",
+            30,
+            35,
+        ),
+        ("zfs_vdev_async_write_active_min_dirty_percent", "zfs_dirty_data_sync_percent", 20, 21),
+        ("zfs_vdev_max_active", "zfs_vdev_scrub_min_active", 3, 0),
+    ],
+)
+def test_the_least_value_beside_another(name: str, below: str, value: int, least: int) -> None:
+    assert catalogue.least(name, below, value) == least
 
 
 def test_what_can_lose_data_is_never_written() -> None:

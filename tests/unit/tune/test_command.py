@@ -14,7 +14,6 @@ from unit.term.test_table import EVIL, raw
 
 from zfstune import cli
 from zfstune.errors import CommandError, NotPossible
-from zfstune.tunables.catalogue import load
 from zfstune.tune import command, plan, production, request, session
 
 GIB = 1 << 30
@@ -168,13 +167,6 @@ def test_packages_that_are_missing_are_named(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scipy" else 1)
     with pytest.raises(NotPossible, match=r"needs scipy, .*a Python that has them"):
         command.run(parsed("tank", "--observe", "--yes"))
-
-
-def test_all_that_a_session_may_change_is_in_the_catalogue() -> None:
-    from zfstune.experiment.space import ARC as ARC_NAMES
-    from zfstune.experiment.space import DEFAULT
-
-    assert all(load()[name].access == "rw" for name in DEFAULT + ARC_NAMES)
 
 
 def test_a_seed_is_drawn_once_and_known() -> None:

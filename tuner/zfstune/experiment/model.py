@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from zfstrace.kstat import txgs
 from zfstune.experiment.runner import Record
 from zfstune.term.units import SECOND, format_time
-from zfstune.tunables import guard
+from zfstune.tunables import catalogue, guard
 from zfstune.tunables.guard import broken_by
 from zfstune.tunables.names import (
     ASYNC_MAX,
@@ -36,8 +36,6 @@ MIB = 1 << 20
 TARGET_SYNC_NS = SECOND
 LONGER_SYNC_NS = 2 * SECOND
 GENTLE_SYNC_NS = 4 * SECOND
-_SMALLEST_DIRTY = 16 * MIB
-_LARGEST_BLOCKS = 8
 # The largest write that vdev_queue_aggregate() makes (zfs_vdev_aggregation_limit).
 _AGGREGATE = MIB
 _BULK = 4 * _AGGREGATE
@@ -129,9 +127,9 @@ def _combinations(
 def sync_limit(bandwidth: float, target_ns: int, facts: guard.Facts) -> int:
     """Dirty bytes that a pool of that bandwidth syncs in about the target, rounded up to a
     power of two."""
-    least = max(_SMALLEST_DIRTY, _LARGEST_BLOCKS * facts.largest_block)
+    lowest, _ = guard.bounds(DIRTY, {}, facts)
     wanted = max(1, int(bandwidth * target_ns / SECOND))
-    return int(max(least, 1 << (wanted - 1).bit_length()))
+    return max(lowest or 0, 1 << (wanted - 1).bit_length())
 
 
 def _bulk(measured: Measured) -> bool:
@@ -156,7 +154,7 @@ def _dirty(
     part = {DIRTY: (limit, reason)}
     if WRLOG in current:
         follows = f"twice {DIRTY}, as when the module is loaded: log data must not be the tighter"
-        part[WRLOG] = (2 * limit, f"{follows} limit")
+        part[WRLOG] = (catalogue.least(WRLOG, DIRTY, limit), f"{follows} limit")
     return part
 
 

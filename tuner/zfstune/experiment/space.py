@@ -12,8 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from zfstune.tunables import guard
+from zfstune.rules import language
+from zfstune.tunables import catalogue, guard
+from zfstune.tunables.catalogue import Search
 from zfstune.tunables.guard import broken_by
 from zfstune.tunables.names import (
     ACTIVE_MAX,
@@ -22,52 +25,19 @@ from zfstune.tunables.names import (
     ARC_MIN,
     ASYNC_MAX,
     ASYNC_MIN,
-    COMMIT_PCT,
     DELAY_MIN,
-    DELAY_SCALE,
     DIRTY,
     SLOG_BULK,
     SYNC_PERCENT,
-    TXG_TIMEOUT,
     WRLOG,
 )
 
 MIB = 1 << 20
 
-# By how much they matter: a grid takes the first ones.
-DEFAULT = (
-    DIRTY,
-    ASYNC_MAX,
-    ASYNC_MIN,
-    SYNC_PERCENT,
-    DELAY_MIN,
-    ACTIVE_MIN,
-    ACTIVE_MAX,
-    DELAY_SCALE,
-    TXG_TIMEOUT,
-    COMMIT_PCT,
-    SLOG_BULK,
-)
-ARC = (ARC_MAX, ARC_MIN)
-
-# (name, lowest, highest, least distance to the next): in this order they may not overtake.
-_PERCENTS = (
-    (SYNC_PERCENT, 5, 60, 1),
-    (ACTIVE_MIN, 6, 70, 5),
-    (ACTIVE_MAX, 11, 90, 0),
-    (DELAY_MIN, 20, 95, 0),
-)
-_DEEPEST = 32
-# (lowest, highest) of those that depend on no other
-_ALONE = {
-    DELAY_SCALE: (5_000, 10_000_000),
-    TXG_TIMEOUT: (1, 30),
-    COMMIT_PCT: (1, 100),
-    SLOG_BULK: (256 << 10, 1 << 30),
-}
-_ARC_MIN_LEAST = 32 * MIB
-# by the guard's rule `dirty data and cache`
-_ARC_OF_DIRTY = 4
+# In this order they may not overtake each other, by rules of the guard.
+_PERCENTS = (SYNC_PERCENT, ACTIVE_MIN, ACTIVE_MAX, DELAY_MIN)
+# What is set by others' values as well; the rest is drawn by itself.
+_COUPLED = {DIRTY, ASYNC_MAX, ASYNC_MIN, ARC_MAX, ARC_MIN, *_PERCENTS}
 
 
 @dataclass(frozen=True)
@@ -114,18 +84,23 @@ class Space:
     ) -> None:
         self._now = dict(current)
         self._facts = facts
+        self._env = guard.values(self._now, facts)
         wanted = {n for n in names if n in current and (slog or n != SLOG_BULK)}
-        self._percents = _free_percents(wanted, self._now)
-        known = [n for n in (*DEFAULT, *ARC) if n in wanted]
-        self.names = tuple(n for n in known if n not in _PERCENT_NAMES or n in self._percents)
+        self._percents = self._free_percents(wanted)
+        known = [n for n in (*catalogue.default_set(), *catalogue.on_request()) if n in wanted]
+        self.names = tuple(n for n in known if n not in _PERCENTS or n in self._percents)
         knobs = (self._knob(name) for name in self.names)
         self.knobs = tuple(knob for knob in knobs if knob.low < knob.high)
         self.names = tuple(knob.name for knob in self.knobs)
         self._most_at_least = self._least_active() if ASYNC_MIN in self.names else 1
         self._bounds = self.bounds()
         if WRLOG in self._bounds:
-            # the model goes down to twice the limit of dirty data, whatever the ratio is now
-            self._bounds[WRLOG] = (2 * self._bounds[DIRTY][0], self._bounds[WRLOG][1])
+            # the model goes down to what the guard allows, whatever the ratio is now
+            low, high = (
+                catalogue.least(WRLOG, DIRTY, self._bounds[DIRTY][0]),
+                self._bounds[WRLOG][1],
+            )
+            self._bounds[WRLOG] = low, high
 
     def parameters(self) -> tuple[str, ...]:
         """All that a point may set: names, and zfs_wrlog_data_max with zfs_dirty_data_max."""
@@ -155,12 +130,11 @@ class Space:
         self._set_sizes(point, out)
         self._set_depth(point, out)
         self._set_percents(point, out)
-        for name in _ALONE:
-            if name in self.names:
-                out[name] = _rounded(name, point[name])
-        if DELAY_SCALE in out:
-            limits = (out.get(name, self._now.get(name, 1)) for name in (DIRTY, WRLOG))
-            out[DELAY_SCALE] = min(out[DELAY_SCALE], ((1 << 64) - 1) // max(limits))
+        for name in self.names:
+            if name not in _COUPLED:
+                value = out[name] = _rounded(name, point[name])
+                legal = guard.nearest(name, {**self._now, **out}, self._facts)
+                out[name] = value if legal is None else legal
         return out
 
     def point(self, values: Mapping[str, int]) -> dict[str, float]:
@@ -169,11 +143,11 @@ class Space:
         point: dict[str, float] = {}
         for knob in self.knobs:
             value: float = state[knob.name]
-            if knob.name in _PERCENT_NAMES:
-                low, high = self._room(knob.name, state)
+            if knob.name in _PERCENTS:
+                low, high = self._room(knob.name, state, self._percents)
                 value = (value - low) / (high - low) if high > low else 0.0
             elif knob.name == ASYNC_MIN:
-                most = state.get(ASYNC_MAX, _DEEPEST)
+                most = state.get(ASYNC_MAX, self._deepest())
                 value = math.log(max(1, value)) / math.log(most) if most > 1 else 0.0
             elif knob.name == ARC_MIN:
                 value = value or self._facts.arc_c_min
@@ -187,22 +161,39 @@ class Space:
         if name in self._percents or name == ASYNC_MIN:
             return Knob(name, 0.0, 1.0)
         if name == ASYNC_MAX:
-            least = 1 if ASYNC_MIN in self.names else max(1, self._now.get(ASYNC_MIN, 1))
-            _, most = self._within(name, 1, max(_DEEPEST, now))
-            return Knob(name, least, max(least, most), log=True, whole=True)
+            low, high = self._range(name)
+            if ASYNC_MIN not in self.names:
+                low = max(low, self._now.get(ASYNC_MIN, 1))
+            _, high = self._within(name, low, max(high, now))
+            return Knob(name, low, max(low, high), log=True, whole=True)
         if name == DIRTY:
             return Knob(name, self._dirty_least(), self._dirty_most(), log=True)
-        if name in ARC:
+        if name in (ARC_MAX, ARC_MIN):
             return self._arc_knob(name)
-        low, high = _ALONE[name]
+        low, high = self._range(name)
         low, high = self._within(name, min(low, max(1, now)), max(high, now))
-        return Knob(name, low, high, log=True, whole=name in (TXG_TIMEOUT, COMMIT_PCT))
+        whole = catalogue.load()[name].unit not in ("bytes", "ns")
+        return Knob(name, low, high, log=low > 0, whole=whole)
+
+    def _range(self, name: str) -> tuple[int, int]:
+        """From where to where the catalogue wants a search; 0, 0 when a fact is not known."""
+        parameter = catalogue.load()[name]
+        search = parameter.search or Search()
+        texts = (search.low or parameter.low, search.high or parameter.high)
+        try:
+            low, high = (language.evaluate(text or "0", self._env) for text in texts)
+        except language.Unknown:
+            return 0, 0
+        return low, high
+
+    def _deepest(self) -> int:
+        return self._range(ASYNC_MAX)[1]
 
     def _dirty_least(self) -> int:
-        return self._legal_towards(max(16 * MIB, 8 * self._facts.largest_block), up=True)
+        return self._legal_towards(self._range(DIRTY)[0], up=True)
 
     def _dirty_most(self) -> int:
-        return self._legal_towards(4 * self._now[DIRTY], up=False)
+        return self._legal_towards(self._range(DIRTY)[1], up=False)
 
     def _legal_towards(self, size: int, *, up: bool) -> int:
         """The first legal limit of dirty data from size towards the present one."""
@@ -214,31 +205,27 @@ class Space:
         return now
 
     def _dirty(self, size: int) -> dict[str, int]:
-        """The limit, and the one of log data at its distance from it, at least twice."""
+        """The limit, and the one of log data at its distance from it, as far as that is legal."""
         if WRLOG not in self._now:
             return {DIRTY: size}
-        ratio = max(2.0, self._now[WRLOG] / max(1, self._now[DIRTY]))
-        return {DIRTY: size, WRLOG: max(2 * size, int(size * ratio))}
+        ratio = self._now[WRLOG] / max(1, self._now[DIRTY])
+        return {DIRTY: size, WRLOG: max(catalogue.least(WRLOG, DIRTY, size), int(size * ratio))}
 
     def _arc_knob(self, name: str) -> Knob:
-        facts, low, high = (
-            self._facts,
-            *self._within(name, _ARC_MIN_LEAST, self._facts.memory_bytes),
-        )
+        facts = self._facts
+        low, high = self._within(name, *self._range(name))
         if name == ARC_MIN:
-            most = min(facts.arc_c_max - MIB, facts.memory_bytes // 4, high)
-            return Knob(name, low, max(low, most), log=True, slow=True)
-        # what is dirty is in the ARC as well: the guard wants it four times as large
+            return Knob(name, low, max(low, high), log=True, slow=True)
+        # what is dirty is in the ARC as well
         dirty = self._dirty_least() if DIRTY in self.names else self._now.get(DIRTY, 0)
-        floor = _ARC_MIN_LEAST if ARC_MIN in self.names else facts.arc_c_min
-        least = min(facts.arc_c_max, max(low, floor + MIB, _ARC_OF_DIRTY * dirty, facts.arc_held))
-        most = min(high, max(facts.arc_c_max, facts.memory_bytes // 2))
-        return Knob(name, _up(least), most, log=True, slow=True)
+        floor = self._range(ARC_MIN)[0] if ARC_MIN in self.names else facts.arc_c_min
+        low = max(low, floor + MIB, catalogue.least(ARC_MAX, DIRTY, dirty), facts.arc_held)
+        return Knob(name, _up(min(facts.arc_c_max, low)), high, log=True, slow=True)
 
     def _within(self, name: str, low: int, high: int) -> tuple[int, int]:
         """That range, as far as the guard's bounds go."""
-        least, most = guard.bounds(name, self._now, self._facts)
-        return max(low, least or 0), high if most is None else min(high, most)
+        lowest, highest = guard.bounds(name, self._now, self._facts)
+        return max(low, lowest or 0), high if highest is None else min(high, highest)
 
     def _set_sizes(self, point: Mapping[str, float], out: dict[str, int]) -> None:
         if ARC_MAX in self.names:
@@ -249,20 +236,20 @@ class Space:
         if DIRTY in self.names:
             size = _near(point[DIRTY], self._now[DIRTY])
             out.update(self._dirty(size))
-            if ARC_MAX in out and size * _ARC_OF_DIRTY > cache:
-                out.update(self._dirty(cache // _ARC_OF_DIRTY // MIB * MIB))
+            if ARC_MAX in out and catalogue.least(ARC_MAX, DIRTY, size) > cache:
+                out.update(self._dirty(cache // catalogue.least(ARC_MAX, DIRTY, 1) // MIB * MIB))
 
     def _set_depth(self, point: Mapping[str, float], out: dict[str, int]) -> None:
         if ASYNC_MAX in self.names:
             out[ASYNC_MAX] = round(point[ASYNC_MAX])
         if ASYNC_MIN in self.names:
-            most = out.get(ASYNC_MAX, self._now.get(ASYNC_MAX, _DEEPEST))
-            least = max(1, round(most ** point[ASYNC_MIN]))
-            out[ASYNC_MIN] = min(most, least, self._most_at_least)
+            most = out.get(ASYNC_MAX, self._now.get(ASYNC_MAX, self._deepest()))
+            depth = max(1, round(most ** point[ASYNC_MIN]))
+            out[ASYNC_MIN] = min(most, depth, self._most_at_least)
 
     def _least_active(self) -> int:
         """The largest zfs_vdev_async_write_min_active that leaves the other classes theirs."""
-        for depth in range(_DEEPEST, 1, -1):
+        for depth in range(self._deepest(), 1, -1):
             depths = {ASYNC_MIN: depth}
             if ASYNC_MAX in self._now:
                 depths[ASYNC_MAX] = max(depth, self._now[ASYNC_MAX])
@@ -272,46 +259,43 @@ class Space:
 
     def _set_percents(self, point: Mapping[str, float], out: dict[str, int]) -> None:
         state = dict(self._now)
-        for name, *_ in _PERCENTS:
+        for name in _PERCENTS:
             if name in self.names:
-                low, high = self._room(name, state)
+                low, high = self._room(name, state, self._percents)
                 state[name] = out[name] = low + round(point[name] * (high - low))
 
-    def _room(self, name: str, state: Mapping[str, int]) -> tuple[int, int]:
-        """From where to where a percent can go when those before it are as in state."""
-        return _room(name, state, self._percents)
+    def _free_percents(self, wanted: Iterable[str]) -> frozenset[str]:
+        """Those of wanted; none at all if the others, as they are now, leave no room for them."""
+        free = frozenset(wanted) & frozenset(_PERCENTS)
+        state = dict(self._now)
+        for name in _PERCENTS:
+            if name in free:
+                low, high = self._room(name, state, free)
+                if low > high:
+                    return frozenset()
+                state[name] = low
+        return free
+
+    def _room(self, name: str, state: Mapping[str, int], free: frozenset[str]) -> tuple[int, int]:
+        """From where to where a percent can go: the ones before it are as in state, and of those
+        after it only the ones that are not free."""
+        present = [other for other in _PERCENTS if other in state]
+        index = present.index(name)
+        low, high = self._range(name)
+        if index:
+            before = present[index - 1]
+            low = max(low, state[before] + _gap(before))
+        distance = 0
+        for before, other in pairwise(present[index:]):
+            distance += _gap(before)
+            highest = self._range(other)[1] if other in free else state[other]
+            high = min(high, highest - distance)
+        return low, high
 
 
-_PERCENT_NAMES = tuple(name for name, *_ in _PERCENTS)
-
-
-def _free_percents(wanted: Iterable[str], now: Mapping[str, int]) -> frozenset[str]:
-    """Those of wanted; none at all if the others, as they are now, leave no room for them."""
-    free = frozenset(wanted) & frozenset(_PERCENT_NAMES)
-    state = dict(now)
-    for name in _PERCENT_NAMES:
-        if name in free:
-            low, high = _room(name, state, free)
-            if low > high:
-                return frozenset()
-            state[name] = low
-    return free
-
-
-def _room(name: str, state: Mapping[str, int], free: frozenset[str]) -> tuple[int, int]:
-    """The ones before as in state; of those after it only the ones that are not free count."""
-    present = [row for row in _PERCENTS if row[0] in state]
-    index = [row[0] for row in present].index(name)
-    low, high = present[index][1], present[index][2]
-    if index:
-        before = present[index - 1]
-        low = max(low, state[before[0]] + before[3])
-    distance = 0
-    for i in range(index + 1, len(present)):
-        distance += present[i - 1][3]
-        other, _, highest, _ = present[i]
-        high = min(high, (highest if other in free else state[other]) - distance)
-    return low, high
+def _gap(name: str) -> int:
+    """The least distance of a percent to the next."""
+    return catalogue.least(_PERCENTS[_PERCENTS.index(name) + 1], name, 0)
 
 
 def _near(size: float, now: int) -> int:
@@ -327,7 +311,7 @@ def _up(size: int) -> int:
 
 def _rounded(name: str, value: float) -> int:
     """Values that people can read: two digits, or whole 64 KiB."""
-    if name == SLOG_BULK:
+    if catalogue.load()[name].unit == "bytes":
         return max(1, round(value / 65536)) * 65536
     if value < 100:
         return round(value)

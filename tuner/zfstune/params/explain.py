@@ -56,7 +56,7 @@ def _entry(name: str, row: Row | None) -> Json:
     plain = {
         one.name: getattr(parameter, one.name)
         for one in dataclasses.fields(parameter)
-        if one.name not in ("name", "low", "high", "defaults")
+        if one.name not in ("name", "low", "high", "defaults", "search", "follows")
     }
     return entry | {
         **plain,

@@ -74,6 +74,7 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
 
 
+@functools.cache
 def sides(text: str) -> tuple[str, str, int]:
     """The two sums of a condition `left <= right` or `left < right`, and by how much the right
     one must exceed the left one at least (0 or 1). Raises ValueError for other conditions."""

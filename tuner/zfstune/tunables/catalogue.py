@@ -25,6 +25,16 @@ READ = ("2.1.11", "2.2.9", "2.3.9", "2.4.4")
 
 
 @dataclass(frozen=True)
+class Search:
+    """Where `zfstune tune` looks for a better value: expressions, None for the legal bound. order
+    is by how much parameters matter, 1 the most."""
+
+    order: int = 1 << 16
+    low: str | None = None
+    high: str | None = None
+
+
+@dataclass(frozen=True)
 class Parameter:
     """A module parameter of ZFS under its Linux name; values are as the kernel has them.
 
@@ -37,7 +47,8 @@ class Parameter:
     bounds and effects are from, and why they are so. changes is what a write changes besides.
     takes_effect is one of MOMENTS; remains is what stays after the old value was written back,
     and how to get rid of it. since and until (the last version that has it) are for people:
-    whether a parameter is there is looked up.
+    whether a parameter is there is looked up. tunes, search and follows are for `zfstune tune`:
+    see default_set() and on_request(); follows is set together with that one, never by itself.
     """
 
     name: str
@@ -66,6 +77,8 @@ class Parameter:
     settles: str = ""
     hazard: str = ""
     tunes: bool = False
+    search: Search | None = None
+    follows: str | None = None
     shown: bool = True
 
     @property
@@ -127,6 +140,35 @@ def load() -> Mapping[str, Parameter]:
 def rules() -> tuple[Rule, ...]:
     """All couplings between them."""
     return _read()[1]
+
+
+def default_set() -> tuple[str, ...]:
+    """What `zfstune tune` changes unless it is told otherwise, what matters most first."""
+    return _in_order(one for one in load().values() if one.tunes and not one.follows)
+
+
+def on_request() -> tuple[str, ...]:
+    """What it changes only when it is asked to: what takes minutes to settle."""
+    return _in_order(one for one in load().values() if one.search and not one.tunes)
+
+
+def _in_order(parameters: Iterable[Parameter]) -> tuple[str, ...]:
+    ordered = sorted(parameters, key=lambda one: (one.search or Search()).order)
+    return tuple(one.name for one in ordered)
+
+
+def least(name: str, below: str, value: int) -> int:
+    """The least value of a parameter when another one, below it, has this value: by the rules
+    that couple just these two; 0 without such a rule."""
+    found = (language.evaluate(left, {below: value}) + gap for left, gap in _between(name, below))
+    return max(found, default=0)
+
+
+@functools.cache
+def _between(name: str, below: str) -> tuple[tuple[str, int], ...]:
+    """Of these rules the left side, and by how much the parameter exceeds it."""
+    split = (language.sides(rule.text) for rule in rules() if rule.below == (below,))
+    return tuple((left, gap) for left, right, gap in split if right == name)
 
 
 def remains(names: Iterable[str]) -> list[str]:
@@ -202,6 +244,8 @@ def _parameter(name: str, entry: Mapping[str, Any]) -> Parameter:
         given["defaults"] = (
             tuple(default.items()) if isinstance(default, dict) else (("", default),)
         )
+    if "search" in given:
+        given["search"] = Search(**given["search"])
     return Parameter(name, **given)
 
 

@@ -280,6 +280,8 @@ def _nearest(name: str, env: Mapping[str, int]) -> int | None:
 
 def _last(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) -> int:
     """The largest value with which the rule holds; it holds with low."""
+    if rule.holds({**env, name: high}):
+        return high
     while low < high:
         middle = (low + high + 1) // 2
         if rule.holds({**env, name: middle}):
@@ -291,6 +293,8 @@ def _last(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) ->
 
 def _first(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) -> int:
     """The least value with which the rule holds; it holds with high."""
+    if rule.holds({**env, name: low}):
+        return low
     while low < high:
         middle = (low + high) // 2
         if rule.holds({**env, name: middle}):

@@ -13,8 +13,8 @@ from zfstrace.host import Host
 from zfstune.errors import NotPossible, UsageError
 from zfstune.experiment.objective import Limit, Objective
 from zfstune.experiment.runner import BlockPlan
-from zfstune.experiment.space import ARC, DEFAULT
 from zfstune.term.units import SECOND, format_span
+from zfstune.tunables import catalogue
 from zfstune.tune.workload import account, split
 
 BUDGET_NS = 60 * 60 * SECOND
@@ -76,14 +76,16 @@ def parse(args: argparse.Namespace) -> Request:
     out = Path(args.resume or args.out or f"zfstune-{args.pool or 'tune'}")
     if args.resume and not (out / STUDY).exists() and not args.storage:
         raise UsageError(f"--resume {out}: there is no {STUDY} of a session, leave it out")
-    names = DEFAULT + (ARC if args.arc else ())
+    names = catalogue.default_set()
+    known = names + catalogue.on_request()
+    if args.arc:
+        names = known
     if args.parameters:
         names = tuple(name.strip() for name in args.parameters.split(",") if name.strip())
     for name in names or ("nothing",):
-        if name not in DEFAULT + ARC:
+        if name not in known:
             raise UsageError(
-                f"--parameters: {name} is none that a session changes, "
-                f"there are {', '.join(DEFAULT + ARC)}"
+                f"--parameters: {name} is none that a session changes, there are {', '.join(known)}"
             )
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out}: it is no directory, name another")
