@@ -143,11 +143,10 @@ def txgs(host: Host) -> Said:
         if not found:
             raise Failed(f"pool {number} has no rows, is vfs.zfs.txg.history 0?")
         count += len(found)
-        txg = [row["txg"] for row in found]
+        txg = [row.txg for row in found]
         if txg != sorted(txg):
             raise Failed(f"numbers of txgs of pool {number} do not rise", [str(txg[-20:])])
-        born = found[-1]["birth"]
-        age_s = (time.monotonic_ns() - born) / 1e9 if isinstance(born, int) else -1.0
+        age_s = (time.monotonic_ns() - found[-1].birth_ns) / 1e9
         if not 0 <= age_s < _NEAR_S:
             raise Failed(f"by CLOCK_MONOTONIC the open txg of pool {number} is {age_s:.0f} s old")
     return f"{count} rows"

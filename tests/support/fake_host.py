@@ -14,6 +14,7 @@ from zfstrace.disk import Disk, Scratch
 from zfstrace.errors import TraceError, UnknownName
 from zfstrace.hist import Hist, from_values
 from zfstrace.host import StackSession
+from zfstrace.kstat.txgs import TxgRow
 from zfstrace.params import BootConfig, Change
 from zfstrace.recording import StackOptions
 from zfstrace.stages import KINDS, NAMES
@@ -131,6 +132,12 @@ def txg(number: int, pool: str = "tank", **given: object) -> Txg:
         "source": "bpf",
     }
     return Txg(**(fields | given))  # type: ignore[arg-type]
+
+
+def txg_row(number: int, state: str = "C", birth_ns: int = 0, **given: int) -> TxgRow:
+    """A row of the kstat; spans are 0 unless they are given."""
+    spans = {"open_ns": 0, "quiesce_ns": 0, "wait_ns": 0, "sync_ns": 0}
+    return TxgRow(number, state, birth_ns, **(spans | given))
 
 
 ARC = {
@@ -269,7 +276,7 @@ class FakeHost:
         self.options: FsyncOptions | TraceOptions | None = None
         self.values = {"zfs_dirty_data_max": 4 << 30}
         self.kstats: dict[str, dict[str, int]] = {}
-        self.txgs: list[dict[str, int | str]] = []
+        self.txgs: list[TxgRow] = []
         self.state = "ONLINE"
         self.disks: dict[str, Disk] = {}
         self.scratches: dict[str, Scratch] = {}
@@ -346,7 +353,7 @@ class FakeHost:
     def kstat(self, name: str) -> dict[str, int]:
         return self.kstats.get(name, {})
 
-    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+    def txg_rows(self, pool: str) -> list[TxgRow]:
         return list(self.txgs)
 
     def written(self, pool: str) -> tuple[int, dict[int, int]]:

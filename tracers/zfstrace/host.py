@@ -10,6 +10,7 @@ from typing import Protocol
 from zfstrace.arc import ArcState
 from zfstrace.device import DeviceCounts
 from zfstrace.disk import Disk, Scratch
+from zfstrace.kstat.txgs import TxgRow
 from zfstrace.params import Parameters
 from zfstrace.recording import Recording, StackOptions
 from zfstrace.throttle import ThrottleCounts, ThrottleState
@@ -186,8 +187,8 @@ class Host(Protocol):
         is none."""
         ...
 
-    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
-        """The rows of the txgs kstat, oldest first; times in ns of the kstats' clock."""
+    def txg_rows(self, pool: str) -> list[TxgRow]:
+        """The rows of the txgs kstat, oldest first; [] when it is off."""
         ...
 
     def written(self, pool: str) -> tuple[int, dict[int, int]]:

@@ -20,7 +20,7 @@ from zfstrace.host import (
     ThrottleSession,
     TxgSession,
 )
-from zfstrace.kstat.parse import Value, txg_state
+from zfstrace.kstat.txgs import TxgRow, txg_state
 from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleState
 from zfstrace.txg import TxgState
@@ -61,7 +61,7 @@ class FreeBSDHost:
         self._kstats = Kstats(self._sysctl)
         self._by_objset: dict[tuple[str, int], str] = {}
         self._by_dev: dict[Dev, str] = {}
-        self._txgs: dict[str, tuple[int, list[dict[str, Value]]]] = {}
+        self._txgs: dict[str, tuple[int, list[TxgRow]]] = {}
         self._throttle: ScriptedThrottle | None = None
         self._running: list[Scripted] = []
 
@@ -151,7 +151,7 @@ class FreeBSDHost:
         values = self._kstats.named(name)
         return {key: value for key, value in values.items() if isinstance(value, int)}
 
-    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+    def txg_rows(self, pool: str) -> list[TxgRow]:
         return self._kstats.txg_rows(pool)
 
     def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:

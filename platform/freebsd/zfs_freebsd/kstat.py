@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 
 from zfs_freebsd.sysctl import Mib, Sysctl, SysctlError
-from zfstrace.kstat.parse import Value, parse_history
+from zfstrace.kstat.parse import Value
+from zfstrace.kstat.txgs import TxgRow, parse_txgs
 
 ROOT = "kstat.zfs"
 _GLOBAL = "misc"
@@ -48,9 +49,9 @@ class Kstats:
         value = self._value(self._below(self._pools().get(pool, ()), *path))
         return value if isinstance(value, str) else ""
 
-    def txg_rows(self, pool: str) -> list[dict[str, Value]]:
+    def txg_rows(self, pool: str) -> list[TxgRow]:
         """The rows of the txgs kstat, oldest first."""
-        return parse_history(self.text(pool, "txgs"))
+        return parse_txgs(self.text(pool, "txgs"))
 
     def objsets(self, pool: str) -> dict[int, Mib]:
         """Object set id -> its node, for the datasets in use of a pool."""

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from zfs_freebsd.kstat import Kstats
 from zfstrace.arc import ArcState
-from zfstrace.kstat.txgs import Row
+from zfstrace.kstat.txgs import TxgRow
 from zfstrace.types import Losses, Probe
 
 
 class SysctlTxgs:
-    """Implements zfstrace.kstat_txgs.Source."""
+    """Implements zfstrace.kstat.txgs.Source."""
 
     def __init__(self, kstats: Kstats, parameter: Callable[[str], int | None]) -> None:
         self._kstats, self._parameter = kstats, parameter
@@ -20,7 +20,7 @@ class SysctlTxgs:
     def pools(self) -> list[str]:
         return self._kstats.pools()
 
-    def rows(self, pool: str) -> list[Row]:
+    def rows(self, pool: str) -> list[TxgRow]:
         return self._kstats.txg_rows(pool)
 
     def timeout_s(self) -> int | None:

@@ -19,7 +19,7 @@ from zfstrace.host import (
     ThrottleSession,
     TxgSession,
 )
-from zfstrace.kstat.parse import Value, parse_history, txg_state
+from zfstrace.kstat.txgs import TxgRow, parse_txgs, txg_state
 from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleState
 from zfstrace.txg import TxgState
@@ -51,7 +51,7 @@ class LinuxHost:
         # what is told every second; of one kind there may be several
         self._throttles: WeakSet[ThrottleWithParams] = WeakSet()
         self._fsyncs: WeakSet[TracedFsyncs] = WeakSet()
-        self._txgs: dict[str, tuple[int, list[dict[str, Value]]]] = {}
+        self._txgs: dict[str, tuple[int, list[TxgRow]]] = {}
 
     def loaded(self) -> bool:
         return (self._sys / "module/zfs").is_dir()
@@ -125,7 +125,7 @@ class LinuxHost:
         now = time.monotonic_ns()
         read_ns, rows = self._txgs.get(pool, (0, []))
         if not rows or now - read_ns > _TXGS_NS:
-            rows = parse_history(kstat.read(self._kstat / pool / "txgs"))
+            rows = self.txg_rows(pool)
             self._txgs[pool] = now, rows
         # the kstat's times are CLOCK_MONOTONIC_RAW; the two drift apart only slowly
         drift = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - now
@@ -264,8 +264,8 @@ class LinuxHost:
         values = kstat.parse_named(kstat.read(self._kstat / name))
         return {key: value for key, value in values.items() if isinstance(value, int)}
 
-    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
-        return parse_history(kstat.read(self._kstat / pool / "txgs"))
+    def txg_rows(self, pool: str) -> list[TxgRow]:
+        return parse_txgs(kstat.read(self._kstat / pool / "txgs"))
 
     def written(self, pool: str) -> tuple[int, dict[int, int]]:
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

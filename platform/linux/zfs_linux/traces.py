@@ -12,8 +12,7 @@ from zfstrace.bpf.fsync import FsyncTrace
 from zfstrace.bpf.pools import ArcTrace, ThrottleTrace, TxgEvent, TxgTrace
 from zfstrace.bpf.stacks import StackTrace
 from zfstrace.errors import NotSupported, TraceError
-from zfstrace.kstat.parse import parse_history
-from zfstrace.kstat.txgs import Completed, Row, Source, timer, utc
+from zfstrace.kstat.txgs import Completed, Source, TxgRow, parse_txgs, timer, utc
 from zfstrace.recording import Recording, StackOptions, build
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncOptions, Losses, Probe, TraceOptions
@@ -115,7 +114,7 @@ _REASONS = {1: "dirty", 2: "waiter"}
 
 
 class ProcTxgs:
-    """Implements zfstrace.kstat_txgs.Source. kstats is the directory of the kstats, timeout the
+    """Implements zfstrace.kstat.txgs.Source. kstats is the directory of the kstats, timeout the
     file of zfs_txg_timeout."""
 
     def __init__(self, kstats: Path, timeout: Path) -> None:
@@ -124,8 +123,8 @@ class ProcTxgs:
     def pools(self) -> list[str]:
         return kstat.pools(self._kstats)
 
-    def rows(self, pool: str) -> list[Row]:
-        return parse_history(kstat.read(self._kstats / pool / "txgs"))
+    def rows(self, pool: str) -> list[TxgRow]:
+        return parse_txgs(kstat.read(self._kstats / pool / "txgs"))
 
     def timeout_s(self) -> int | None:
         return kstat.read_number(self._timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, counts
+from support.fake_host import FakeHost, FakeSession, counts, txg_row
 
 from zfstrace.kstat import txgs
 from zfstune.experiment import blocks
@@ -11,10 +11,10 @@ from zfstune.experiment.blocks import BlockMeter
 from zfstune.term.units import MS, SECOND
 
 
-def row(txg: int, state: str = "C", birth: int = 0, **given: int) -> txgs.TxgRow:
-    """A txg that opens at birth (s), is open for 4 s and syncs 100 MB in 1 s."""
-    times = {"otime": 4 * SECOND, "qtime": 0, "wtime": 0, "stime": SECOND, "ndirty": 100_000_000}
-    return {"txg": txg, "state": state, "birth": birth * SECOND, **(times | given)}
+def row(txg: int, state: str = "C", birth: int = 0, open_s: int = 4) -> txgs.TxgRow:
+    """A txg that opens at birth (s), and syncs 100 MB in 1 s."""
+    spans = {"open_ns": open_s * SECOND, "sync_ns": SECOND, "dirty_bytes": 100_000_000}
+    return txg_row(txg, state, birth * SECOND, **spans)
 
 
 ROWS = [row(10, birth=0), row(11, birth=4), row(12, birth=8), row(13, "S", birth=12)]
@@ -46,7 +46,7 @@ def test_looks_are_kept_beyond_the_kstats_rows() -> None:
     host = FakeHost(FakeSession([()]))
     meter = BlockMeter(host, "tank", host.session)
     for now in range(10, 30):
-        host.txgs = [row(n, "C" if n < now else "O", n, otime=0) for n in range(now - 3, now + 1)]
+        host.txgs = [row(n, "C" if n < now else "O", n, open_s=0) for n in range(now - 3, now + 1)]
         host.bytes_written = (now * SECOND + 1, {54: 1000 + 7 * now, 60: 5 * now})
         if now == 15:
             meter.start(now * SECOND)
@@ -66,7 +66,7 @@ class Hurried(FakeHost):
     def txg_rows(self, pool: str) -> list[txgs.TxgRow]:
         self.clock += 1
         first, last = max(0, self.clock - 9), self.clock
-        return [row(n, "C" if n < last else "O", n, otime=0) for n in range(first, last + 1)]
+        return [row(n, "C" if n < last else "O", n, open_s=0) for n in range(first, last + 1)]
 
     def written(self, pool: str) -> tuple[int, dict[int, int]]:
         self.clock += 1
@@ -110,7 +110,7 @@ def test_old_looks_are_forgotten() -> None:
 def test_newest() -> None:
     assert (txgs.newest(ROWS), txgs.newest_done(ROWS)) == (13, 12)
     assert (txgs.newest([]), txgs.newest_done([])) == (0, 0)
-    assert [txgs.at_least(r, "txg") for r in txgs.done_since(ROWS, 10)] == [11, 12]
+    assert [r.txg for r in txgs.done_since(ROWS, 10)] == [11, 12]
 
 
 def test_a_block_has_what_came_since_its_start() -> None:
@@ -136,7 +136,7 @@ def test_a_block_has_what_came_since_its_start() -> None:
     assert block.metrics["write.throughput"] == 175 / 8
     assert block.metrics["throttle.delays"] == 2.0
     assert sum(n for _, _, n in block.histogram) == 30
-    assert [txgs.at_least(r, "txg") for r in block.txgs] == [11, 12]
+    assert [r.txg for r in block.txgs] == [11, 12]
 
 
 def test_a_block_without_an_fsync_has_no_latency() -> None:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from support.fake_host import FakeHost, FakeStop
+from support.fake_host import FakeHost, FakeStop, txg_row
 
-from zfstrace.kstat.txgs import TxgRow
 from zfstune.errors import NotPossible
 from zfstune.experiment import model, search
 from zfstune.experiment.blocks import Block, BlockMeter
@@ -78,8 +77,7 @@ class MadeUp(Experiment):
             for name in ("fsync.p50", "fsync.p99", "fsync.p999", "fsync.mean")
         }
         metrics["write.throughput"] = 3e7 * throughput * math.exp(self._random.gauss(0, 0.01))
-        rows: list[TxgRow] = [{"txg": n, "state": "C"} for n in range(8)]
-        block = Block(20.0, self._fsyncs, metrics, txgs=tuple(rows))
+        block = Block(20.0, self._fsyncs, metrics, txgs=tuple(map(txg_row, range(8))))
         record = Record(len(self.records) + 1, phase, trial, label, self.now_s(), 10.0, block)
         record = self.change(record)
         self.records.append(record)
@@ -378,7 +376,7 @@ def test_too_few_fsyncs_are_refused_with_how_many_it_takes() -> None:
 
 
 def test_what_the_model_gets() -> None:
-    rows: list[TxgRow] = [{"txg": n, "stime": 2 * SECOND, "ndirty": 60_000_000} for n in range(3)]
+    rows = [txg_row(n, sync_ns=2 * SECOND, dirty_bytes=60_000_000) for n in range(3)]
     stages = ({"name": "flush", "total_ns": 3}, {"name": "issue", "total_ns": 1})
     metrics = {"fsync.p50": 5e6, "fsync.p99": 9e6}
     block = Block(20.0, 100, metrics, (), stages, tuple(rows))

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, FakeStop
+from support.fake_host import FakeHost, FakeSession, FakeStop, txg_row
 
 from zfstrace.kstat import txgs as kstat_txgs
 from zfstune.experiment.blocks import Block, BlockMeter
@@ -26,15 +26,10 @@ class Pool(FakeHost):
         self._stop, self._txg_s = stop, txg_s
         self.sync_ns: Callable[[int], int] = lambda _number: SECOND // 2
 
-    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+    def txg_rows(self, pool: str) -> list[kstat_txgs.TxgRow]:
         last = int(self._stop.clock / SECOND / self._txg_s)
         return [
-            {
-                "txg": n,
-                "state": "C" if n < last - 1 else "O",
-                "birth": n * SECOND,
-                "stime": self.sync_ns(n),
-            }
+            txg_row(n, "C" if n < last - 1 else "O", n * SECOND, sync_ns=self.sync_ns(n))
             for n in range(max(0, last - 20), last + 1)
         ]
 
@@ -127,13 +122,12 @@ class Bursts(FakeHost):
         self._stop, self._txg_s = stop, txg_s
         self.counts: list[int] = []
 
-    def txg_rows(self, pool: str) -> list[dict[str, int | str]]:
+    def txg_rows(self, pool: str) -> list[kstat_txgs.TxgRow]:
         period = round(self._txg_s * SECOND)
         last = self._stop.clock // period
         rows = [(n, "C" if n < last - 1 else "O") for n in range(max(0, last - 20), last + 1)]
         return [
-            {"txg": n, "state": state, "birth": n * period, "otime": period, "stime": period // 2}
-            for n, state in rows
+            txg_row(n, state, n * period, open_ns=period, sync_ns=period // 2) for n, state in rows
         ]
 
     def written(self, pool: str) -> tuple[int, dict[int, int]]:

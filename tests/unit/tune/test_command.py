@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_host import FakeHost
+from support.fake_host import FakeHost, txg_row
 from unit.term.test_table import EVIL, raw
 
 from zfstune import cli
@@ -46,7 +46,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     host = FakeHost()
     host.values = dict(VALUES)
     host.kstats["arcstats"] = ARC
-    host.txgs = [{"txg": 1, "state": "C"}]
+    host.txgs = [txg_row(1)]
     monkeypatch.setattr(command, "open_host", lambda: host)
     monkeypatch.setattr(plan, "scanning", lambda _pool: None)
     monkeypatch.setattr(production, "signs", lambda: [])

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.fake_host import txg_row
 from support.fake_module import DEFAULTS, ModuleHost
 
 from zfstrace.types import Json
@@ -79,7 +80,7 @@ class Session:
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     pytest.importorskip("optuna")
     host = ModuleHost(tmp_path)
-    host.txgs = [{"txg": 1, "state": "C"}]
+    host.txgs = [txg_row(1)]
     monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(host.where.state))
     monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(host.where.run))
     monkeypatch.setattr(tune_session.Run, "_warm_up", lambda _self, _watch: None)

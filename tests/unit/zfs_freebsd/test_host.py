@@ -66,11 +66,8 @@ def test_written(host: FreeBSDHost) -> None:
 
 
 def test_txg_state(host: FreeBSDHost) -> None:
-    rows = [row for row in host.txg_rows("tank") if row["state"] == "C"]
-    birth, opened = rows[-1]["birth"], rows[-1]["otime"]
-    assert isinstance(birth, int)
-    assert isinstance(opened, int)
-    moment = birth + opened + 1
+    rows = [row for row in host.txg_rows("tank") if row.done]
+    moment = rows[-1].closed_ns + 1
     state = host.txg_state("tank", moment, moment)
     assert state is not None
     assert state.state in ("quiescing", "syncing")

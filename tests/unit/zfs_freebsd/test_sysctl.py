@@ -15,6 +15,7 @@ from support.freebsd.standin import ROOT, Table
 from zfs_freebsd.kstat import Kstats
 from zfs_freebsd.sysctl import Sysctl, SysctlError
 from zfstrace.kstat.parse import parse_history
+from zfstrace.kstat.txgs import parse_txgs
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_kstats(table: Table, sysctl: Sysctl) -> None:
     assert list(kstats.objsets("tank")) == [0x4B]
     assert kstats.text("tank", "misc", "state") == "ONLINE\n"
     recorded = (standin.RECORDED / "txgs").read_text()
-    assert kstats.txg_rows("tank") == parse_history(recorded) != []
+    assert kstats.txg_rows("tank") == parse_txgs(recorded) != []
 
 
 def test_what_is_not_there(table: Table, sysctl: Sysctl) -> None:
@@ -194,7 +195,8 @@ for name in ("kern.boot_id", "vfs", "vfs.", "", "vfs.zfs.txg.timeout.x", "x" * 9
     except SysctlError as error:
         print(error.errno)
 for pool in kstats.pools():
-    print(kstats.txg_rows(pool)[:1], kstats.objsets(pool), kstats.named("arcstats")["size"])
+    text = kstats.text(pool, "txgs")[:20]
+    print(repr(text), kstats.objsets(pool), kstats.named("arcstats")["size"])
 """
 
 
@@ -222,4 +224,4 @@ def test_standin_under_sanitizers(table: Table) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "runtime error" not in done.stderr
-    assert "'birth': 2" in done.stdout
+    assert r"\ntxg birth\n1 2\n" in done.stdout

@@ -1,15 +1,15 @@
-"""Transaction groups from the txgs kstat alone, which needs no privilege and no tracer."""
+"""Transaction groups from the txgs kstat, which needs no privilege and no tracer."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from zfstrace.kstat.parse import Value
-from zfstrace.txg import Txg
+from zfstrace.kstat.parse import Value, parse_history
+from zfstrace.txg import Txg, TxgState
 from zfstrace.types import Losses, Probe
 
 _SECOND = 1_000_000_000
@@ -20,7 +20,103 @@ _ROW_NS = _SECOND
 # How often the kstat is read.
 _POLL_NS = _SECOND // 4
 
-Row = dict[str, Value]
+_NEEDED = {"txg", "birth", "otime", "qtime", "wtime", "stime"}
+
+
+@dataclass(frozen=True)
+class TxgRow:
+    """A row of the kstat (module/zfs/spa_stats.c, all versions). state is its letter: O(pen),
+    Q(uiescing), W(aiting for the sync), S(yncing) or C(ommitted). birth_ns is of the kstats'
+    clock; a span that has not ended is 0. None is a column that the kstat does not have."""
+
+    txg: int
+    state: str
+    birth_ns: int
+    open_ns: int
+    quiesce_ns: int
+    wait_ns: int
+    sync_ns: int
+    dirty_bytes: int | None = None
+    written_bytes: int | None = None
+    writes: int | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it is committed."""
+        return self.state == "C"
+
+    @property
+    def closed_ns(self) -> int:
+        """When it took no more transactions; this and the next two by the kstats' clock."""
+        return self.birth_ns + self.open_ns
+
+    @property
+    def sync_began_ns(self) -> int:
+        return self.closed_ns + self.quiesce_ns + self.wait_ns
+
+    @property
+    def end_ns(self) -> int:
+        return self.sync_began_ns + self.sync_ns
+
+
+def parse_txgs(text: str) -> list[TxgRow]:
+    """The rows of the kstat, oldest first. One without its number or a time is left out: the
+    kstat changed while it was read."""
+    return [row for columns in parse_history(text) if (row := _decoded(columns))]
+
+
+def _decoded(columns: Mapping[str, Value]) -> TxgRow | None:
+    numbers = {name: value for name, value in columns.items() if isinstance(value, int)}
+    if not numbers.keys() >= _NEEDED:
+        return None
+    return TxgRow(
+        txg=numbers["txg"],
+        state=str(columns.get("state", "")),
+        birth_ns=numbers["birth"],
+        open_ns=numbers["otime"],
+        quiesce_ns=numbers["qtime"],
+        wait_ns=numbers["wtime"],
+        sync_ns=numbers["stime"],
+        dirty_bytes=numbers.get("ndirty"),
+        written_bytes=numbers.get("nwritten"),
+        writes=numbers.get("writes"),
+    )
+
+
+def newest(rows: Sequence[TxgRow]) -> int:
+    """The number of the youngest txg, which is open; 0 without any."""
+    return max((row.txg for row in rows), default=0)
+
+
+def newest_done(rows: Sequence[TxgRow]) -> int:
+    """The number of the youngest txg that is committed; 0 without any."""
+    return newest([row for row in rows if row.done])
+
+
+def done_since(rows: Sequence[TxgRow], after: int) -> list[TxgRow]:
+    """The txgs after one that are committed, in order."""
+    done = (row for row in rows if row.done and row.txg > after)
+    return sorted(done, key=lambda row: row.txg)
+
+
+def txg_state(rows: Sequence[TxgRow], start_ns: int, end_ns: int) -> TxgState | None:
+    """What the txgs of a pool did between two moments of the kstats' clock (gethrtime():
+    CLOCK_MONOTONIC_RAW on Linux, CLOCK_MONOTONIC on FreeBSD). None when the rows do not reach
+    back to the moment."""
+    found = None
+    for row in rows:
+        if row.birth_ns <= end_ns:
+            found = found or TxgState("open", row.txg)
+        began = row.sync_began_ns
+        if row.state == "S" and began <= end_ns:
+            return TxgState("syncing", row.txg, end_ns - began)
+        if row.done and began <= end_ns and row.end_ns >= start_ns:
+            return TxgState("syncing", row.txg, min(end_ns - began, row.sync_ns))
+        closed = row.closed_ns
+        quiesced = row.state in ("W", "S", "C") and closed + row.quiesce_ns >= start_ns
+        if closed <= end_ns and (row.state == "Q" or quiesced):
+            found = TxgState("quiescing", row.txg)
+    return found
 
 
 class Source(Protocol):
@@ -30,7 +126,7 @@ class Source(Protocol):
         """Names of the imported pools."""
         ...
 
-    def rows(self, pool: str) -> list[Row]:
+    def rows(self, pool: str) -> list[TxgRow]:
         """Of the kstat, oldest first; [] without one."""
         ...
 
@@ -41,11 +137,6 @@ class Source(Protocol):
     def now_ns(self) -> int:
         """The clock of the kstats."""
         ...
-
-
-def number(row: Row, name: str) -> int | None:
-    value = row.get(name)
-    return value if isinstance(value, int) else None
 
 
 def utc(clock_ns: int, now_ns: int) -> str:
@@ -64,27 +155,24 @@ def timer(since_ns: int | None, timeout_s: int | None) -> bool:
     )
 
 
-def from_rows(pool: str, row: Row, before: Row | None, timeout_s: int | None, now_ns: int) -> Txg:
-    """A finished row of the kstat, and the row before it, from which the time since the
+def from_rows(
+    pool: str, row: TxgRow, before: TxgRow | None, timeout_s: int | None, now_ns: int
+) -> Txg:
+    """A txg that is committed, by its row and the row before it, from which the time since the
     last sync began is known. now_ns is what the kstats' clock shows."""
-    birth, opened = number(row, "birth"), number(row, "otime")
-    end = sum(number(row, n) or 0 for n in ("birth", "otime", "qtime", "wtime", "stime"))
-    since = None
-    if before is not None and birth is not None and opened is not None:
-        start = sum(number(before, n) or 0 for n in ("birth", "otime", "qtime", "wtime"))
-        since = birth + opened - start
+    since = row.closed_ns - before.sync_began_ns if before else None
     return Txg(
-        time=utc(end, now_ns),
+        time=utc(row.end_ns, now_ns),
         pool=pool,
-        txg=number(row, "txg") or 0,
-        open_ns=opened,
-        quiesce_ns=number(row, "qtime"),
-        wait_ns=number(row, "wtime"),
-        sync_ns=number(row, "stime"),
+        txg=row.txg,
+        open_ns=row.open_ns,
+        quiesce_ns=row.quiesce_ns,
+        wait_ns=row.wait_ns,
+        sync_ns=row.sync_ns,
         passes=None,
-        dirty_bytes=number(row, "ndirty"),
-        written_bytes=number(row, "nwritten"),
-        writes=number(row, "writes"),
+        dirty_bytes=row.dirty_bytes,
+        written_bytes=row.written_bytes,
+        writes=row.writes,
         delayed_tx=None,
         delay_ns=None,
         reason="timer" if timer(since, timeout_s) else "unknown",
@@ -93,9 +181,9 @@ def from_rows(pool: str, row: Row, before: Row | None, timeout_s: int | None, no
     )
 
 
-def by_txg(rows: Sequence[Row]) -> dict[int, Row]:
+def by_txg(rows: Sequence[TxgRow]) -> dict[int, TxgRow]:
     """The rows of a pool by txg."""
-    return {txg: row for row in rows if (txg := number(row, "txg")) is not None}
+    return {row.txg: row for row in rows}
 
 
 class Completed:
@@ -117,31 +205,30 @@ class Completed:
         """Those with a row, or that waited long enough for one."""
         found: list[Txg] = []
         waiting: list[tuple[int, Txg]] = []
-        rows: dict[str, dict[int, Row]] = {}
+        rows: dict[str, dict[int, TxgRow]] = {}
         held: set[str] = set()  # pools of which one waits
         for since, txg in sorted(self._waiting, key=lambda seen: seen[1].txg):
             if txg.pool not in rows:
                 rows[txg.pool] = by_txg(self._source.rows(txg.pool))
             row = rows[txg.pool].get(txg.txg)
-            done = row is not None and row.get("state") == "C"
             # no row at all: zfs_txg_history is 0 or less than the burst of events
-            soon = not done and row is not None and time.monotonic_ns() - since < _ROW_NS
+            soon = row is not None and not row.done and time.monotonic_ns() - since < _ROW_NS
             if soon or txg.pool in held:
                 held.add(txg.pool)
                 waiting.append((since, txg))
             else:
-                found.append(with_row(txg, row if done and row else {}))
+                found.append(with_row(txg, row) if row and row.done else txg)
         self._waiting = waiting
         return found
 
 
-def with_row(txg: Txg, row: Row) -> Txg:
+def with_row(txg: Txg, row: TxgRow) -> Txg:
     """A txg with what only its row of the kstat knows."""
     return replace(
         txg,
-        dirty_bytes=number(row, "ndirty"),
-        written_bytes=number(row, "nwritten"),
-        writes=number(row, "writes"),
+        dirty_bytes=row.dirty_bytes,
+        written_bytes=row.written_bytes,
+        writes=row.writes,
     )
 
 
@@ -155,8 +242,7 @@ class KstatTxgs:
         self._missed = 0
         self._due = 0
         for name in self._pools():
-            rows = by_txg(source.rows(name))
-            self._last[name] = max((t for t in rows if rows[t].get("state") == "C"), default=0)
+            self._last[name] = newest_done(source.rows(name))
 
     def _pools(self) -> list[str]:
         return [p for p in self._source.pools() if self._pool in (None, p)]
@@ -174,9 +260,7 @@ class KstatTxgs:
         rows = by_txg(self._source.rows(pool))
         last = self._last.get(pool)
         # a pool that was exported and imported again begins anew
-        fresh = sorted(
-            t for t, row in rows.items() if row.get("state") == "C" and (last is None or t > last)
-        )
+        fresh = sorted(t for t, row in rows.items() if row.done and (last is None or t > last))
         if not fresh:
             return []
         if last and fresh[0] > last + 1:
@@ -196,33 +280,3 @@ class KstatTxgs:
 
     def close(self) -> None:
         """Nothing to undo."""
-
-
-TxgRow = dict[str, int | str]
-
-
-def at_least(row: TxgRow, name: str) -> int:
-    """A column of a row of the txgs kstat; 0 where it has none yet."""
-    value = row.get(name)
-    return value if isinstance(value, int) else 0
-
-
-def end_ns(row: TxgRow) -> int:
-    """When its sync ended, by the kstats' clock."""
-    return sum(at_least(row, name) for name in ("birth", "otime", "qtime", "wtime", "stime"))
-
-
-def newest(rows: Sequence[TxgRow]) -> int:
-    """The number of the youngest txg, which is open; 0 without any."""
-    return max((at_least(row, "txg") for row in rows), default=0)
-
-
-def newest_done(rows: Sequence[TxgRow]) -> int:
-    """The number of the youngest txg that is committed; 0 without any."""
-    return max((at_least(row, "txg") for row in rows if row.get("state") == "C"), default=0)
-
-
-def done_since(rows: Sequence[TxgRow], after: int) -> list[TxgRow]:
-    """The txgs after one that are committed, in order."""
-    done = [row for row in rows if row.get("state") == "C" and at_least(row, "txg") > after]
-    return sorted(done, key=lambda row: at_least(row, "txg"))

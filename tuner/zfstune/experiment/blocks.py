@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from zfstrace.host import FsyncSession, Host
-from zfstrace.kstat.txgs import TxgRow, at_least, done_since, end_ns, newest_done
+from zfstrace.kstat.txgs import TxgRow, by_txg, done_since, newest_done
 from zfstrace.summary import Span, since, summarize
 from zfstrace.types import DatasetCounts, FsyncSummary, Json, Losses
 from zfstune.term.units import SECOND
@@ -60,7 +60,7 @@ class BlockMeter:
 
     def note_txgs(self) -> None:
         """Notes the txgs that the kstat has."""
-        self._rows |= {at_least(row, "txg"): row for row in self.host.txg_rows(self.pool)}
+        self._rows |= by_txg(self.host.txg_rows(self.pool))
 
     def count_written(self) -> None:
         """Notes what programs have written so far; forgets what is old."""
@@ -72,11 +72,7 @@ class BlockMeter:
         if now - self._written[0][0] > _KEPT_NS:
             old = bisect_left(self._written, (now - _KEPT_NS // 2,))
             self._written = self._written[old:]
-            self._rows = {
-                txg: row
-                for txg, row in self._rows.items()
-                if at_least(row, "birth") > now - _KEPT_NS
-            }
+            self._rows = {n: row for n, row in self._rows.items() if row.birth_ns > now - _KEPT_NS}
 
     def start(self, now_ns: int) -> None:
         """A block begins."""
@@ -157,15 +153,13 @@ def txg_metrics(
     side of a txg's birth there is no throughput. Empty when no txg was done.
     """
     ended = done_since(rows, after)
-    by_number = {at_least(row, "txg"): row for row in rows}
+    by_number = by_txg(rows)
     if not ended or after not in by_number:
         return {}
-    found = {"txg.sync": sum(at_least(row, "stime") for row in ended) / len(ended)}
+    found = {"txg.sync": sum(row.sync_ns for row in ended) / len(ended)}
     # a txg takes what is written until the next one is born
-    begin, end = (
-        _until(written, by_number.get(txg + 1)) for txg in (after, at_least(ended[-1], "txg"))
-    )
-    span_ns = end_ns(ended[-1]) - end_ns(by_number[after])
+    begin, end = (_until(written, by_number.get(txg + 1)) for txg in (after, ended[-1].txg))
+    span_ns = ended[-1].end_ns - by_number[after].end_ns
     if begin is not None and end is not None and span_ns > 0:
         found["write.throughput"] = (end - begin) * SECOND / span_ns
     return found
@@ -175,12 +169,11 @@ def _until(written: Sequence[tuple[int, int]], born: TxgRow | None) -> float | N
     """What was written before a txg was born, between the looks before and after that."""
     if born is None:
         return None
-    when = at_least(born, "birth")
-    k = bisect_left(written, (when,))
+    k = bisect_left(written, (born.birth_ns,))
     if not 0 < k < len(written):
         return None
     (before, low), (after, high) = written[k - 1], written[k]
-    return low + (high - low) * (when - before) / max(1, after - before)
+    return low + (high - low) * (born.birth_ns - before) / max(1, after - before)
 
 
 def throttled(host: Host) -> int:

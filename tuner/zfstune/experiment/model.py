@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zfstrace.kstat import txgs
 from zfstune.experiment.runner import Record
 from zfstune.term.units import SECOND, format_time
 from zfstune.tunables import catalogue, guard
@@ -275,17 +274,17 @@ def _mib(size: float) -> str:
 def measured(records: Sequence[Record], slog: bool, vdevs: int) -> Measured:
     """What the blocks under the baseline tell the model."""
     rows = [row for record in records for row in record.block.txgs]
-    busy_ns = sum(txgs.at_least(row, "stime") for row in rows)
-    written = sum(txgs.at_least(row, "ndirty") for row in rows)
+    busy_ns = sum(row.sync_ns for row in rows)
+    dirty = [row.dirty_bytes for row in rows if row.dirty_bytes is not None]
     totals: dict[str, float] = {}
     for record in records:
         for stage in record.block.stages:
             totals[stage["name"]] = totals.get(stage["name"], 0.0) + stage["total_ns"]
     whole = sum(totals.values()) or 1.0
     return Measured(
-        bandwidth=written * SECOND / busy_ns if busy_ns else 0.0,
-        sync_ns=round(_median([txgs.at_least(row, "stime") for row in rows])),
-        dirty_bytes=round(_median([txgs.at_least(row, "ndirty") for row in rows])),
+        bandwidth=sum(dirty) * SECOND / busy_ns if busy_ns else 0.0,
+        sync_ns=round(_median([row.sync_ns for row in rows])),
+        dirty_bytes=round(_median(dirty)),
         fsync_p50_ns=round(_median([r.block.metrics.get("fsync.p50", 0.0) for r in records])),
         fsync_p99_ns=round(_median([r.block.metrics.get("fsync.p99", 0.0) for r in records])),
         stages={name: total / whole for name, total in totals.items()},

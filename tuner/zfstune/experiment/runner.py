@@ -242,7 +242,7 @@ def _stable(done: Sequence[kstat_txgs.TxgRow]) -> bool:
     """Whether the last txg was synced in a time within a factor of two of that of one of the two
     before it, or both at once. Of two: writers that wait for room make large and small ones in
     turns."""
-    synced = [kstat_txgs.at_least(row, "stime") for row in done[-3:]]
+    synced = [row.sync_ns for row in done[-3:]]
     return any(
         max(one, synced[-1]) <= max(2 * min(one, synced[-1]), SECOND // 5) for one in synced[:-1]
     )

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from zfstrace.kstat import txgs
 from zfstrace.types import SCHEMA, Json
 from zfstune.experiment.objective import Objective
 from zfstune.experiment.phases import Found, Trial
@@ -143,14 +142,13 @@ def _txgs(records: Sequence[Record]) -> list[Json]:
         if not rows:
             continue
         # the kstats have a clock of their own: the last one ends as the block does, nearly
-        last_ns, end_s = txgs.end_ns(rows[-1]), record.start_s + record.block.seconds
+        last_ns, end_s = rows[-1].end_ns, record.start_s + record.block.seconds
         for row in rows:
-            number = txgs.at_least(row, "txg")
-            found[number] = {
-                "t_s": round(end_s - (last_ns - txgs.end_ns(row)) / SECOND, 2),
-                "txg": number,
-                "sync_ns": txgs.at_least(row, "stime"),
-                "dirty_bytes": txgs.at_least(row, "ndirty"),
+            found[row.txg] = {
+                "t_s": round(end_s - (last_ns - row.end_ns) / SECOND, 2),
+                "txg": row.txg,
+                "sync_ns": row.sync_ns,
+                "dirty_bytes": row.dirty_bytes or 0,
                 "label": record.label,
             }
-    return [found[number] for number in sorted(found)]
+    return [found[txg] for txg in sorted(found)]

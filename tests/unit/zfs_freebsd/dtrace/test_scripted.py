@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.fake_host import txg_row
 
 from zfs_freebsd.dtrace import fsync, probes, process, scripted, scripts
 from zfs_freebsd.dtrace.arc import ScriptedArc
@@ -22,7 +23,7 @@ from zfs_freebsd.dtrace.throttle import ScriptedThrottle
 from zfs_freebsd.dtrace.txg import ScriptedTxgs
 from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, from_values, low
-from zfstrace.kstat.txgs import Row
+from zfstrace.kstat.txgs import TxgRow
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.types import FsyncOptions, Json
 
@@ -354,8 +355,8 @@ class Rows:
     def pools(self) -> list[str]:
         return ["tank"]
 
-    def rows(self, pool: str) -> list[Row]:
-        return [{"txg": 41, "state": "C", "ndirty": 5, "nwritten": 6, "writes": 7}]
+    def rows(self, pool: str) -> list[TxgRow]:
+        return [txg_row(41, dirty_bytes=5, written_bytes=6, writes=7)]
 
     def timeout_s(self) -> int | None:
         return 5

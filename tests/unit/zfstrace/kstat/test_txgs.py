@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.fake_host import txg_row
 from support.paths import DATA
+from unit.zfstrace.kstat.test_parse import TXGS
 
 from zfs_linux import traces
 from zfs_linux.traces import ProcTxgs
 from zfstrace.bpf.pools import TxgEvent
 from zfstrace.kstat import txgs as kstat_txgs
-from zfstrace.kstat.parse import parse_history
-from zfstrace.kstat.txgs import KstatTxgs, Row, from_rows, timer, with_row
+from zfstrace.kstat.txgs import KstatTxgs, from_rows, parse_txgs, timer, txg_state, with_row
+from zfstrace.txg import TxgState
 
 FLAVOURS = ("bookworm", "trixie", "trixie-backports")
 SECOND = 1_000_000_000
@@ -39,7 +41,7 @@ def event(**fields: int) -> TxgEvent:
 
 
 def test_an_event() -> None:
-    row: Row = {"ndirty": 100, "nwritten": 200, "writes": 3}
+    row = txg_row(7, dirty_bytes=100, written_bytes=200, writes=3)
     txg = with_row(traces.from_event(event(), 5), row)
     assert (txg.pool, txg.txg, txg.reason, txg.source) == ("tank", 7, "timer", "bpf")
     assert (txg.open_ns, txg.quiesce_ns, txg.wait_ns) == (5 * SECOND, 5, 7)
@@ -74,16 +76,63 @@ def test_reasons(reason: int, last_syncing: int, timeout: int | None, want: str)
     assert traces.from_event(e, timeout).reason == want
 
 
+def test_a_row() -> None:
+    row = parse_txgs(TXGS)[0]
+    assert (row.txg, row.state, row.done, row.birth_ns) == (4, "C", True, 1000)
+    assert (row.closed_ns, row.sync_began_ns, row.end_ns) == (1500, 1530, 1830)
+    assert (row.dirty_bytes, row.written_bytes, row.writes) == (31744, 122880, 20)
+
+
+@pytest.mark.parametrize("column", ["txg", "birth", "otime", "qtime", "wtime", "stime"])
+def test_a_row_without_a_time_is_left_out(column: str) -> None:
+    head, first, *rest = TXGS.splitlines()
+    words = first.split()
+    words[head.split().index(column)] = "?"
+    assert [row.txg for row in parse_txgs("\n".join((head, " ".join(words), *rest)))] == [5, 6]
+
+
+@pytest.mark.parametrize("column", ["ndirty", "nwritten", "writes"])
+def test_a_column_that_is_not_there_is_none(column: str) -> None:
+    row = parse_txgs(TXGS.replace(f" {column} ", " other "))[0]
+    values = {"ndirty": row.dirty_bytes, "nwritten": row.written_bytes, "writes": row.writes}
+    assert [name for name, value in values.items() if value is None] == [column]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "want"),
+    [
+        (1100, 1200, "open"),
+        (1495, 1505, "quiescing"),
+        (1600, 1700, "syncing"),
+        (1850, 1890, "open"),
+        (1905, 1908, "quiescing"),
+        (5000, 6000, "syncing"),
+        (10, 20, None),
+    ],
+)
+def test_txg_state(start: int, end: int, want: str | None) -> None:
+    state = txg_state(parse_txgs(TXGS), start, end)
+    assert (state.state if state else None) == want
+
+
+def test_txg_state_names_the_txg() -> None:
+    rows = parse_txgs(TXGS)
+    # 4 syncs from 1530 to 1830, 5 from 1930 on
+    assert txg_state(rows, 1600, 1700) == TxgState("syncing", 4, 170)
+    assert txg_state(rows, 1600, 1900) == TxgState("syncing", 4, 300)
+    assert txg_state(rows, 1950, 2000) == TxgState("syncing", 5, 70)
+
+
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_recorded_rows(flavour: str) -> None:
-    rows = parse_history((DATA / flavour / "txgs").read_text(encoding="utf-8"))
-    done = [row for row in rows if row["state"] == "C"]
+    rows = parse_txgs((DATA / flavour / "txgs").read_text(encoding="utf-8"))
+    done = [row for row in rows if row.done]
     assert done
     for before, row in zip([None, *done], done, strict=False):
         txg = from_rows("tank", row, before, 5, time.monotonic_ns())
-        assert txg.txg == row["txg"]
-        assert txg.sync_ns == row["stime"]
-        assert txg.written_bytes == row["nwritten"]
+        assert txg.txg == row.txg
+        assert txg.sync_ns == row.sync_ns
+        assert txg.written_bytes == row.written_bytes
         assert txg.passes is None
         assert txg.source == "kstat"
 
