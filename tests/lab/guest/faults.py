@@ -314,7 +314,7 @@ def main() -> None:
     host = LinuxHost()
     original = values(host)
     # read once, for all that are forked
-    planner.plan(guard.state(host), {}, guard.facts(host))
+    planner.plan(guard.state(host.parameters()), {}, guard.facts(host))
     compared = [name for name in original if name.startswith("arc ")]
     results: Json = {"seed": seed, "rounds": [], "compared": compared}
     for name in [name for name in CASES if sys.argv[3:] and name not in sys.argv[3:]]:

@@ -95,7 +95,7 @@ def reset(host: LinuxHost, original: Mapping[str, int]) -> None:
     limits |= {name: original[f"arc {keys[0]}"] for name, keys in VARIABLES.items()}
     limits = {name: value for name, value in limits.items() if name in NAMES}
     wanted = {name: limits.get(name, original[name]) for name in NAMES}
-    for write in planner.plan(guard.state(host), wanted, guard.facts(host), back=True):
+    for write in planner.plan(guard.state(host.parameters()), wanted, guard.facts(host), back=True):
         (PARAMETERS / write.name).write_text(str(write.value))
     for name in limits:
         (PARAMETERS / name).write_text(str(original[name]))
@@ -109,7 +109,7 @@ def forget() -> None:
 
 def candidate(rng: random.Random, host: LinuxHost, names: set[str]) -> Values:
     """Values that the guard does not refuse."""
-    state, facts = guard.state(host), guard.facts(host)
+    state, facts = guard.state(host.parameters()), guard.facts(host)
     while True:
         some = rng.sample(sorted(names), rng.randint(1, min(6, len(names))))
         wanted = {name: rng.randint(*RANGES[name]) for name in some}

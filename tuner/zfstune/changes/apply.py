@@ -84,7 +84,6 @@ class Applier:
     ) -> None:
         self._host, self._journal, self._say = host, journal, say
         self.params = host.parameters()
-        self._names = sorted(name for name, p in catalogue.items() if p.access != "never")
         self._limiting = {name for name, p in catalogue.items() if p.in_force}
         self._still_s = still_s
         self.watch: Watch | None = None
@@ -96,9 +95,7 @@ class Applier:
 
     def state(self) -> dict[str, int]:
         """The present values of what the catalogue knows and what the journal has."""
-        names = {*self._names, *self._journal.history.base}
-        found = ((name, self.params.read(name)) for name in sorted(names))
-        return {name: value for name, value in found if value is not None}
+        return guard.state(self.params, self._journal.history.base)
 
     def originals(self, names: Iterable[str]) -> dict[str, Original]:
         """The present values of these, as the journal wants them; without those that are

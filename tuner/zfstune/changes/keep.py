@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         _require(drop if args.names else [], boot.values(), "not kept")
     else:
         found = in_force(host, places())
-        there = coupled(found, guard.state(host)) | found
+        there = coupled(found, guard.state(host.parameters())) | found
         _require(args.names, there, "not set by zfstune")
         values, drop = {name: there[name] for name in args.names or found}, []
     if not values and not drop:
@@ -115,7 +115,7 @@ class _NextLoad:
         self, violation: Violation, values: Mapping[str, int], drop: Collection[str]
     ) -> Iterator[str]:
         """What else to name, so that this violation is none."""
-        now = guard.state(self._host)
+        now = guard.state(self._host.parameters())
         for name in (name for name in violation.names if name in now):
             if drop:
                 more, fewer, way = {**values}, {*drop, name}, f"take {name} out as well"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from zfstrace.host import Host
+from zfstrace.params import Parameters
 from zfstune.errors import UsageError
 from zfstune.rules import language
 from zfstune.tunables import catalogue, guard
@@ -135,10 +136,9 @@ def lasting(stats: Mapping[str, int]) -> dict[str, int]:
     return {n: v for n, v in limits(stats).items() if not catalogue.load()[n].recomputes}
 
 
-def state(host: Host) -> dict[str, int]:
-    """The values of all parameters of the catalogue that this host has."""
-    parameters = host.parameters()
-    found = ((name, parameters.read(name)) for name in catalogue.load())
+def state(parameters: Parameters, also: Iterable[str] = ()) -> dict[str, int]:
+    """The values of all parameters of the catalogue that a host has, and of others by name."""
+    found = ((name, parameters.read(name)) for name in sorted({*catalogue.load(), *also}))
     return {name: value for name, value in found if value is not None}
 
 

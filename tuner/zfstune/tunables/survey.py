@@ -52,14 +52,10 @@ def look(host: Host) -> Survey:
     """What the host has; without rows where ZFS is not loaded."""
     parameters = host.parameters()
     version, facts = host.version(), guard.facts(host)
-    names = parameters.names()
-    found = {name: parameters.read(name) for name in names}
-    state = {
-        name: value
-        for name, value in found.items()
-        if value is not None and name in catalogue.load()
-    }
-    rows = {name: _row(name, found[name], version, facts, state) for name in names}
+    names, state = parameters.names(), guard.state(parameters)
+    strange = {name: parameters.read(name) for name in names if name not in catalogue.load()}
+    found = {**strange, **state}
+    rows = {name: _row(name, found.get(name), version, facts, state) for name in names}
     # a limit that ZFS ignores is marked as that; rules are about those in force
     violations = guard.check(guard.in_force(state, facts), facts)
     return Survey(version, facts, state, rows, violations, parameters.loading())

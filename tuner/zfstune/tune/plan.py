@@ -39,9 +39,7 @@ class Setup:
     def of(cls, request: Request, host: Host, pool: str) -> Setup:
         """Raises UsageError, NotPossible."""
         params = host.parameters()
-        present = {name: params.read(name) for name in params.names()}
-        current = {name: value for name, value in present.items() if value is not None}
-        facts = guard.facts(host)
+        current, facts = guard.state(params), guard.facts(host)
         slog = host.kstat("zil").get("zil_itx_metaslab_slog_count", 0) > 0
         space = Space(request.names, current, facts, slog=slog)
         if not space.names:
