@@ -159,8 +159,8 @@ def test_what_is_better_is_found_and_proved() -> None:
     assert found.verdict.low < -0.6 < found.verdict.high < 0 or found.verdict.high < -0.55
     assert found.winner is not None
     assert found.winner.values == SMALL
-    assert [limit["ok"] for limit in found.limits] == [True]
-    assert found.changes["fsync.p99"]["high"] < -0.5
+    assert [limit.ok for limit in found.limits] == [True]
+    assert found.changes["fsync.p99"].high < -0.5
 
 
 def test_the_proof_is_on_fresh_blocks() -> None:
@@ -182,7 +182,7 @@ def test_what_is_not_needed_is_dropped() -> None:
     assert found.accepted
     assert found.winner is not None
     assert found.winner.values == SMALL
-    assert sorted(name for one in found.dropped for name in one["names"]) == [TIMEOUT, ASYNC]
+    assert sorted(name for one in found.dropped for name in one.names) == [TIMEOUT, ASYNC]
 
 
 def test_a_search_leaves_time_to_find_out_what_is_needed() -> None:
@@ -193,7 +193,7 @@ def test_a_search_leaves_time_to_find_out_what_is_needed() -> None:
     assert found.accepted
     assert found.winner is not None
     assert found.winner.values == SMALL
-    assert [one["names"] for one in found.dropped] == [[ASYNC]]
+    assert [one.names for one in found.dropped] == [(ASYNC,)]
     assert len(found.trials) >= 3
 
 
@@ -236,7 +236,7 @@ def test_a_limit_that_is_missed_in_the_proof() -> None:
     assert found.verdict is not None
     assert found.verdict.kind == "better"
     assert not found.accepted
-    assert [limit["ok"] for limit in found.limits] == [False]
+    assert [limit.ok for limit in found.limits] == [False]
     assert found.note is not None
     assert found.note.startswith("the limit write.throughput>=-5% was missed: -")
 

@@ -9,8 +9,8 @@ from support.fake_host import txg_row
 
 from zfstune.experiment.blocks import Block
 from zfstune.experiment.model import Candidate
-from zfstune.experiment.objective import Objective
-from zfstune.experiment.phases import Found, Trial
+from zfstune.experiment.objective import Limit, Objective
+from zfstune.experiment.phases import Dropped, Found, LimitResult, MetricChange, Trial
 from zfstune.experiment.runner import Record
 from zfstune.experiment.session_json import Circumstances, session
 from zfstune.experiment.statistics import Verdict
@@ -94,6 +94,44 @@ def test_a_throughput_is_told_as_one() -> None:
     assert verdict["low"] == pytest.approx(0.25)
     assert verdict["high"] == pytest.approx(1.5)
     assert made["trials"][0]["change"] == pytest.approx(1.0)
+
+
+def test_what_was_judged_is_json() -> None:
+    limit = Limit.parse("fsync.mean<=+10%")
+    found = Found(
+        limits=[LimitResult(limit, 0.2), LimitResult(limit, 0.1), LimitResult(limit, None)],
+        dropped=[Dropped(("zfs_txg_timeout", "zil_slog_bulk"), 0.01, "no loss")],
+        changes={"fsync.mean": MetricChange(-0.5, -0.6, -0.4)},
+        trials=[Trial(3, Candidate({"zfs_txg_timeout": 2}, "tpe", {}), None, None, 0, "refused")],
+    )
+    made = session(about(), "finished", None, found, [], False, [])
+    text = "fsync.mean<=+10%"
+    assert json.dumps([made["limits"], made["dropped"]]) == json.dumps(
+        [
+            [
+                {"text": text, "change": 0.2, "ok": False},
+                {"text": text, "change": 0.1, "ok": True},
+                {"text": text, "change": None, "ok": False},
+            ],
+            [{"names": ["zfs_txg_timeout", "zil_slog_bulk"], "change": 0.01, "why": "no loss"}],
+        ]
+    )
+    assert json.dumps([made["changes"], made["trials"]]) == json.dumps(
+        [
+            {"fsync.mean": {"change": -0.5, "low": -0.6, "high": -0.4}},
+            [
+                {
+                    "number": 3,
+                    "source": "tpe",
+                    "values": {"zfs_txg_timeout": 2},
+                    "reasons": {},
+                    "change": None,
+                    "pairs": 0,
+                    "note": "refused",
+                }
+            ],
+        ]
+    )
 
 
 def test_a_session_without_a_verdict() -> None:

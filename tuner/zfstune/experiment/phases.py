@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from zfstrace.types import Json
 from zfstune.errors import NotPossible
 from zfstune.experiment import statistics
 from zfstune.experiment.model import Candidate
@@ -67,17 +66,42 @@ class Trial:
     pairs: int
     note: str | None = None
 
-    def to_json(self) -> Json:
-        """As in the trials of a session's JSON."""
-        return {
-            "number": self.number,
-            "source": self.candidate.source,
-            "values": self.candidate.values,
-            "reasons": self.candidate.reasons,
-            "change": self.change,
-            "pairs": self.pairs,
-            "note": self.note,
-        }
+
+@dataclass(frozen=True)
+class LimitResult:
+    """What became of a limit: the change of its metric, None where that could not be measured."""
+
+    limit: Limit
+    change: float | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was kept; a limit that could not be measured was not."""
+        return self.change is not None and self.limit.allows(self.change)
+
+    @property
+    def missed(self) -> str:
+        """How it was not kept."""
+        change = self.change
+        return "could not be measured" if change is None else f"was missed: {change:+.1%}"
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Parameters that were not needed for the gain, and the change of the objective without."""
+
+    names: tuple[str, ...]
+    change: float
+    why: str
+
+
+@dataclass(frozen=True)
+class MetricChange:
+    """The change of a metric (ratio minus 1), and the ends of its 95 % interval."""
+
+    change: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -104,9 +128,9 @@ class Found:
     aa: list[float] = field(default_factory=list)
     effect: float = 1.0
     trials: list[Trial] = field(default_factory=list)
-    dropped: list[Json] = field(default_factory=list)
-    limits: list[Json] = field(default_factory=list)
-    changes: dict[str, Json] = field(default_factory=dict)
+    dropped: list[Dropped] = field(default_factory=list)
+    limits: list[LimitResult] = field(default_factory=list)
+    changes: dict[str, MetricChange] = field(default_factory=dict)
     note: str | None = None
     later: list[Callable[[], None]] = field(default_factory=list)
 
@@ -115,7 +139,7 @@ class Found:
         return (
             self.verdict is not None
             and self.verdict.kind == statistics.BETTER
-            and all(limit["ok"] for limit in self.limits)
+            and all(limit.ok for limit in self.limits)
         )
 
 
@@ -247,8 +271,8 @@ class Tuning:
         mean = self._mean(done)
         if mean is None:
             return Trial(number, candidate, None, None, 0, "too few fsyncs under it")
-        missed = [limit for limit in self._judge(done) if not limit["ok"]]
-        note = f"limit {missed[0]['text']} {_how(missed[0])}" if missed else None
+        missed = [result for result in self._judge(done) if not result.ok]
+        note = f"limit {missed[0].limit} {missed[0].missed}" if missed else None
         trial = Trial(
             number,
             candidate,
@@ -284,16 +308,14 @@ class Tuning:
             except Refused:
                 continue
             mean = self._mean(done)
-            missed = any(not limit["ok"] for limit in self._judge(done))
+            missed = any(not result.ok for result in self._judge(done))
             if mean is None or math.expm1(mean) > allowed or missed:
                 continue
             why = (
                 f"taking it away changed {self._task.objective} by {math.expm1(mean):+.0%}, "
                 "which is no loss that can be seen"
             )
-            self.found.dropped.append(
-                {"names": list(names), "change": math.expm1(mean), "why": why}
-            )
+            self.found.dropped.append(Dropped(names, math.expm1(mean), why))
             self._progress.line(f"{', '.join(names)} dropped: {why}")
             best = rest
         return best
@@ -338,9 +360,9 @@ class Tuning:
         self.found.verdict = ended or sequential.verdict()
         self.found.limits = self._judge(done)
         self.found.changes = _changes(done, self._task.seed)
-        for limit in self.found.limits:
-            if not limit["ok"]:
-                self._note(f"the limit {limit['text']} {_how(limit)}")
+        for result in self.found.limits:
+            if not result.ok:
+                self._note(f"the limit {result.limit} {result.missed}")
 
     # --- time
 
@@ -402,14 +424,11 @@ class Tuning:
             return None
         return sum(ratios) / len(ratios) if ratios else None
 
-    def _judge(self, records: Sequence[Record]) -> list[Json]:
-        """Each limit, and whether it was kept; a limit that could not be measured was not."""
-        judged = []
-        for limit in self._task.limits:
-            found = metric_change(records, limit.metric.name)
-            ok = found is not None and limit.allows(found)
-            judged.append({"text": str(limit), "change": found, "ok": ok})
-        return judged
+    def _judge(self, records: Sequence[Record]) -> list[LimitResult]:
+        return [
+            LimitResult(limit, metric_change(records, limit.metric.name))
+            for limit in self._task.limits
+        ]
 
     def _score(self, mean: float, records: Sequence[Record]) -> float:
         """The log ratio of the objective, and what becomes of it by limits that are missed."""
@@ -427,12 +446,6 @@ class Tuning:
             f"{record.block.fsyncs} fsyncs in {record.block.seconds:.0f} s, "
             f"p99 {format_time(round(p99)) if p99 else 'unknown'}"
         )
-
-
-def _how(limit: Json) -> str:
-    """Of a limit that was not kept."""
-    change = limit["change"]
-    return "could not be measured" if change is None else f"was missed: {change:+.1%}"
 
 
 def _span(seconds: float) -> str:
@@ -462,18 +475,15 @@ def metric_ratios(records: Sequence[Record], name: str) -> list[float]:
         return []
 
 
-def _changes(records: Sequence[Record], seed: int) -> dict[str, Json]:
-    """Change and 95 % interval of every metric that all blocks have."""
+def _changes(records: Sequence[Record], seed: int) -> dict[str, MetricChange]:
+    """Of every metric that all blocks have."""
     changes = {}
     for name in METRICS:
         ratios = metric_ratios(records, name)
         if ratios:
             low, high = statistics.interval(ratios, 0.95, seed)
-            changes[name] = {
-                "change": math.expm1(sum(ratios) / len(ratios)),
-                "low": math.expm1(low),
-                "high": math.expm1(high),
-            }
+            mean = sum(ratios) / len(ratios)
+            changes[name] = MetricChange(*map(math.expm1, (mean, low, high)))
     return changes
 
 

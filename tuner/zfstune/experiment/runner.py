@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from zfstrace.host import Host
 from zfstrace.kstat import txgs as kstat_txgs
-from zfstrace.types import Json
 from zfstune.errors import RestoredError
 from zfstune.experiment.blocks import Block, BlockMeter
 from zfstune.term.progress import Progress
@@ -77,21 +76,6 @@ class Record:
     start_s: float
     settle_s: float
     block: Block
-
-    def to_json(self) -> Json:
-        """As in the blocks of a session's JSON."""
-        return {
-            "number": self.number,
-            "phase": self.phase,
-            "trial": self.trial,
-            "label": self.label,
-            "start_s": round(self.start_s, 1),
-            "seconds": round(self.block.seconds, 2),
-            "settle_s": round(self.settle_s, 1),
-            "txgs": len(self.block.txgs),
-            "fsyncs": self.block.fsyncs,
-            "metrics": self.block.metrics,
-        }
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from zfstrace.types import SCHEMA, Json
 from zfstune.experiment.objective import Objective
-from zfstune.experiment.phases import Found, Trial
+from zfstune.experiment.phases import Dropped, Found, LimitResult, Trial
 from zfstune.experiment.runner import Record
 from zfstune.term.units import SECOND
 
@@ -61,16 +61,16 @@ def session(
         "block_s": about.block_s,
         "seed": about.seed,
         "verdict": _verdict(found, about.objective),
-        "limits": found.limits,
-        "changes": found.changes,
+        "limits": [_limit(result) for result in found.limits],
+        "changes": {name: asdict(change) for name, change in found.changes.items()},
         "baseline": dict(about.baseline),
         "winner": winner.values if winner else None,
         "reasons": winner.reasons if winner else {},
         "in_force": in_force,
-        "dropped": found.dropped,
+        "dropped": [_dropped(dropped) for dropped in found.dropped],
         "noise": {"pairs": len(found.aa), "effect": found.effect, "ratios": found.aa},
         "trials": [_trial(trial, about.objective) for trial in found.trials],
-        "blocks": [record.to_json() for record in records],
+        "blocks": [_block(record) for record in records],
         "histograms": {"before": _histogram(proof, "A"), "after": _histogram(proof, "B")},
         "stages": {"before": _stages(proof, "A"), "after": _stages(proof, "B")},
         "txgs": _txgs(records),
@@ -93,8 +93,38 @@ def _verdict(found: Found, objective: Objective) -> Json | None:
 
 
 def _trial(trial: Trial, objective: Objective) -> Json:
-    change = None if trial.change is None else objective.shown(trial.change)
-    return trial.to_json() | {"change": change}
+    return {
+        "number": trial.number,
+        "source": trial.candidate.source,
+        "values": trial.candidate.values,
+        "reasons": trial.candidate.reasons,
+        "change": None if trial.change is None else objective.shown(trial.change),
+        "pairs": trial.pairs,
+        "note": trial.note,
+    }
+
+
+def _block(record: Record) -> Json:
+    return {
+        "number": record.number,
+        "phase": record.phase,
+        "trial": record.trial,
+        "label": record.label,
+        "start_s": round(record.start_s, 1),
+        "seconds": round(record.block.seconds, 2),
+        "settle_s": round(record.settle_s, 1),
+        "txgs": len(record.block.txgs),
+        "fsyncs": record.block.fsyncs,
+        "metrics": record.block.metrics,
+    }
+
+
+def _limit(result: LimitResult) -> Json:
+    return {"text": str(result.limit), "change": result.change, "ok": result.ok}
+
+
+def _dropped(dropped: Dropped) -> Json:
+    return {"names": list(dropped.names), "change": dropped.change, "why": dropped.why}
 
 
 def _histogram(records: Sequence[Record], label: str) -> list[list[int]]:
