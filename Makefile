@@ -125,13 +125,13 @@ test-matrix: test
 	$(PYTHON) -m pytest -s tests/lab/test_tune.py --tune full $(addprefix --flavour ,$(FLAVOURS))
 	$(MAKE) --no-print-directory test-diagnose
 
-## test-diagnose: causes made on purpose, five times each; writes docs/diagnosis.md
+## test-diagnose: causes made on purpose, five times each; writes docs/measurements/diagnosis.md
 test-diagnose: all
 	scripts/lab build $(FLAVOURS)
-	$(PYTHON) -m pytest -s tests/lab/test_diagnose.py --runs 5 --page docs/diagnosis.md \
+	$(PYTHON) -m pytest -s tests/lab/test_diagnose.py --runs 5 --page docs/measurements/diagnosis.md \
 		$(addprefix --flavour ,$(FLAVOURS))
 
-## bench: what tracing costs, against its peers, and how searches do; writes docs/performance*.md
+## bench: what tracing costs, against its peers, and how searches do; writes docs/measurements
 bench: all bench-flame bench-search bench-search-lab
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) scripts/bench $(FLAVOURS)
@@ -141,13 +141,13 @@ bench-tools:
 	scripts/lab build bookworm
 	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/bench_tools.py
 
-## bench-reports: the rows of a report of 2014 on all flavours; writes docs/reports-2014.md
+## bench-reports: the rows of a report of 2014 on all flavours; writes docs/measurements/reports-2014.md
 bench-reports: all
 	scripts/lab build bookworm trixie trixie-backports
-	$(PYTHON) -m pytest -s tests/lab/test_reports.py --page docs/reports-2014.md \
+	$(PYTHON) -m pytest -s tests/lab/test_reports.py --page docs/measurements/reports-2014.md \
 		--flavour bookworm --flavour trixie --flavour trixie-backports
 
-## bench-search: how soon searches find a gain, on the simulator; writes docs/performance-search.md
+## bench-search: how soon searches find a gain, on the simulator; writes docs/measurements/search.md
 bench-search:
 	$(PYTHON) scripts/bench_search
 
@@ -160,7 +160,7 @@ bench-search-lab: all
 statistics:
 	PYTHONPATH=tuner:tracers:tests $(PYTHON) scripts/plot_statistics.py
 
-## bench-flame: time and memory of drawing, against its peers; writes docs/performance-flame.md
+## bench-flame: time and memory of drawing, against its peers; writes docs/measurements/flame.md
 bench-flame:
 	$(PYTHON) scripts/bench_flame
 

@@ -1,11 +1,12 @@
-"""docs/diagnosis.md from the runs of the scenario "diagnose": what was injected, against what was
-found. `python3 tests/lab/diagnosis_page.py results.json ... > docs/diagnosis.md`, with
-PYTHONPATH as for the tests."""
+"""docs/measurements/diagnosis.md from the runs of the scenario "diagnose": what was injected,
+against what was found. `python3 tests/lab/diagnosis_page.py results.json ... > \
+docs/measurements/diagnosis.md`, with PYTHONPATH as for the tests."""
 
 from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,16 @@ Json = dict[str, Any]
 
 # Scenarios in which no cause may be named.
 WELL = ("healthy", "healthy_log", "idle")
+
+_HEAD = """\
+# How often the diagnosis is right
+
+Each cause that the lab can reproduce was injected (column *runs*: how often, each time with
+different parameters), and `zfstune diagnose` was run. `make test-diagnose` runs the scenarios of
+`tests/lab/guest/diagnose.py`, five times each, and writes this page; tables with fewer runs come
+from a shorter test. Rows are the injected cause, columns the cause named first. A run is right if
+the injected cause came first, or a consequence of it that the scenario lists in advance; on a
+healthy pool, if no cause was named."""
 
 
 def found_first(run: Json) -> str:
@@ -52,16 +63,7 @@ def rate(runs: Sequence[Json]) -> float:
 
 def page(results: Sequence[Json]) -> str:
     """results are those of one flavour each."""
-    lines = [
-        "# How often the diagnosis is right",
-        "",
-        "Each cause that the lab can produce was made on purpose, as often as column runs says and",
-        "each time with other numbers, and `zfstune diagnose` asked. The scenarios are in",
-        "`tests/lab/guest/diagnose.py`; `make test-diagnose` runs them and writes this page. Rows",
-        "are what was made, columns what was named first. A run is right if the cause that was",
-        "made came first, or one that follows from it and that the scenario names beforehand; and",
-        "on a pool that is well, if no cause was named.",
-    ]
+    lines = [_HEAD]
     for result in results:
         lines += ["", *_flavour(result)]
     lines += ["", *_not_produced()]
@@ -70,7 +72,7 @@ def page(results: Sequence[Json]) -> str:
 
 def _not_produced() -> list[str]:
     return [
-        "## Causes that were not produced",
+        "## Causes that the lab does not reproduce",
         "",
         "| cause | why not |",
         "|---|---|",
@@ -90,15 +92,16 @@ def _flavour(result: Json) -> list[str]:
         f"## ZFS {result['zfs']}, kernel {result['uname']}",
         "",
         f"{result['date']}, {result['cpus']} emulated CPUs, disks in files.",
-        f"Right in {good} of {len(runs)} runs ({100 * rate(runs):.0f} %); pools that are well were "
-        f"accused in {sum(bool(accused(run)) for run in runs)} runs.",
+        f"Right in {good} of {len(runs)} runs ({100 * rate(runs):.0f} %); a cause was named on a "
+        f"healthy pool in {sum(bool(accused(run)) for run in runs)} runs.",
         "",
         *_matrix(runs),
     ]
     if wrong:
         lines += ["", "Not right:", "", *map(_line, wrong)]
     for name, why in result["failed"].items():
-        lines += ["", f"`{name}` was broken off in the lab: {' '.join(why.split())[:200]}"]
+        reason = textwrap.shorten(why, 200, placeholder=" ...")
+        lines += ["", f"The scenario `{name}` failed in the lab: {reason}"]
     return lines
 
 

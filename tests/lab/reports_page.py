@@ -1,7 +1,5 @@
-"""docs/reports-2014.md from the runs of the scenario "reports".
-`python3 tests/lab/reports_page.py docs/reports-2014.md results.json ...`
-
-What is between the markers was written by hand and stays."""
+"""docs/measurements/reports-2014.md from the runs of the scenario "reports".
+`python3 tests/lab/reports_page.py results.json ... > docs/measurements/reports-2014.md`"""
 
 from __future__ import annotations
 
@@ -13,38 +11,25 @@ from typing import Any
 
 Json = dict[str, Any]
 
-BEGIN, END = "<!-- by hand -->", "<!-- end -->"
 DEVICE = ("log_write", "flush")
 _SAME = 1.25
 # What the split is shown for: one writer, one write, each on the same virtual device.
 SPLIT = (("flash", "fdatasync"), ("flash", "fsync"), ("slog", "fdatasync"), ("zvol", "fdatasync"))
 
 _HEAD = """\
-# A report of 2014, measured again
+# A report of 2014, measured again: tables
 
-Written by `make bench-reports`: `zfstune bench --matrix reports-2014` in the lab (docs/lab.md), on
-one disk whose flushes are made to take 5 ms longer, and one without as the log device. The report
-has twelve disks and a flash card, and ZFS 0.6.3; the lab has two virtual disks and a processor that
-may be emulated. So rates say nothing, and where the processor is the limit ratios say little: what
-can be compared is which of two setups is the faster one, and in which stage the time goes. x is the
-ratio to the first row with a reported number. Each test ran once, for {duration}."""
+Written by `make bench-reports`, which runs `zfstune bench --matrix reports-2014` in the lab.
+[The page on this report](../reports-2014.md) says how far these numbers carry. x is the ratio to
+the first row that has a reported number. Each test ran once, for {duration}."""
 
 
-def page(results: Sequence[Json], by_hand: str = "") -> str:
-    """The whole page."""
-    lines = [_HEAD.format(duration=results[0]["duration"])]
-    lines += ["", BEGIN, *([by_hand] if by_hand else []), END]
-    lines += ["", *_split(results)]
+def page(results: Sequence[Json]) -> str:
+    """The whole page; results are those of one flavour each."""
+    lines = [_HEAD.format(duration=results[0]["duration"]), "", *_split(results)]
     for result in results:
         lines += ["", *_flavour(result)]
     return "\n".join(lines) + "\n"
-
-
-def kept(text: str) -> str:
-    """What was written by hand on an earlier page."""
-    _, begin, rest = text.partition(BEGIN)
-    inner, end, _ = rest.partition(END)
-    return inner.strip("\n") if begin and end else ""
 
 
 def _name(result: Json) -> str:
@@ -79,12 +64,12 @@ def find(result: Json, row: str, test: str) -> Json | None:
 
 def _split(results: Sequence[Json]) -> list[str]:
     lines = [
-        "## What part of an fsync is ZFS's own",
+        "## ZFS's own part of an fsync",
         "",
-        "All but `log_write` and `flush`, in which the device works; means of one fsync of 8 kB by",
-        "one thread. These two begin and end in ZFS: its threads must get the processor to start a",
-        "write and to notice its end. How much that is shows against the raw device, which is",
-        "fio's fdatasync on the same disk without ZFS.",
+        "ZFS's own part is every stage but `log_write` and `flush`, in which the device works.",
+        "Times are means of one 8 kB fsync by one thread. Those two stages begin and end in ZFS,",
+        "whose threads need the processor to start a write and to notice its end; the raw device",
+        "(fio's fdatasync on the same disk without ZFS) shows how much that adds.",
         "",
         "| setup | ZFS | fsyncs | mean | device stages | ZFS's own | share | its largest stages "
         "| raw device |",
@@ -241,13 +226,5 @@ def _again(result: Json) -> str:
     return f" The first row, measured again as the last one, against itself: {', '.join(ratios)}."
 
 
-def write(file: Path, results: Sequence[Json]) -> str:
-    """The page, which is in the file then."""
-    before = file.read_text(encoding="utf-8") if file.exists() else ""
-    text = page(results, kept(before))
-    file.write_text(text, encoding="utf-8")
-    return text
-
-
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), [json.loads(Path(name).read_text()) for name in sys.argv[2:]])
+    print(page([json.loads(Path(name).read_text()) for name in sys.argv[1:]]), end="")

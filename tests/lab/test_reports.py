@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lab.conftest import flavours_of
-from lab.reports_page import Json, write
+from lab.reports_page import Json, page
 
 from zfstune.bench.matrix import rows
 
@@ -37,4 +37,6 @@ def test_page(
     page_file: Path, scenario: Callable[[str, str], Json], request: pytest.FixtureRequest
 ) -> None:
     results = [scenario("reports", one) for one in flavours_of("reports", request.config)]
-    print(write(page_file, results))
+    text = page(results)
+    print(text)
+    page_file.write_text(text, encoding="utf-8")

@@ -9,7 +9,7 @@
 # is needed. See zildist(8).
 #
 # COST: 6 BPF programs per commit, some more when it waits more than once.
-# Measured: docs/performance-tools.md.
+# Measured: docs/measurements/tools.md.
 #
 # SPDX-License-Identifier: BSD-2-Clause
 

@@ -10,7 +10,7 @@
 # zilslower(8).
 #
 # COST: 6 BPF programs per commit, slow or not, some more when it waits more than once.
-# Measured: docs/performance-tools.md.
+# Measured: docs/measurements/tools.md.
 #
 # SPDX-License-Identifier: BSD-2-Clause
 

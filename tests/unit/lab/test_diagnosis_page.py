@@ -62,11 +62,11 @@ def test_page() -> None:
     runs = [FLUSH, CROWD, WELL, WELL]
     host = {"zfs": "2.3.9", "uname": "6.12", "date": "2026-11-22", "cpus": 2}
     text = page([{**host, "runs": runs, "failed": {"cpu": "no\nfio"}}])
-    assert "Right in 3 of 4 runs (75 %); pools that are well were accused in 0 runs." in text
+    assert "Right in 3 of 4 runs (75 %); a cause was named on a healthy pool in 0 runs." in text
     assert "| injected | runs | right | `slow_flush` | `cpu` | `healthy` |" in text
     assert "| healthy | 2 | 2 |  |  | 2 |" in text
     assert "* committers (ms 40): cpu 50 %, committers 50 %" in text
-    assert "`cpu` was broken off in the lab: no fio" in text
+    assert "The scenario `cpu` failed in the lab: no fio" in text
     assert "(`block_layer`) | it cannot be seen |" in text
 
 

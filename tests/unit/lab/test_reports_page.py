@@ -1,9 +1,8 @@
-"""docs/reports-2014.md: written from results only, and what was written by hand stays."""
+"""docs/measurements/reports-2014.md is written from results only."""
 
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 from lab import reports_page
@@ -68,14 +67,3 @@ def test_page() -> None:
     for before, after in itertools.pairwise(lines):
         if after.startswith("|---"):
             assert before.count("|") == after.count("|")
-
-
-def test_what_is_by_hand_stays(tmp_path: Path) -> None:
-    file = tmp_path / "page.md"
-    text = reports_page.write(file, [result()])
-    assert reports_page.kept(text) == ""
-    marked = text.replace(reports_page.BEGIN, f"{reports_page.BEGIN}\nBy hand.\n\nAnd more.")
-    file.write_text(marked, encoding="utf-8")
-    again = reports_page.write(file, [result()])
-    assert reports_page.kept(again) == "By hand.\n\nAnd more."
-    assert reports_page.write(file, [result()]) == again
