@@ -31,17 +31,22 @@ def tree() -> frozenset[str]:
     return frozenset(str(path.relative_to(ROOT)) for path in paths)
 
 
+def outside_examples(text: str) -> str:
+    """In one line."""
+    return " ".join(line for line in text.split("\n") if not line.startswith("    "))
+
+
 def spans(text: str) -> list[str]:
-    """What stands in backticks, outside of indented examples."""
-    lines = [line for line in text.split("\n") if not line.startswith("    ")]
-    return re.findall(r"`([^`]+)`", " ".join(lines))
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", outside_examples(text))
 
 
 def wrong_paths(text: str) -> list[str]:
     """Paths of this tree that do not exist; NAME stands for any."""
-    words = (span.split(" ")[0].partition(":")[0].rstrip("/") for span in spans(text))
-    paths = [word.replace("NAME", "*") for word in words if word.startswith(TOPS)]
-    return [path for path in paths if path not in tree() and not list(ROOT.glob(path))]
+    words = [span.split(" ")[0].partition(":")[0].rstrip("/") for span in spans(text)]
+    words += re.findall(r"(?<![\w./-])[a-z]+/[\w./-]+\.[a-z]\w*", outside_examples(text))
+    paths = {word.replace("NAME", "*") for word in words if word.startswith(TOPS)}
+    return sorted(path for path in paths if path not in tree() and not list(ROOT.glob(path)))
 
 
 def claims(text: str) -> Iterator[tuple[str, str]]:
@@ -139,6 +144,11 @@ def test_a_page_names_files_links_and_names_that_are_there(page: Path) -> None:
     assert wrong_claims(text) == []
     assert list(wrong_tests(text)) == []
     assert list(wrong_links(page)) == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/man").iterdir()), ids=lambda path: path.name)
+def test_a_manual_page_names_files_that_are_there(page: Path) -> None:
+    assert wrong_paths(page.read_text(encoding="utf-8")) == []
 
 
 def test_recipes_name_files_by_their_whole_path() -> None:
