@@ -29,6 +29,9 @@ def page(results: Sequence[Json]) -> str:
     lines = [_HEAD.format(duration=results[0]["duration"]), "", *_split(results)]
     for result in results:
         lines += ["", *_flavour(result)]
+    words = {row["label"]: row["words"] for result in results for row in result["rows"]}
+    lines += ["", "## What the report says in words", ""]
+    lines += [f"* {label}: {said}" for label, said in words.items() if said]
     return "\n".join(lines) + "\n"
 
 
@@ -159,8 +162,7 @@ def _table(result: Json) -> list[str]:
                 largest(test["shares"]),
             ]
             lines.append(f"| {' | '.join(cells)} |")
-    words = [f"* {row['label']}: {row['words']}" for row in result["rows"] if row["words"]]
-    return [*lines, "", "The report says in words:", "", *words] if words else lines
+    return lines
 
 
 def _rate(value: float | None) -> str:
