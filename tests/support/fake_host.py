@@ -18,7 +18,7 @@ from zfstrace.kstat.txgs import TxgRow
 from zfstrace.params import BootConfig, Change
 from zfstrace.recording import StackOptions
 from zfstrace.stages import KINDS, NAMES
-from zfstrace.throttle import ThrottleCounts, ThrottleState, Waits
+from zfstrace.throttle import ThrottleCounts, Waits
 from zfstrace.txg import Txg, TxgState
 from zfstrace.types import (
     Check,
@@ -182,6 +182,7 @@ class FakeSession:
         self._on_poll = on_poll
         self._probes = PROBES if probes is None else probes
         self._now: Any = ()
+        self.held: int | None = 7
         self.closed = False
 
     def refresh(self) -> None:
@@ -192,6 +193,9 @@ class FakeSession:
 
     def datasets(self) -> list[DatasetCounts]:
         return list(self._now)
+
+    def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
+        return self.held
 
     def waits(self) -> list[ThrottleCounts]:
         return list(self._now)
@@ -284,7 +288,6 @@ class FakeHost:
         self.logs: int | None = 0
         self.bytes_written: tuple[int, dict[int, int]] = (0, {})
         self.vdevs = {1: "sda", 2: "sdb", 3: "sdc"}
-        self.throttle: ThrottleState | None = ThrottleState(3 << 30, 4 << 30, True, 7)
         self._checks = list(checks)
         self._survey = survey
         self.names = {
@@ -320,7 +323,7 @@ class FakeHost:
     def dataset_names(self) -> list[str]:
         return sorted([*self.names.values(), *self.devices.values(), "idle"])
 
-    def learn_names(self) -> None:
+    def tick(self) -> None:
         pass
 
     def dataset_name(self, pool: str, objset: int, dev: tuple[int, int]) -> str | None:
@@ -331,9 +334,6 @@ class FakeHost:
 
     def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
         return TxgState("syncing", 77, 1_200_000_000)
-
-    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
-        return self.throttle
 
     def vdev_names(self, pool: str) -> dict[int, str]:
         return self.vdevs

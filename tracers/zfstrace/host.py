@@ -1,6 +1,6 @@
 """What the commands need of the system they run on.
 
-zfs_linux and zfs_freebsd implement it; nothing else asks which system it is.
+zfs_linux and zfs_freebsd implement Host; nothing else asks which system it is.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import Protocol
 
 from zfstrace.arc import ArcState
 from zfstrace.device import DeviceCounts
-from zfstrace.disk import Disk, Scratch
+from zfstrace.disk import Dev, Disk, Scratch
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.params import Parameters
 from zfstrace.recording import Recording, StackOptions
-from zfstrace.throttle import ThrottleCounts, ThrottleState
+from zfstrace.throttle import ThrottleCounts
 from zfstrace.txg import Txg, TxgState
 from zfstrace.types import (
     Check,
@@ -28,64 +28,63 @@ from zfstrace.types import (
 )
 
 
-class FsyncSession(Protocol):
-    """A running fsync trace. Ends with close(), which detaches."""
+class Trace(Protocol):
+    """What is attached to the kernel until close()."""
 
-    def refresh(self) -> None:
-        """Brings datasets() and losses() up to date. Raises TraceError."""
+    def probes(self) -> tuple[Probe, ...]:
+        """All of its probes, missing ones included; () where none is used (kstats)."""
         ...
 
-    def datasets(self) -> list[DatasetCounts]:
-        """As of the last refresh. A dataset keeps its index."""
+    def close(self) -> None:
+        """Detaches. May be called again."""
         ...
 
-    def losses(self) -> Losses:
-        """As of the last refresh."""
-        ...
 
-    def probes(self) -> tuple[Probe, ...]: ...
-
-    def poll(self, timeout_ms: int) -> list[SlowEvent]:
-        """Waits for slow operations; may be empty, also because of a signal."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Session(Protocol):
-    """What every running trace has. Ends with close(), which detaches."""
+class Session(Trace, Protocol):
+    """A trace that counts while it runs."""
 
     def refresh(self) -> None:
         """Brings what the trace shows up to date. Raises TraceError."""
         ...
 
     def losses(self) -> Losses:
-        """As of the last refresh."""
+        """As of the last refresh, since the session began."""
         ...
 
-    def probes(self) -> tuple[Probe, ...]:
-        """Empty where none is used (kstats)."""
+
+class FsyncSession(Session, Protocol):
+    def datasets(self) -> list[DatasetCounts]:
+        """As of the last refresh, since the session began. A dataset keeps its index."""
         ...
 
-    def close(self) -> None: ...
+    def poll(self, timeout_ms: int) -> list[SlowEvent]:
+        """Waits for operations of options.slow_ns or more; may return none, also because of a
+        signal. Raises TraceError."""
+        ...
+
+    def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
+        """How many processes the pool's write throttle held up in a span of CLOCK_MONOTONIC; None
+        when that is not traced: without options.slow_ns, or where the throttle cannot be."""
+        ...
 
 
 class TxgSession(Session, Protocol):
     def poll(self, timeout_ms: int) -> list[Txg]:
-        """Waits for txgs to end; may be empty, also because of a signal. In each
-        pool's order."""
+        """Waits for txgs to end; may return none, also because of a signal. In each pool's order.
+        Raises TraceError."""
         ...
 
 
 class ThrottleSession(Session, Protocol):
     def waits(self) -> list[ThrottleCounts]:
-        """As of the last refresh. A process on a pool keeps its index."""
+        """As of the last refresh, since the session began; a process is known by its life or,
+        where that is 0, by its index."""
         ...
 
 
 class DeviceSession(Session, Protocol):
     def devices(self) -> list[DeviceCounts]:
-        """As of the last refresh. A vdev keeps its index."""
+        """As of the last refresh, since the session began. A vdev keeps its index."""
         ...
 
 
@@ -95,75 +94,50 @@ class ArcSession(Session, Protocol):
         ...
 
 
-class StackSession(Protocol):
-    """A running recording of stacks. Ends with close(), which detaches."""
-
-    def probes(self) -> tuple[Probe, ...]: ...
-
+class StackSession(Trace, Protocol):
     def finish(self) -> Recording:
-        """Ends the recording; what was recorded. Raises TraceError."""
+        """Ends the recording and returns it. Raises TraceError."""
         ...
-
-    def close(self) -> None: ...
 
 
 class Host(Protocol):
-    """The system under observation."""
+    """The system under observation. Times are in ns, sizes in bytes."""
 
-    def checks(self) -> list[Check]:
-        """What tracing needs and whether it is there, most basic first. Never raises."""
-        ...
-
-    def survey(self) -> Survey:
-        """Which probes there are. Raises TraceError."""
-        ...
-
-    def tools(self) -> list[Tool]:
-        """The one-file tools of this system. Never raises."""
-        ...
+    # --- reads of kstats, sysctl(3), /proc and /sys: at most some milliseconds
 
     def loaded(self) -> bool:
         """Whether ZFS is (still) in the kernel."""
+        ...
+
+    def version(self) -> str:
+        """Of the loaded module, as it names itself: "2.3.9-0+deb13u1"; "" when unknown."""
+        ...
+
+    def tick(self) -> None:
+        """To be called before a trace begins and every second while one runs. Notes the names of
+        datasets, so that they are known when the dataset is gone, and lets the traces of this
+        host do what they must do in time: read what has come, read limits again. Raises
+        TraceError when one of them cannot go on."""
         ...
 
     def pools(self) -> list[str]:
         """Names of the imported pools, sorted."""
         ...
 
+    def pool_state(self, pool: str) -> str:
+        """`ONLINE`, "DEGRADED" ...; "" when it is not known."""
+        ...
+
     def dataset_names(self) -> list[str]:
         """Datasets in use (mounted file systems, volumes), sorted."""
-        ...
-
-    def learn_names(self) -> None:
-        """Notes the names of datasets that are new, so that they are known later
-        even when the dataset is not there any more, and what a running trace must know
-        of the host. Cheap; call it every second."""
-        ...
-
-    def dataset_name(self, pool: str, objset: int, dev: tuple[int, int]) -> str | None:
-        """The name of a dataset by its id in the pool (0 = unknown) or else by the
-        device number of its file system ((0, 0) = unknown)."""
         ...
 
     def process_error(self, pid: int) -> str | None:
         """None when there is a process pid, otherwise what is wrong with it."""
         ...
 
-    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
-        """What the pool's transaction groups did in a span of CLOCK_MONOTONIC."""
-        ...
-
-    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
-        """What the pool's write throttle did in a span of CLOCK_MONOTONIC; None when that
-        is not known."""
-        ...
-
-    def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
-        """Attaches. Raises TraceError."""
-        ...
-
-    def vdev_names(self, pool: str) -> dict[int, str]:
-        """Leaf vdevs by guid, as `zpool status` names them; {} when that is not known."""
+    def memory_bytes(self) -> int:
+        """Of the machine; 0 when it is not known."""
         ...
 
     def parameter(self, name: str) -> int | None:
@@ -172,14 +146,6 @@ class Host(Protocol):
 
     def parameters(self) -> Parameters:
         """All module parameters of ZFS: to read, to write, to watch."""
-        ...
-
-    def memory_bytes(self) -> int:
-        """Of the machine; 0 when that is not known."""
-        ...
-
-    def version(self) -> str:
-        """Of the loaded module, as it names itself: "2.3.9-0+deb13u1"; "" when unknown."""
         ...
 
     def kstat(self, name: str) -> dict[str, int]:
@@ -191,13 +157,26 @@ class Host(Protocol):
         """The rows of the txgs kstat, oldest first; [] when it is off."""
         ...
 
-    def written(self, pool: str) -> tuple[int, dict[int, int]]:
-        """A time in ns of the kstats' clock, and what programs have written to each
-        dataset in use, by object set, in bytes since it is in use."""
+    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
+        """What the pool's transaction groups did in a span of CLOCK_MONOTONIC; None when the kstat
+        does not reach back to it."""
         ...
 
-    def pool_state(self, pool: str) -> str:
-        """`ONLINE`, "DEGRADED" ...; "" when that is not known."""
+    def written(self, pool: str) -> tuple[int, dict[int, int]]:
+        """A time of the kstats' clock, and the bytes that programs have written to each dataset
+        in use, by object set, since it is in use."""
+        ...
+
+    # --- may run a command (zpool(8), mount(8), diskinfo(8)), for up to 5 s each
+
+    def dataset_name(self, pool: str, objset: int, dev: Dev) -> str | None:
+        """The name of a dataset by its id in the pool (0 = unknown) or else by the device number
+        of its file system ((0, 0) = unknown); None when neither is known. A command is only run
+        for a device number that is new."""
+        ...
+
+    def vdev_names(self, pool: str) -> dict[int, str]:
+        """Leaf vdevs by guid, as `zpool status` names them; {} when that is not known."""
         ...
 
     def data_vdevs(self, pool: str) -> int:
@@ -223,22 +202,42 @@ class Host(Protocol):
         it is in use or another disk by now, OSError when it cannot be written."""
         ...
 
+    # --- looks for probes: about a second, with dtrace(1) on a slow machine half a minute
+
+    def checks(self) -> list[Check]:
+        """What tracing needs and whether it is there, most basic first. Never raises."""
+        ...
+
+    def survey(self) -> Survey:
+        """Which probes there are. Raises TraceError."""
+        ...
+
+    def tools(self) -> list[Tool]:
+        """The one-file tools of this system. Never raises."""
+        ...
+
+    # --- attaches: a second or two, with dtrace(1) on a slow machine minutes
+
+    def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
+        """Raises TraceError, UnknownName for a dataset that is not in use."""
+        ...
+
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
-        """Attaches. Raises TraceError."""
+        """With options.kstat only reads. Raises TraceError."""
         ...
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
-        """Attaches. Raises TraceError."""
+        """Raises TraceError."""
         ...
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
-        """Attaches. Raises TraceError."""
+        """Raises TraceError."""
         ...
 
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
-        """Attaches, or with options.kstat only reads. Raises TraceError."""
+        """With options.kstat only reads. Raises TraceError."""
         ...
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:
-        """Attaches. Raises TraceError."""
+        """Raises TraceError, NotSupported for what cannot be recorded here."""
         ...

@@ -51,14 +51,12 @@ class ThrottleState:
     """The throttle of a pool during a span of time; None is what is not known.
 
     dirty_bytes is of the moment nearest to its end, dirty_data_max is zfs_dirty_data_max.
-    waits counts those that ended in the span; delayed says whether any writer was held
-    up, also one that still is.
+    delayed says whether any writer was held up, including one that still is.
     """
 
     dirty_bytes: int | None = None
     dirty_data_max: int | None = None
     delayed: bool | None = None
-    waits: int | None = None
 
     @property
     def dirty_percent(self) -> float | None:

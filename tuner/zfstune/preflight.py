@@ -24,13 +24,14 @@ def require_tracing(checks: Sequence[Check], kind: str | None = None) -> None:
 
 def prepare(host: Host, options: FsyncOptions | TraceOptions, *, bpf: bool = True) -> None:
     """Raises CommandError when a trace with these options is not possible: first
-    what is wrong with the request, then with the host. Without bpf little is needed."""
+    what is wrong with the request, then with the host. Without bpf little is needed. Datasets
+    have names from then on, also when they are gone by the time that they are shown."""
     checks = host.checks()
     require_tracing(checks, "zfs")
     require_names(host, options)
     if bpf:
         require_tracing(checks)
-    host.learn_names()
+    host.tick()
 
 
 def require_names(host: Host, options: FsyncOptions | TraceOptions) -> None:

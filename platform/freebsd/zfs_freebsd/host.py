@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from zfs_freebsd.boot import Order, by_name
 from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.kstat import Kstats
 from zfs_freebsd.sysctl import Mib, Sysctl
-from zfstrace.errors import NotSupported, NoZfs, UnknownName
+from zfstrace.base_host import BaseHost
+from zfstrace.errors import NotSupported, UnknownName
 from zfstrace.host import (
     ArcSession,
     DeviceSession,
@@ -20,29 +21,18 @@ from zfstrace.host import (
     ThrottleSession,
     TxgSession,
 )
-from zfstrace.kstat.txgs import TxgRow, txg_state
+from zfstrace.kstat.txgs import TxgRow
 from zfstrace.recording import StackOptions
-from zfstrace.throttle import ThrottleState
-from zfstrace.txg import TxgState
 from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
-from zfstrace.zpool import list as vdevs
-
-AnyScripted = TypeVar("AnyScripted", bound="Scripted")
 
 if TYPE_CHECKING:
-    from zfs_freebsd.dtrace.scripted import Scripted
-    from zfs_freebsd.dtrace.throttle import ScriptedThrottle
-    from zfs_freebsd.mounts import Dev
     from zfs_freebsd.parameters import FreeBSDParameters, Names
     from zfstrace.disk import Disk, Scratch
 
 _VERSION = "vfs.zfs.version.module"
-# How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must not read a
-# hundred rows for each.
-_TXGS_NS = 100_000_000
 
 
-class FreeBSDHost:
+class FreeBSDHost(BaseHost):
     """Implements zfstrace.host.Host.
 
     names gives the sysctls by the Linux names of parameters, order is for boot.BootFiles. root is
@@ -56,14 +46,10 @@ class FreeBSDHost:
         root: str | Path = "/",
         library: str | None = None,
     ) -> None:
+        super().__init__()
         self._names, self._order, self._root = names, order, Path(root)
         self._sysctl = Sysctl(library)
         self._kstats = Kstats(self._sysctl)
-        self._by_objset: dict[tuple[str, int], str] = {}
-        self._by_dev: dict[Dev, str] = {}
-        self._txgs: dict[str, tuple[int, list[TxgRow]]] = {}
-        self._throttle: ScriptedThrottle | None = None
-        self._running: list[Scripted] = []
 
     # --- names
 
@@ -78,43 +64,29 @@ class FreeBSDHost:
 
     def dataset_names(self) -> list[str]:
         found = (
-            self._name(pool, objset, node)
+            self._name(node)
             for pool in self.pools()
-            for objset, node in self._kstats.objsets(pool).items()
+            for node in self._kstats.objsets(pool).values()
         )
         return sorted(name for name in found if name)
 
-    def learn_names(self) -> None:
-        self._running = [session for session in self._running if not session.closed]
-        for session in self._running:
-            session.take()
+    def _learn_names(self) -> None:
         for pool in self.pools():
             for objset, node in self._kstats.objsets(pool).items():
-                if (pool, objset) not in self._by_objset:
-                    self._name(pool, objset, node)
+                if (pool, objset) not in self._by_objset and (name := self._name(node)):
+                    self._by_objset[pool, objset] = name
 
-    def dataset_name(self, pool: str, objset: int, dev: Dev) -> str | None:
-        if pool and objset:
-            # read each time: a rename shows, and a pool made anew under the same name
-            node = self._kstats.objset(pool, objset)
-            name = self._name(pool, objset, node) or self._by_objset.get((pool, objset))
-            if name:
-                return name
-        if dev == (0, 0):
-            return None
-        if dev not in self._by_dev:
-            from zfs_freebsd import mounts
+    def _learn_mounts(self) -> None:
+        from zfs_freebsd import mounts
 
-            self._by_dev.update(mounts.datasets())
-        return self._by_dev.get(dev)
+        self._by_dev.update(mounts.datasets())
 
-    def _name(self, pool: str, objset: int, node: Mib) -> str | None:
-        """Of a dataset in use, which is noted."""
+    def _objset_name(self, pool: str, objset: int) -> str:
+        return self._name(self._kstats.objset(pool, objset))
+
+    def _name(self, node: Mib) -> str:
         name = self._kstats.objset_field(node, "dataset_name")
-        if not isinstance(name, str) or not name:
-            return None
-        self._by_objset[pool, objset] = name
-        return name
+        return name if isinstance(name, str) else ""
 
     def process_error(self, pid: int) -> str | None:
         try:
@@ -124,15 +96,6 @@ class FreeBSDHost:
         except OSError:
             return None  # somebody else's
         return None
-
-    def vdev_names(self, pool: str) -> dict[int, str]:
-        return vdevs.names(pool)
-
-    def data_vdevs(self, pool: str) -> int:
-        return vdevs.data_vdevs(pool)
-
-    def log_vdevs(self, pool: str) -> int | None:
-        return vdevs.log_vdevs(pool)
 
     # --- parameters and kstats
 
@@ -153,22 +116,6 @@ class FreeBSDHost:
 
     def txg_rows(self, pool: str) -> list[TxgRow]:
         return self._kstats.txg_rows(pool)
-
-    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
-        now = time.monotonic_ns()
-        read_ns, rows = self._txgs.get(pool, (0, []))
-        if not rows or now - read_ns > _TXGS_NS:
-            rows = self._kstats.txg_rows(pool)
-            self._txgs[pool] = now, rows
-        return txg_state(rows, start_ns, end_ns)
-
-    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
-        throttle = self._throttle
-        known = throttle is not None and not throttle.closed
-        held = throttle.held_up(pool, start_ns, end_ns) if throttle and known else None
-        return ThrottleState(
-            None, self.parameter("zfs_dirty_data_max"), None if held is None else held > 0, held
-        )
 
     def written(self, pool: str) -> tuple[int, dict[int, int]]:
         now, found = time.monotonic_ns(), {}
@@ -244,17 +191,13 @@ class FreeBSDHost:
 
         self._require_zfs()
         objset = self._locate(options.dataset) if options.dataset else 0
-        trace = self._follow(ScriptedFsyncs(options, objset, self.parameter))
-        self._throttle = trace.throttle
-        return trace
+        return self._follow(ScriptedFsyncs(options, objset, self.parameter))
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
         from zfs_freebsd.dtrace.throttle import ScriptedThrottle
 
         self._require_zfs()
-        trace = ScriptedThrottle(options.pool, options.pid, self.parameter)
-        self._throttle = self._follow(trace)
-        return trace
+        return self._follow(ScriptedThrottle(options.pool, options.pid, self.parameter))
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
         from zfs_freebsd.dtrace.device import ScriptedDevices
@@ -305,18 +248,9 @@ class FreeBSDHost:
 
         return self._follow(ScriptedArc(stats))
 
-    def _follow(self, session: AnyScripted) -> AnyScripted:
-        """From now on learn_names() reads what the session's script prints."""
-        self._running.append(session)
-        return session
-
     def _locate(self, dataset: str) -> int:
         """The object set id. Raises UnknownName."""
         for objset, node in self._kstats.objsets(dataset.split("/", 1)[0]).items():
-            if self._kstats.objset_field(node, "dataset_name") == dataset:
+            if self._name(node) == dataset:
                 return objset
         raise UnknownName(f"dataset {dataset} is not in use here, mount it first")
-
-    def _require_zfs(self) -> None:
-        if not self.loaded():
-            raise NoZfs("ZFS is not loaded, so there is nothing to trace, run `kldload zfs`")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from zfstrace.disk import Dev
 from zfstrace.zpool import command
-
-Dev = tuple[int, int]
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _TIMEOUT_S = 5

@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from zfs_linux import checks as privilege
 from zfs_linux import kstat, mounts
-from zfstrace.errors import LibraryMissing, NoZfs, UnknownName
+from zfstrace.base_host import BaseHost
+from zfstrace.errors import LibraryMissing, UnknownName
 from zfstrace.host import (
     ArcSession,
     DeviceSession,
@@ -19,39 +19,25 @@ from zfstrace.host import (
     ThrottleSession,
     TxgSession,
 )
-from zfstrace.kstat.txgs import TxgRow, parse_txgs, txg_state
+from zfstrace.kstat.txgs import TxgRow, parse_txgs
 from zfstrace.recording import StackOptions
-from zfstrace.throttle import ThrottleState
-from zfstrace.txg import TxgState
 from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
-from zfstrace.zpool import list as vdevs
 
-if TYPE_CHECKING:  # ctypes is slow to load
+if TYPE_CHECKING:
     from zfs_linux.parameters import LinuxParameters
-    from zfs_linux.traces import ThrottleWithParams, TracedFsyncs
-    from zfstrace.disk import Disk, Scratch
-
-# How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must
-# not read a hundred rows for each.
-_TXGS_NS = 100_000_000
+    from zfstrace.disk import Dev, Disk, Scratch
 
 
-class LinuxHost:
+class LinuxHost(BaseHost):
     """Implements zfstrace.host.Host. root is where /proc and /sys are looked for;
     tests put recorded ones there."""
 
     def __init__(self, root: str | Path = "/") -> None:
+        super().__init__()
         self._proc = Path(root) / "proc"
         self._sys = Path(root) / "sys"
         self._kstat = self._proc / "spl/kstat/zfs"
-        self._by_objset: dict[tuple[str, int], str] = {}
-        self._by_dev: dict[mounts.Dev, str] = {}
         self._mountinfo = ""
-        self._throttle: ThrottleWithParams | None = None  # asked about slow operations
-        # what is told every second; of one kind there may be several
-        self._throttles: WeakSet[ThrottleWithParams] = WeakSet()
-        self._fsyncs: WeakSet[TracedFsyncs] = WeakSet()
-        self._txgs: dict[str, tuple[int, list[TxgRow]]] = {}
 
     def loaded(self) -> bool:
         return (self._sys / "module/zfs").is_dir()
@@ -60,7 +46,7 @@ class LinuxHost:
         return kstat.pools(self._kstat)
 
     def dataset_names(self) -> list[str]:
-        self.learn_names()
+        self._learn_names()
         mounted = set(mounts.parse_mountinfo(self._read_mounts()).values())
         in_use = {
             self._by_objset[pool, objset]
@@ -70,7 +56,7 @@ class LinuxHost:
         }
         return sorted(in_use | {name for name in mounted if "@" not in name})
 
-    def learn_names(self) -> None:
+    def _learn_names(self) -> None:
         # Reads only the kstats of ids not seen yet: with thousands of datasets a call
         # costs one directory listing per pool.
         for pool in self.pools():
@@ -79,34 +65,20 @@ class LinuxHost:
                     name = kstat.dataset_name(kstat.read(path))
                     if name:
                         self._by_objset[pool, objset] = name
+        self._learn_mounts()
+
+    def _learn_mounts(self) -> None:
         text = self._read_mounts()
         if text != self._mountinfo:
             self._mountinfo = text
             # a device number is used again after an unmount: the present one wins
             self._by_dev.update(mounts.parse_mountinfo(text))
-        for throttle in self._throttles:
-            throttle.learn()
-        for fsyncs in self._fsyncs:
-            fsyncs.tidy()
 
     def _read_mounts(self) -> str:
         return kstat.read(self._proc / "self/mountinfo")
 
-    def dataset_name(self, pool: str, objset: int, dev: mounts.Dev) -> str | None:
-        if pool and objset:
-            path = self._kstat / pool / f"objset-0x{objset:x}"
-            # read each time: a rename shows, and a pool made anew under the same name
-            name = kstat.dataset_name(kstat.read(path))
-            if name:
-                self._by_objset[pool, objset] = name
-            name = self._by_objset.get((pool, objset))
-            if name:
-                return name
-        if dev == (0, 0):
-            return None
-        if dev not in self._by_dev:
-            self.learn_names()
-        return self._by_dev.get(dev)
+    def _objset_name(self, pool: str, objset: int) -> str:
+        return kstat.dataset_name(kstat.read(self._kstat / pool / f"objset-0x{objset:x}")) or ""
 
     def process_error(self, pid: int) -> str | None:
         status = kstat.read(self._proc / str(pid) / "status")
@@ -120,16 +92,6 @@ class LinuxHost:
 
     def _has_ended(self, pid: int) -> bool:
         return not (self._proc / str(pid)).exists()
-
-    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
-        now = time.monotonic_ns()
-        read_ns, rows = self._txgs.get(pool, (0, []))
-        if not rows or now - read_ns > _TXGS_NS:
-            rows = self.txg_rows(pool)
-            self._txgs[pool] = now, rows
-        # the kstat's times are CLOCK_MONOTONIC_RAW; the two drift apart only slowly
-        drift = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - now
-        return txg_state(rows, start_ns + drift, end_ns + drift)
 
     def checks(self) -> list[Check]:
         return [
@@ -227,19 +189,8 @@ class LinuxHost:
         if options.dataset is not None:
             objset, dev = self._locate(options.dataset)
         room = options.max_datasets or self._room()
-        trace = TracedFsyncs(options, self.parameter, self._has_ended, objset, dev, room)
-        self._fsyncs.add(trace)
-        self._throttle = trace.throttle
-        if trace.throttle:
-            self._throttles.add(trace.throttle)
-        return trace
-
-    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
-        held = None
-        if self._throttle:
-            held = self._throttle.held_up(pool, start_ns, end_ns)
-        return ThrottleState(
-            None, self.parameter("zfs_dirty_data_max"), None if held is None else held > 0, held
+        return self._follow(
+            TracedFsyncs(options, self.parameter, self._has_ended, objset, dev, room)
         )
 
     def parameter(self, name: str) -> int | None:
@@ -267,6 +218,10 @@ class LinuxHost:
     def txg_rows(self, pool: str) -> list[TxgRow]:
         return parse_txgs(kstat.read(self._kstat / pool / "txgs"))
 
+    def _kstats_ahead_ns(self) -> int:
+        # the two drift apart only slowly
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - time.monotonic_ns()
+
     def written(self, pool: str) -> tuple[int, dict[int, int]]:
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         found = {}
@@ -278,15 +233,6 @@ class LinuxHost:
 
     def pool_state(self, pool: str) -> str:
         return kstat.read(self._kstat / pool / "state").strip()
-
-    def vdev_names(self, pool: str) -> dict[int, str]:
-        return vdevs.names(pool)
-
-    def data_vdevs(self, pool: str) -> int:
-        return vdevs.data_vdevs(pool)
-
-    def log_vdevs(self, pool: str) -> int | None:
-        return vdevs.log_vdevs(pool)
 
     def disk(self, path: str) -> Disk | None:
         from zfs_linux import disks
@@ -321,9 +267,7 @@ class LinuxHost:
         from zfs_linux.traces import ThrottleWithParams
 
         self._require_zfs()
-        trace = ThrottleWithParams(options, self.parameter, self._has_ended)
-        self._throttles.add(trace)
-        return trace
+        return self._follow(ThrottleWithParams(options, self.parameter, self._has_ended))
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
         from zfstrace.bpf.pools import DeviceTrace
@@ -346,20 +290,16 @@ class LinuxHost:
         self._require_zfs()
         return NamedStacks(options, self._proc / "kallsyms", self._pool_of)
 
-    def _pool_of(self, dev: mounts.Dev) -> str | None:
+    def _pool_of(self, dev: Dev) -> str | None:
         name = self.dataset_name("", 0, dev)
         return name.split("/", 1)[0].split("@", 1)[0] if name else None
-
-    def _require_zfs(self) -> None:
-        if not self.loaded():
-            raise NoZfs("ZFS is not loaded, so there is nothing to trace, run `modprobe zfs`")
 
     def _room(self) -> int:
         """How many datasets a trace wants to tell apart at a time: those in use and some to
         come. How many it can in its memory, libzfstrace knows."""
         return 32 + sum(len(kstat.objsets(self._kstat, pool)) for pool in self.pools())
 
-    def _locate(self, dataset: str) -> tuple[int, mounts.Dev]:
+    def _locate(self, dataset: str) -> tuple[int, Dev]:
         """Object set id (0 when unknown) and device number ((0, 0): not mounted)."""
         pool = dataset.split("/", 1)[0]
         objset = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-Dev = tuple[int, int]
+from zfstrace.disk import Dev
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 

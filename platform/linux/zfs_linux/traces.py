@@ -33,18 +33,18 @@ class ThrottleWithParams(ThrottleTrace):
     ) -> None:
         super().__init__(pool=options.pool, pid=options.pid or 0, no_fentry=options.no_fentry)
         self._parameter, self._has_ended = parameter, ended
-        self.learn()
+        self.tick()
 
-    def learn(self) -> None:
+    def tick(self) -> None:
         """Reads the parameters, and looks which processes have ended. Does nothing when the
-        trace is closed."""
+        trace is closed. Raises TraceError."""
         self.release(self._has_ended)
         self.tell(*(self._parameter(name) or 0 for name in _PARAMETERS))
 
 
 class TracedFsyncs(FsyncTrace):
     """Implements zfstrace.host.FsyncSession. A trace of slow operations has a throttle trace
-    beside it; throttle is None without, or when that cannot be traced."""
+    beside it, unless that cannot be traced."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class TracedFsyncs(FsyncTrace):
         dev: tuple[int, int],
         max_datasets: int,
     ) -> None:
-        self.throttle: ThrottleWithParams | None = None
+        self._throttle: ThrottleWithParams | None = None
         super().__init__(
             pool=options.pool,
             objset=objset,
@@ -68,15 +68,25 @@ class TracedFsyncs(FsyncTrace):
         if not options.slow_ns:
             return
         try:
-            self.throttle = ThrottleWithParams(
+            self._throttle = ThrottleWithParams(
                 TraceOptions(pool=options.pool, no_fentry=options.no_fentry), parameter, ended
             )
         except TraceError:  # its field is null then, the rest of the trace goes on
-            self.throttle = None
+            self._throttle = None
+
+    def tick(self) -> None:
+        """Lets the library tidy up, and does what the throttle trace has to do. Raises
+        TraceError."""
+        self.tidy()
+        if self._throttle:
+            self._throttle.tick()
+
+    def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
+        return self._throttle.held_up(pool, start_ns, end_ns) if self._throttle else None
 
     def close(self) -> None:
-        if self.throttle:
-            self.throttle.close()
+        if self._throttle:
+            self._throttle.close()
         super().close()
 
 

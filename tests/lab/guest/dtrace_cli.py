@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import ClassVar, TypeVar
 
 ROOT = Path(__file__).parents[3]
 os.environ["ZFSTUNE_DTRACE_DIR"] = str(ROOT / "tracers/dtrace/linux")
@@ -21,7 +20,6 @@ from zfs_freebsd.dtrace import (  # noqa: E402
     device,
     fsync,
     probes,
-    scripted,
     throttle,
     txg,
 )
@@ -36,55 +34,33 @@ from zfstrace.host import (  # noqa: E402
     TxgSession,
 )
 from zfstrace.recording import StackOptions  # noqa: E402
-from zfstrace.throttle import ThrottleState  # noqa: E402
 from zfstrace.types import Check, FsyncOptions, TraceOptions  # noqa: E402
-
-AnyScripted = TypeVar("AnyScripted", bound=scripted.Scripted)
 
 
 class DtraceHost(zfs_linux.host.LinuxHost):
     """A Linux host with the traces of zfs_freebsd, as FreeBSDHost has them."""
-
-    running: ClassVar[list[scripted.Scripted]] = []
-    beside: throttle.ScriptedThrottle | None = None
-
-    def learn_names(self) -> None:
-        super().learn_names()
-        for session in self.running:
-            session.take()
-
-    def follow(self, session: AnyScripted) -> AnyScripted:
-        self.running.append(session)
-        return session
 
     def checks(self) -> list[Check]:
         return [check for check in super().checks() if check.kind != "library"]
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
         objset = self._locate(options.dataset)[0] if options.dataset else 0
-        trace = self.follow(fsync.ScriptedFsyncs(options, objset, self.parameter))
-        self.beside = trace.throttle
-        return trace
-
-    def throttle_state(self, pool: str, start_ns: int, end_ns: int) -> ThrottleState | None:
-        held = self.beside.held_up(pool, start_ns, end_ns) if self.beside else None
-        limit = self.parameter("zfs_dirty_data_max")
-        return ThrottleState(None, limit, None if held is None else held > 0, held)
+        return self._follow(fsync.ScriptedFsyncs(options, objset, self.parameter))
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
-        return self.follow(throttle.ScriptedThrottle(options.pool, options.pid, self.parameter))
+        return self._follow(throttle.ScriptedThrottle(options.pool, options.pid, self.parameter))
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
-        return self.follow(device.ScriptedDevices(options.pool))
+        return self._follow(device.ScriptedDevices(options.pool))
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
         timeout = Path("/sys/module/zfs/parameters/zfs_txg_timeout")
-        return self.follow(
+        return self._follow(
             txg.ScriptedTxgs(options.pool, ProcTxgs(Path("/proc/spl/kstat/zfs"), timeout))
         )
 
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
-        return self.follow(arc.ScriptedArc(lambda: self.kstat("arcstats")))
+        return self._follow(arc.ScriptedArc(lambda: self.kstat("arcstats")))
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:
         return ScriptedStacks(options)

@@ -288,7 +288,7 @@ def test_it_is_printed_before_the_traces_are_detached(
 
 
 def test_ctrl_c_judges_what_there_is(zfstune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeHost, "learn_names", lambda self: _ask(self))
+    monkeypatch.setattr(FakeHost, "tick", lambda self: _ask(self))
     status, out, _ = zfstune(host_of(flush=40 * MS), "tank", "--duration", "1h")
     assert status == 1
     assert out.startswith(("tank, 1.0 s", "tank, 1.2 s", "tank, 2.0 s"))
@@ -301,7 +301,7 @@ def _ask(host: FakeHost) -> None:
 
 
 def test_the_module_goes_away(zfstune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeHost, "learn_names", lambda self: setattr(self, "unloaded", True))
+    monkeypatch.setattr(FakeHost, "tick", lambda self: setattr(self, "unloaded", True))
     status, out, err = zfstune(host_of(flush=40 * MS), "tank", "--duration", "1h")
     assert status == 1
     assert "ZFS was unloaded, the trace ends" in err

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.fake_host import FakeHost, FakeSession, FakeStop, counts
 
 from zfstrace.stages import NAMES
-from zfstrace.throttle import ThrottleState
 from zfstrace.types import Losses, SlowEvent
 from zfstune.term.units import MS, SECOND
 from zfstune.trace.fsync import largest_stages, options_of
@@ -21,7 +21,8 @@ from zfstune.trace.slow import slow_fsync, trace
 
 def event(dataset: int = 0, comm: str = "postgres", **stages: int) -> SlowEvent:
     times = tuple(stages.get(name, 0) * MS for name in NAMES)
-    return SlowEvent(10**9, sum(times), times, 17, dataset, 4711, 4712, "fdatasync", comm)
+    who = (17, dataset, 4711, 4712, "fdatasync", comm)
+    return SlowEvent(10**9, sum(times), times, *who, dirty_bytes=3 << 30)
 
 
 def run(events: list[SlowEvent], out: io.StringIO | None = None, **given: Any) -> str:
@@ -78,15 +79,16 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_unknown_state_of_the_pool() -> None:
-    host = FakeHost()
-    host.throttle = None
-    slow = slow_fsync(event(flush=20), "tank", "tank/db", host)
-    assert slow.throttle is None
-    host.throttle = ThrottleState(delayed=True)
-    slow = slow_fsync(event(flush=20), "tank", "tank/db", host)
-    assert slow.throttle == {"dirty_bytes": None, "dirty_percent": None, "delayed": True}
+    host, session, slow = FakeHost(), FakeSession(), replace(event(flush=20), dirty_bytes=None)
+    session.held = None
+    found = slow_fsync(slow, "tank", "tank/db", host, session).throttle
+    assert found == {"dirty_bytes": None, "dirty_percent": None, "delayed": None}
+    session.held = 0
+    found = slow_fsync(slow, "tank", "tank/db", host, session).throttle
+    assert found == {"dirty_bytes": None, "dirty_percent": None, "delayed": False}
     # not even the pool is known
-    assert slow_fsync(event(flush=20), None, None, host).txg_state is None
+    nowhere = slow_fsync(slow, None, None, host, session)
+    assert (nowhere.txg_state, nowhere.throttle) == (None, None)
 
 
 def test_count_ends_it() -> None:

@@ -97,7 +97,7 @@ def test_other_pools_are_left_out_but_not_the_rest() -> None:
 
 
 def test_state() -> None:
-    state = ThrottleState(3 << 30, 4 << 30, True, 7)
+    state = ThrottleState(3 << 30, 4 << 30, True)
     assert state.to_json() == {"dirty_bytes": 3 << 30, "dirty_percent": 75.0, "delayed": True}
     assert ThrottleState().to_json() == dict.fromkeys(("dirty_bytes", "dirty_percent", "delayed"))
 

@@ -42,16 +42,14 @@ def test_facts(host: FreeBSDHost) -> None:
     assert host.parameter("zfs_txg_timeout") == 5
     assert host.kstat("arcstats")["c_max"] == 60 << 30
     assert host.kstat("nothing") == {}
-    state = host.throttle_state("tank", 0, 1)
-    assert state is not None
-    assert state.dirty_data_max == 4 << 30
+    assert host.parameter("zfs_dirty_data_max") == 4 << 30
 
 
 def test_names(host: FreeBSDHost, table: Table) -> None:
     assert host.dataset_names() == ["tank/db"]
     assert host.dataset_name("tank", 0x4B, (0, 0)) == "tank/db"
     assert host.dataset_name("tank", 99, (0, 0)) is None
-    host.learn_names()
+    host.tick()
     table.remove("kstat/zfs/tank").write()
     assert host.dataset_name("tank", 0x4B, (0, 0)) == "tank/db"
     assert host.dataset_names() == host.pools() == []

@@ -9,6 +9,8 @@ from support.paths import DATA
 
 from zfs_linux import checks
 from zfs_linux.host import LinuxHost
+from zfs_linux.traces import ThrottleWithParams, TracedFsyncs
+from zfstrace.bpf.fsync import FsyncTrace
 from zfstrace.errors import TraceError
 from zfstrace.types import Check, FsyncOptions, TraceOptions
 
@@ -67,10 +69,10 @@ def test_a_name_outlives_the_mount(root: Path) -> None:
     host = LinuxHost(root)
     path = write_objset(root, 0x44, "tank/db")
     write_mounts(root, {51: "tank/db"})
-    host.learn_names()
+    host.tick()
     path.unlink()
     write_mounts(root, {})
-    host.learn_names()
+    host.tick()
     assert host.dataset_name("tank", 0x44, (0, 0)) == "tank/db"
     assert host.dataset_name("", 0, (0, 51)) == "tank/db"
     assert "tank/db" not in host.dataset_names()
@@ -78,10 +80,10 @@ def test_a_name_outlives_the_mount(root: Path) -> None:
 
 def test_a_reused_number_has_the_present_name(root: Path) -> None:
     host = LinuxHost(root)
-    host.learn_names()
+    host.tick()
     write_objset(root, 0x36, "tank/new")
     write_mounts(root, {50: "tank/new"})
-    host.learn_names()
+    host.tick()
     assert host.dataset_name("tank", 0x36, (0, 0)) == "tank/new"
     assert host.dataset_name("", 0, (0, 50)) == "tank/new"
 
@@ -92,7 +94,7 @@ def test_an_exported_pool_is_gone(root: Path) -> None:
         path.unlink()
     (root / "proc/spl/kstat/zfs/tank").rmdir()
     assert host.pools() == []
-    host.learn_names()
+    host.tick()
     assert host.txg_state("tank", 0, 1) is None
 
 
@@ -103,8 +105,6 @@ def test_room_is_asked_for_what_is_in_use_and_some_to_come(
     asked = []
 
     class Trace:
-        throttle = None
-
         def __init__(self, *args: object) -> None:
             asked.append(args[-1])
 
@@ -117,36 +117,42 @@ def test_room_is_asked_for_what_is_in_use_and_some_to_come(
     assert asked == [2001 + 32, 7]
 
 
-def test_every_open_trace_is_told_each_second(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_open_trace_ticks_with_its_host(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the throttle as well: `zfstune diagnose` has one, and another beside slow fsyncs."""
-    told: list[object] = []
+    ticked: list[object] = []
 
-    class Throttle:
+    class Trace:
         def __init__(self, *_: object) -> None:
             pass
 
-        def learn(self) -> None:
-            told.append(self)
+        def tick(self) -> None:
+            ticked.append(self)
 
-    class Fsyncs:
-        def __init__(self, *_: object) -> None:
-            self.throttle = Throttle()
-
-        def tidy(self) -> None:
-            told.append(self)
-
-    monkeypatch.setattr("zfs_linux.traces.ThrottleWithParams", Throttle)
-    monkeypatch.setattr("zfs_linux.traces.TracedFsyncs", Fsyncs)
+    monkeypatch.setattr("zfs_linux.traces.ThrottleWithParams", Trace)
+    monkeypatch.setattr("zfs_linux.traces.TracedFsyncs", Trace)
     host = LinuxHost(root)
     view, fsyncs = host.open_throttle_trace(TraceOptions()), host.open_fsync_trace(FsyncOptions())
-    host.learn_names()
-    assert len(told) == 3
-    assert {view, fsyncs} < set(told)
+    host.tick()
+    assert len(ticked) == 2
+    assert {view, fsyncs} == set(ticked)
     # what is not used any more is not kept
-    told.clear()
+    ticked.clear()
     del view
-    host.learn_names()
-    assert len(told) == 2
+    host.tick()
+    assert ticked == [fsyncs]
+
+
+def test_fsyncs_tick_with_the_throttle_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticked: list[str] = []
+    monkeypatch.setattr(FsyncTrace, "tidy", lambda self: ticked.append("fsyncs"))
+    monkeypatch.setattr(ThrottleWithParams, "tick", lambda self: ticked.append("throttle"))
+    trace = TracedFsyncs.__new__(TracedFsyncs)
+    trace._throttle = None
+    assert trace.held_up("tank", 0, 1) is None
+    trace.tick()
+    trace._throttle = ThrottleWithParams.__new__(ThrottleWithParams)
+    trace.tick()
+    assert ticked == ["fsyncs", "fsyncs", "throttle"]
 
 
 def test_processes(root: Path) -> None:

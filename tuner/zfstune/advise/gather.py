@@ -286,7 +286,6 @@ def _holder(host: Host, path: str, datasets: Sequence[Subject]) -> str:
         device = os.stat(path).st_dev  # noqa: PTH116  (only the number)
     except OSError:
         return _by_mount_point(path, datasets)
-    host.learn_names()
     name = host.dataset_name("", 0, (os.major(device), os.minor(device)))
     return name if name in {subject.name for subject in datasets} and name else ""
 

@@ -187,7 +187,7 @@ class _Around(Watch):
         self._began = self._ticked = stop.now()
 
     def begun(self) -> None:
-        self._host.learn_names()
+        self._host.tick()
         self._progress(self._test, 0.0)
         if self._tracing:
             self._tracing.restart()
@@ -198,7 +198,7 @@ class _Around(Watch):
         self._progress(self._test, min(1.0, (now - self._began) / (self._seconds * SECOND)))
         if now - self._ticked >= _TICK_NS:
             self._ticked = now
-            self._host.learn_names()
+            self._host.tick()
 
     def ended(self) -> None:
         if self._tracing:

@@ -69,7 +69,6 @@ def _of_dataset(host: Host, name: str) -> Place:
 def _at(host: Host, path: Path) -> Place:
     path = path.absolute()
     device = path.stat().st_dev
-    host.learn_names()
     dataset = host.dataset_name("", 0, (os.major(device), os.minor(device)))
     if not dataset:
         return Place(path)

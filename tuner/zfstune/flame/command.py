@@ -67,7 +67,7 @@ def record(args: argparse.Namespace, host: Host, stop: Stop) -> tuple[Recording,
         start = stop.now()
 
         def tick() -> bool:
-            host.learn_names()
+            host.tick()
             if args.pid is None or host.process_error(args.pid) is None:
                 return False
             say(f"process {args.pid} has ended")

@@ -70,11 +70,12 @@ class Run(Generic[Options]):
         return dataset or self.options.pool or "all pools"
 
     def tick(self) -> bool:
-        """What is done every second; True when what is traced has gone."""
+        """What is done every second; True when what is traced has gone. Raises TraceError when a
+        trace of the host cannot go on."""
         if not self.host.loaded():
             say("ZFS was unloaded, the trace ends")
             return True
-        self.host.learn_names()
+        self.host.tick()
         pid = self.options.pid
         if pid is None or self.host.process_error(pid) is None:
             return False

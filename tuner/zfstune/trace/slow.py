@@ -11,6 +11,7 @@ from dataclasses import replace
 from zfstrace.host import FsyncSession, Host
 from zfstrace.stages import NAMES
 from zfstrace.summary import name_of, wanted
+from zfstrace.throttle import ThrottleState
 from zfstrace.types import FsyncOptions, SlowEvent, SlowFsync
 from zfstune.term.table import Column, Lines, printable, style_of
 from zfstune.term.units import format_count, format_span, format_time, iso_utc
@@ -83,7 +84,7 @@ class _SlowTrace:
         options = self._run.options
         if not wanted((pool, dataset), options.pool, options.dataset):
             return
-        slow = slow_fsync(event, pool, dataset, self._run.host)
+        slow = slow_fsync(event, pool, dataset, self._run.host, self._session)
         if self._run.args.json:
             print(json.dumps(slow.to_json()), file=self._run.out)
         else:
@@ -101,14 +102,22 @@ class _SlowTrace:
         print("\n".join(end), file=out, flush=True)
 
 
-def slow_fsync(event: SlowEvent, pool: str | None, dataset: str | None, host: Host) -> SlowFsync:
-    """The event with names instead of numbers, and in wall clock time."""
+def slow_fsync(
+    event: SlowEvent, pool: str | None, dataset: str | None, host: Host, session: FsyncSession
+) -> SlowFsync:
+    """The event with names instead of numbers, in wall clock time, and with what the pool did
+    meanwhile as far as the host and the session know it: nothing where the pool is not known."""
     since_boot = time.time_ns() - time.monotonic_ns()
-    end_ns = event.start_ns + event.total_ns
-    txg = host.txg_state(pool, event.start_ns, end_ns) if pool else None
-    throttle = host.throttle_state(pool, event.start_ns, end_ns) if pool else None
-    if throttle and event.dirty_bytes is not None:
-        throttle = replace(throttle, dirty_bytes=event.dirty_bytes)
+    txg = throttle = None
+    if pool:
+        end_ns = event.start_ns + event.total_ns
+        txg = host.txg_state(pool, event.start_ns, end_ns)
+        held_up = session.held_up(pool, event.start_ns, end_ns)
+        throttle = ThrottleState(
+            event.dirty_bytes,
+            host.parameter("zfs_dirty_data_max"),
+            None if held_up is None else held_up > 0,
+        )
     return SlowFsync(
         time=iso_utc(event.start_ns + since_boot),
         pid=event.pid,

@@ -19,7 +19,7 @@ def record(host: Host, pool: str, path: Path, second: Callable[[], None]) -> Non
     session = host.open_stack_trace(StackOptions("off-cpu", "fsync", None, pool))
     try:
         for _ in range(SECONDS):
-            host.learn_names()
+            host.tick()
             second()
         stacks = session.finish().stacks
     finally:

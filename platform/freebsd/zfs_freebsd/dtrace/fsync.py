@@ -54,7 +54,7 @@ class ScriptedFsyncs(Scripted):
     """
 
     def __init__(self, options: FsyncOptions, objset: int, parameter: Parameter) -> None:
-        self.throttle: ScriptedThrottle | None = None
+        self._throttle: ScriptedThrottle | None = None
         self._options, self._objset = options, objset
         self._datasets: dict[tuple[str, int], _Dataset] = {}
         self._slow: list[SlowEvent] = []
@@ -62,20 +62,23 @@ class ScriptedFsyncs(Scripted):
         super().__init__("fsync", "zilslower-json.d", "0", *_pool(options.pool))
         if options.slow_ns:
             with suppress(TraceError):  # its field is null then, the rest of the trace goes on
-                self.throttle = ScriptedThrottle(options.pool, None, parameter)
+                self._throttle = ScriptedThrottle(options.pool, None, parameter)
 
-    def take(self) -> None:
-        super().take()
-        if self.throttle:
+    def tick(self) -> None:
+        super().tick()
+        if self._throttle:
             try:
-                self.throttle.take()
+                self._throttle.tick()
             except TraceError:
-                self.throttle.close()
-                self.throttle = None
+                self._throttle.close()
+                self._throttle = None
+
+    def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
+        return self._throttle.held_up(pool, start_ns, end_ns) if self._throttle else None
 
     def close(self) -> None:
-        if self.throttle:
-            self.throttle.close()
+        if self._throttle:
+            self._throttle.close()
         super().close()
 
     def datasets(self) -> list[DatasetCounts]:

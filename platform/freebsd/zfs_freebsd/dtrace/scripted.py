@@ -69,13 +69,14 @@ class Scripted(ABC):
         self._state: Json = {}
         self._state_s = 0.0  # when it came
         self._unread = 0
-        self.closed = False
+        self._closed = False
         self._dtrace = Dtrace(scripts.script(script), *args)
 
-    def take(self) -> None:
-        """Reads what has come, so that it does not pile up; call it every second. Raises
-        TraceError."""
-        self._read(0)
+    def tick(self) -> None:
+        """Reads what has come, so that it does not pile up; call it every second. Does nothing
+        once the trace is closed. Raises TraceError."""
+        if not self._closed:
+            self._read(0)
 
     def refresh(self) -> None:
         """Waits until the script has printed what there is now. Raises TraceError."""
@@ -99,7 +100,7 @@ class Scripted(ABC):
 
     def close(self) -> None:
         """May be called again."""
-        self.closed = True
+        self._closed = True
         with suppress(TraceError):
             self._dtrace.finish()
 

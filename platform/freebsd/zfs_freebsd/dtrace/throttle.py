@@ -15,7 +15,7 @@ _LIMITS = ("zfs_dirty_data_max", "zfs_delay_min_dirty_percent", "zfs_delay_scale
 
 class ScriptedThrottle(Scripted):
     """Implements zfstrace.host.ThrottleSession. The kind of a wait is told by the limits as of
-    the last take()."""
+    the last tick()."""
 
     def __init__(self, pool: str | None, pid: int | None, parameter: Parameter) -> None:
         self._pid, self._parameter = pid, parameter
@@ -25,9 +25,9 @@ class ScriptedThrottle(Scripted):
         self._learn_limits()
         super().__init__("throttle", "zfsthrottle-json.d", *_pool(pool))
 
-    def take(self) -> None:
+    def tick(self) -> None:
         """Reads the parameters as well: an administrator or a tuner may change them."""
-        super().take()
+        super().tick()
         self._learn_limits()
 
     def _learn_limits(self) -> None:

@@ -209,7 +209,7 @@ def test_slow_ones_are_told(script: Path, monkeypatch: pytest.MonkeyPatch) -> No
     printing(script, rows)
     monkeypatch.setattr(fsync, "ScriptedThrottle", _no_throttle)
     session = ScriptedFsyncs(FsyncOptions(slow_ns=1000, pid=7), 0, none)
-    assert session.throttle is None
+    assert session.held_up("tank", 0, 1) is None
     session.refresh()
     (slow,) = session.poll(0)
     assert session.poll(0) == []

@@ -1,0 +1,115 @@
+"""What the hosts have in common."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import Protocol, TypeVar
+from weakref import WeakSet
+
+from zfstrace.disk import Dev
+from zfstrace.errors import NoZfs
+from zfstrace.kstat.txgs import TxgRow, txg_state
+from zfstrace.params import Parameters
+from zfstrace.txg import TxgState
+from zfstrace.zpool import list as zpool_list
+
+# How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must not read a
+# hundred rows for each.
+_TXGS_NS = 100_000_000
+
+
+class Ticking(Protocol):
+    """A trace that has something to do while it runs."""
+
+    def tick(self) -> None:
+        """Called every second; does nothing once the trace is closed. Raises TraceError."""
+        ...
+
+
+AnyTicking = TypeVar("AnyTicking", bound=Ticking)
+
+
+class BaseHost(ABC):
+    """Names by number, the state of txgs, zpool(8), and the running traces. The methods that are
+    not abstract implement those of zfstrace.host.Host."""
+
+    def __init__(self) -> None:
+        self._by_objset: dict[tuple[str, int], str] = {}
+        self._by_dev: dict[Dev, str] = {}
+        self._txgs: dict[str, tuple[int, list[TxgRow]]] = {}
+        self._running: WeakSet[Ticking] = WeakSet()
+
+    @abstractmethod
+    def loaded(self) -> bool: ...
+
+    @abstractmethod
+    def parameters(self) -> Parameters: ...
+
+    @abstractmethod
+    def txg_rows(self, pool: str) -> list[TxgRow]: ...
+
+    @abstractmethod
+    def _learn_names(self) -> None:
+        """Adds datasets in use that are new to _by_objset. Must be cheap."""
+
+    @abstractmethod
+    def _learn_mounts(self) -> None:
+        """Adds mounted file systems to _by_dev."""
+
+    @abstractmethod
+    def _objset_name(self, pool: str, objset: int) -> str:
+        """The present name of a dataset in use; "" when it is in use no more."""
+
+    def tick(self) -> None:
+        self._learn_names()
+        for trace in list(self._running):
+            trace.tick()
+
+    def _follow(self, trace: AnyTicking) -> AnyTicking:
+        """From now on tick() is for this trace as well, as long as somebody uses it."""
+        self._running.add(trace)
+        return trace
+
+    def dataset_name(self, pool: str, objset: int, dev: Dev) -> str | None:
+        if pool and objset:
+            # read each time: a rename shows, and a pool made anew under the same name
+            name = self._objset_name(pool, objset)
+            if name:
+                self._by_objset[pool, objset] = name
+            name = self._by_objset.get((pool, objset), "")
+            if name:
+                return name
+        if dev == (0, 0):
+            return None
+        if dev not in self._by_dev:
+            self._learn_mounts()
+        return self._by_dev.get(dev)
+
+    def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
+        now = time.monotonic_ns()
+        read_ns, rows = self._txgs.get(pool, (0, []))
+        if not rows or now - read_ns > _TXGS_NS:
+            rows = self.txg_rows(pool)
+            self._txgs[pool] = now, rows
+        ahead = self._kstats_ahead_ns()
+        return txg_state(rows, start_ns + ahead, end_ns + ahead)
+
+    def _kstats_ahead_ns(self) -> int:
+        """By how much the kstats' clock is ahead of CLOCK_MONOTONIC now."""
+        return 0
+
+    def vdev_names(self, pool: str) -> dict[int, str]:
+        return zpool_list.names(pool)
+
+    def data_vdevs(self, pool: str) -> int:
+        return zpool_list.data_vdevs(pool)
+
+    def log_vdevs(self, pool: str) -> int | None:
+        return zpool_list.log_vdevs(pool)
+
+    def _require_zfs(self) -> None:
+        """Raises NoZfs."""
+        if not self.loaded():
+            how = self.parameters().loading()
+            raise NoZfs(f"ZFS is not loaded, so there is nothing to trace, run `{how}`")
