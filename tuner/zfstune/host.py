@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from zfstrace.host import Host
 from zfstune.errors import NotPossible
@@ -33,23 +31,13 @@ def _freebsd() -> Host:
     return host
 
 
-def spare_when_memory_ends() -> None:
-    """This process is not what the kernel kills then. Raises OSError without privilege."""
+def protections() -> tuple[Callable[[], None], ...]:
+    """What a process calls to get out of reach of the OOM killer and of its cgroup, in this order;
+    each may raise OSError."""
     if sys.platform.startswith("freebsd"):
-        from zfs_freebsd import protect
+        from zfs_freebsd import protect as freebsd
 
-        protect.protect()
-    else:
-        Path("/proc/self/oom_score_adj").write_text("-1000")
+        return (freebsd.protect_from_oom,)
+    from zfs_linux import protect as linux
 
-
-def leave_cgroup() -> None:
-    """What freezes or ends the rest of this process's cgroup does not reach it then: it goes to
-    the root, of version 2, of 2 beside 1, and of the freezer of 1, as far as they are there.
-    FreeBSD has none."""
-    for root in ("", "unified/", "freezer/"):
-        with (
-            contextlib.suppress(OSError),
-            Path(f"/sys/fs/cgroup/{root}cgroup.procs").open("r+") as f,
-        ):
-            f.write("0")  # the writer itself
+    return linux.protect_from_oom, linux.leave_cgroup

@@ -10,8 +10,8 @@ import os
 _P_PID, _PROC_SPROTECT, _PPROT_SET = 0, 1, 1
 
 
-def protect(library: str | None = None) -> None:
-    """This process, without its children. Raises OSError: EPERM when it is not root. library is
+def protect_from_oom(library: str | None = None) -> None:
+    """The caller, without its children. Raises OSError: EPERM when it is not root. library is
     another one than libc, for tests."""
     libc = ctypes.CDLL(library or ctypes.util.find_library("c") or "libc.so.7", use_errno=True)
     # id_t has 64 bits; 0 is the caller

@@ -69,7 +69,7 @@ def become_freebsd(root: str, library: str) -> None:
     sys.addaudithook(no_linux_files)
     from zfs_freebsd import host, protect
 
-    protect.protect = functools.partial(protect.protect, library)
+    protect.protect_from_oom = functools.partial(protect.protect_from_oom, library)
     host.FreeBSDHost = functools.partial(  # type: ignore[misc,assignment]
         host.FreeBSDHost, root=root, library=library
     )

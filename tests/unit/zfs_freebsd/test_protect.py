@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from support.freebsd import standin
 
-from zfs_freebsd.protect import protect
+from zfs_freebsd.protect import protect_from_oom
 
 
 def test_protects_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYSCTL_STANDIN_TABLE", str(tmp_path / "table"))
-    protect(str(standin.build()))
+    protect_from_oom(str(standin.build()))
     assert (tmp_path / "table.protected").read_text() == f"{os.getpid()}\n"
 
 
@@ -22,6 +22,6 @@ def test_only_root_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYSCTL_STANDIN_TABLE", str(tmp_path / "table"))
     monkeypatch.setenv("SYSCTL_STANDIN_USER", "1")
     with pytest.raises(OSError, match="permitted") as raised:
-        protect(str(standin.build()))
+        protect_from_oom(str(standin.build()))
     assert raised.value.errno == errno.EPERM
     assert not (tmp_path / "table.protected").exists()

@@ -20,10 +20,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from zfstune.host import leave_cgroup, spare_when_memory_ends
+from zfstune.host import protections
 from zfstune.term.outlet import write_now
 from zfstune.term.table import printable
 
@@ -97,6 +97,8 @@ def start(
     Raises OSError."""
     ours, theirs = socket.socketpair()
     tuner = os.getpid()
+    # here and not in the child, which is to load nothing
+    protect = protections()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     pid = os.fork()
@@ -116,7 +118,7 @@ def start(
         return Supervisor(pid, ours, silent)
     try:
         ours.close()
-        _settle({theirs.fileno(), *keep})
+        _settle({theirs.fileno(), *keep}, protect)
         theirs.send(_READY)
         how = _end_of(tuner, theirs, silent)
         if how is None:
@@ -129,7 +131,7 @@ def start(
         os._exit(1)
 
 
-def _settle(keep: Collection[int]) -> None:
+def _settle(keep: Collection[int], protect: Iterable[Callable[[], None]]) -> None:
     """Out of reach of what ends or stops the tuner: its terminal, its signals, a lack of memory,
     its cgroup."""
     os.setsid()
@@ -137,9 +139,9 @@ def _settle(keep: Collection[int]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    with contextlib.suppress(OSError):
-        spare_when_memory_ends()
-    leave_cgroup()
+    for one in protect:
+        with contextlib.suppress(OSError):
+            one()
     with contextlib.suppress(OSError):
         os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
