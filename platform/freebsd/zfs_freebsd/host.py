@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zfs_freebsd import checks
 from zfs_freebsd.boot import Order, by_name
 from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.kstat import Kstats
@@ -131,49 +132,7 @@ class FreeBSDHost(BaseHost):
     # --- what tracing needs
 
     def checks(self) -> list[Check]:
-        return [
-            self._check_zfs(),
-            Check("kernel", "kernel", f"{os.uname().sysname} {os.uname().release}"),
-            self._check_privilege(),
-            scripts.check(self._root),
-            *self._check_kstats(),
-        ]
-
-    def _check_zfs(self) -> Check:
-        version = self.version()
-        if version:
-            return Check("ZFS", "zfs", version)
-        fix = "run `kldload zfs`"
-        return Check("ZFS", "zfs", "not loaded", "blocking", "nothing to trace", fix)
-
-    def _check_privilege(self) -> Check:
-        value, fix = "root", ""
-        if os.geteuid() != 0:
-            value, fix = "not root", "run as root"
-        elif self._sysctl.get_int("security.jail.jailed"):
-            value, fix = "root in a jail", "run outside of the jail"
-        if not fix:
-            return Check("privileges", "privilege", value)
-        cost = "parameters can be read but not set"
-        return Check("privileges", "privilege", value, "missing", cost, fix)
-
-    def _check_kstats(self) -> list[Check]:
-        if not self.loaded():
-            return []
-        there = {"zil": bool(self.kstat("zil"))}
-        there |= {f"{pool}/txgs": bool(self.txg_rows(pool)) for pool in self.pools()}
-        lacks = {
-            name: "counts of ZIL commits cannot be compared"
-            if name == "zil"
-            else "txg_state of slow fsyncs is null, and `zfstune tune` cannot measure"
-            for name in there
-        }
-        return [
-            Check(f"kstat {name}", "kstat", "present")
-            if found
-            else Check(f"kstat {name}", "kstat", "absent", "missing", lacks[name])
-            for name, found in there.items()
-        ]
+        return checks.of_host(self._sysctl, self._kstats, self.version(), self._root)
 
     def survey(self) -> Survey:
         # as root dtrace(1) would load its modules: it is not asked when they are not there

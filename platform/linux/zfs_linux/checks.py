@@ -1,7 +1,13 @@
-"""The capabilities that tracing needs, and which of them this process has."""
+"""What tracing needs on Linux, and whether it is there."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from zfs_linux import kstat
+from zfstrace.errors import LibraryMissing
 from zfstrace.types import Check
 
 # linux/capability.h
@@ -12,8 +18,85 @@ _BITS = {"CAP_DAC_OVERRIDE": 1, "CAP_SYS_ADMIN": 21}
 NEEDED = "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE"
 
 
+def of_host(proc: Path, sys: Path, pools: Sequence[str]) -> list[Check]:
+    """Most basic first. proc and sys are what is mounted on /proc and /sys, pools those that are
+    imported. Never raises."""
+    zfs = sys / "module/zfs"
+    loaded, module_btf = zfs.is_dir(), (sys / "kernel/btf/zfs").exists()
+    return [
+        _zfs(zfs),
+        Check("kernel", "kernel", os.uname().release),
+        _kernel_btf(sys / "kernel/btf/vmlinux"),
+        *([_module_btf(module_btf)] if loaded else []),
+        _tracefs(sys, module_btf),
+        privileges(kstat.read(proc / "self/status"), module_btf),
+        _library(),
+        *(_kstats(proc / "spl/kstat/zfs", pools) if loaded else []),
+    ]
+
+
+def _zfs(module: Path) -> Check:
+    if not module.is_dir():
+        fix = "run `modprobe zfs`"
+        return Check("ZFS", "zfs", "not loaded", "blocking", "nothing to trace", fix)
+    version = kstat.read(module / "version").strip()
+    return Check("ZFS", "zfs", version or "loaded, version unknown")
+
+
+def _kernel_btf(path: Path) -> Check:
+    if path.exists():
+        return Check("kernel BTF", "kernel", "present")
+    cost = "BPF programs cannot be fitted to this kernel"
+    fix = "use a kernel built with CONFIG_DEBUG_INFO_BTF=y"
+    return Check("kernel BTF", "kernel", "absent", "blocking", cost, fix)
+
+
+def _module_btf(there: bool) -> Check:
+    # Not a lack: kprobes and the search for layouts measure the same stages.
+    value = "present" if there else "absent, kprobes and a search for layouts do instead"
+    return Check("module BTF", "kernel", value)
+
+
+def _tracefs(sys: Path, module_btf: bool) -> Check:
+    for path in ("kernel/tracing", "kernel/debug/tracing"):
+        try:
+            if any((sys / path).iterdir()):
+                return Check("tracefs", "kernel", "mounted")
+        except PermissionError:
+            return Check("tracefs", "kernel", "not readable without privilege")
+        except OSError:
+            continue
+    if module_btf:
+        return Check("tracefs", "kernel", "not mounted, not needed with module BTF")
+    cost = "return probes without fentry get few instances: more operations are lost"
+    fix = "run `mount -t tracefs tracefs /sys/kernel/tracing`"
+    return Check("tracefs", "kernel", "not mounted", "missing", cost, fix)
+
+
+def _library() -> Check:
+    from zfstrace.bpf import library  # ctypes is slow to load
+
+    try:
+        path = library.find_library()
+        library.load(path)
+    except LibraryMissing as error:
+        return Check("libzfstrace", "library", "absent", "blocking", str(error))
+    return Check("libzfstrace", "library", path)
+
+
+def _kstats(root: Path, pools: Sequence[str]) -> list[Check]:
+    wanted = {"zil": "counts of ZIL commits cannot be compared"}
+    wanted |= {f"{pool}/txgs": "txg_state of slow fsyncs is null" for pool in pools}
+    return [
+        Check(f"kstat {name}", "kstat", "present")
+        if (root / name).exists()
+        else Check(f"kstat {name}", "kstat", "absent", "missing", cost)
+        for name, cost in wanted.items()
+    ]
+
+
 def capabilities(status: str) -> set[str]:
-    """Those of the effective set, by the text of /proc/self/status."""
+    """Those of _BITS in the effective set, by the text of /proc/self/status."""
     for line in status.split("\n"):
         name, _, value = line.partition(":")
         if name == "CapEff":
@@ -25,7 +108,7 @@ def capabilities(status: str) -> set[str]:
     return set()
 
 
-def check(status: str, module_btf: bool) -> Check:
+def privileges(status: str, module_btf: bool) -> Check:
     """Blocking without CAP_SYS_ADMIN. CAP_DAC_OVERRIDE lets return probes be made in
     tracefs, which module BTF makes unnecessary."""
     have = capabilities(status)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zfs_linux import checks as privilege
-from zfs_linux import kstat, mounts
+from zfs_linux import checks, kstat, mounts
 from zfstrace.base_host import BaseHost
-from zfstrace.errors import LibraryMissing, UnknownName
+from zfstrace.errors import UnknownName
 from zfstrace.host import (
     ArcSession,
     DeviceSession,
@@ -94,82 +92,7 @@ class LinuxHost(BaseHost):
         return not (self._proc / str(pid)).exists()
 
     def checks(self) -> list[Check]:
-        return [
-            self._check_zfs(),
-            Check("kernel", "kernel", os.uname().release),
-            *self._check_btf(),
-            self._check_tracefs(),
-            privilege.check(kstat.read(self._proc / "self/status"), self._module_btf()),
-            _check_library(),
-            *self._check_kstats(),
-        ]
-
-    def _check_zfs(self) -> Check:
-        module = self._sys / "module/zfs"
-        if not module.is_dir():
-            return Check(
-                "ZFS", "zfs", "not loaded", "blocking", "nothing to trace", "run `modprobe zfs`"
-            )
-        version = kstat.read(module / "version").strip()
-        return Check("ZFS", "zfs", version or "loaded, version unknown")
-
-    def _check_btf(self) -> list[Check]:
-        btf = self._sys / "kernel/btf"
-        checks = [Check("kernel BTF", "kernel", "present")]
-        if not (btf / "vmlinux").exists():
-            checks = [
-                Check(
-                    "kernel BTF",
-                    "kernel",
-                    "absent",
-                    "blocking",
-                    "BPF programs cannot be fitted to this kernel",
-                    "use a kernel built with CONFIG_DEBUG_INFO_BTF=y",
-                )
-            ]
-        if not (self._sys / "module/zfs").is_dir():
-            return checks
-        # Not a lack: kprobes and the search for layouts measure the same stages.
-        value = "absent, kprobes and a search for layouts do instead"
-        return [*checks, Check("module BTF", "kernel", "present" if self._module_btf() else value)]
-
-    def _module_btf(self) -> bool:
-        return (self._sys / "kernel/btf/zfs").exists()
-
-    def _check_tracefs(self) -> Check:
-        for path in ("kernel/tracing", "kernel/debug/tracing"):
-            try:
-                if any((self._sys / path).iterdir()):
-                    return Check("tracefs", "kernel", "mounted")
-            except PermissionError:
-                return Check("tracefs", "kernel", "not readable without privilege")
-            except OSError:
-                continue
-        if self._module_btf():
-            return Check("tracefs", "kernel", "not mounted, not needed with module BTF")
-        return Check(
-            "tracefs",
-            "kernel",
-            "not mounted",
-            "missing",
-            "return probes without fentry get few instances: more operations are lost",
-            "run `mount -t tracefs tracefs /sys/kernel/tracing`",
-        )
-
-    def _check_kstats(self) -> list[Check]:
-        if not (self._sys / "module/zfs").is_dir():
-            return []
-        wanted = [("zil", "counts of ZIL commits cannot be compared")]
-        wanted += [(f"{pool}/txgs", "txg_state of slow fsyncs is null") for pool in self.pools()]
-        checks = []
-        for name, cost in wanted:
-            there = (self._kstat / name).exists()
-            checks.append(
-                Check(f"kstat {name}", "kstat", "present")
-                if there
-                else Check(f"kstat {name}", "kstat", "absent", "missing", cost, "")
-            )
-        return checks
+        return checks.of_host(self._proc, self._sys, self.pools())
 
     def survey(self) -> Survey:
         from zfstrace.bpf import library  # ctypes is slow to load
@@ -312,14 +235,3 @@ class LinuxHost(BaseHost):
         if not objset:
             raise UnknownName(f"dataset {dataset} is not in use here, mount it first")
         return objset, (0, 0)
-
-
-def _check_library() -> Check:
-    from zfstrace.bpf import library
-
-    try:
-        path = library.find_library()
-        library.load(path)
-    except LibraryMissing as error:
-        return Check("libzfstrace", "library", "absent", "blocking", str(error))
-    return Check("libzfstrace", "library", path)

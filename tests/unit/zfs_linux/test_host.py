@@ -203,7 +203,7 @@ def test_empty_root_never_raises(tmp_path: Path) -> None:
     ],
 )
 def test_privileges(mask: str, module_btf: bool, status: str) -> None:
-    check = checks.check(f"Name:\tx\nCapEff:\t{mask}\n", module_btf)
+    check = checks.privileges(f"Name:\tx\nCapEff:\t{mask}\n", module_btf)
     assert check.status == status
     if status != "ok":
         assert "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE" in check.fix
