@@ -282,10 +282,10 @@ def commits(host: Host) -> int:
 
 
 def count_by_script(host: Host) -> Said:
-    """zilcommit-json.d counts the fsyncs that the kstat zil counts."""
+    """zilevent-json.d counts the fsyncs that the kstat zil counts."""
     pool = dataset_of(host).split("/", 1)[0]
     assert host.directory
-    script = ROOT / SCRIPTS / "zilcommit-json.d"
+    script = ROOT / SCRIPTS / "zilevent-json.d"
     with started(["dtrace", "-Zs", str(script), pool], errors_apart=True) as process:
         wait_for(process, "trace_begin", errors=False)
         before = commits(host)
@@ -294,7 +294,7 @@ def count_by_script(host: Host) -> Said:
         out, err = stop(process)
     end = rows(out)[-1]
     found = int(end["count"])
-    numbers = f"{FSYNCS} fsyncs: {found} by zilcommit-json.d, {kstat} by kstat zil"
+    numbers = f"{FSYNCS} fsyncs: {found} by zilevent-json.d, {kstat} by kstat zil"
     never = [name for name in end["never_fired"] if name]
     if found < FSYNCS or kstat < found or end["lost"]:
         why = "; is it a dataset with sync=disabled?" if not kstat else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,13 +33,11 @@ FSYNCSTACK = re.compile(
 )
 RUNS = (
     "zilcommit.d",
-    "zilcommit-json.d",
-    "threads zilcommit-json.d",
     "idle zilcommit.d",
     "zilslower.d",
-    "zilslower-json.d",
+    "zilevent-json.d",
+    "threads zilevent-json.d",
     "zfsflush.d",
-    "zfsflush-json.d",
     "fsyncstack.d",
     "txgstate.d",
     "txgstate-json.d",
@@ -131,24 +130,6 @@ def test_zilcommit_has_the_stages_of_libzfstrace(dtrace: Json) -> None:
         assert found[name] * 1000 == pytest.approx(stage(theirs, name)["total_ns"], rel=0.25)
 
 
-@pytest.mark.parametrize("name", ["zilcommit-json.d", "threads zilcommit-json.d"])
-def test_zilcommit_json(dtrace: Json, name: str) -> None:
-    run = dtrace[name]
-    summaries = {row["pool"]: row for row in of_type(run, "fsync_summary")}
-    expected = {"tank": 211, "slow": 13} if name == "zilcommit-json.d" else {"tank": 8 * 30}
-    assert {pool: row["count"] for pool, row in summaries.items()} == expected
-    assert run["kstat_commits"] == sum(expected.values())
-    end = lines(run)[-1]
-    assert (end["count"], end["lost"], end["bypassed"]) == (sum(expected.values()), 0, 0)
-    for pool, row in summaries.items():
-        parts = [s for s in of_type(run, "fsync_stage") if s["pool"] == pool]
-        assert {s["name"] for s in parts} <= set(STAGES)
-        total = row["latency"]["mean"] * row["count"]
-        assert sum(s["total_ns"] for s in parts) == pytest.approx(total, rel=0.02)
-        assert max(s["max"] for s in parts) <= row["latency"]["max"]
-        assert pool_row(run["rows"], pool)["commits"] == row["count"]
-
-
 def test_zilslower(dtrace: Json) -> None:
     run = dtrace["zilslower.d"]
     found = timed_lines(run["stdout"])
@@ -162,16 +143,30 @@ def test_zilslower(dtrace: Json) -> None:
         assert parts[6] * 1000 >= FLUSH_NS * 0.9  # FLUSH
 
 
-def test_zilslower_json(dtrace: Json) -> None:
-    """Every commit of one pool; its percentiles are those of libzfstrace."""
-    run = dtrace["zilslower-json.d"]
-    found = of_type(run, "slow_fsync")
-    assert len(found) == 211
+@pytest.mark.parametrize("name", ["zilevent-json.d", "threads zilevent-json.d"])
+def test_zilevent_has_every_commit(dtrace: Json, name: str) -> None:
+    run = dtrace[name]
+    found = of_type(run, "commit")
+    expected = {"tank": 211, "slow": 13} if name == "zilevent-json.d" else {"tank": 8 * 30}
+    assert Counter(row["pool"] for row in found) == expected
+    assert run["kstat_commits"] == len(found)
+    end = lines(run)[-1]
+    assert (end["count"], end["lost"], end["bypassed"]) == (len(found), 0, 0)
+    for pool, count in expected.items():
+        assert pool_row(run["rows"], pool)["commits"] == count
     for row in found:
-        assert (row["pool"], row["comm"], row["kind"]) == ("tank", "python3", "fsync")
+        assert set(row["stages"]) == set(STAGES)
+        assert sum(row["stages"].values()) == pytest.approx(row["total_ns"], rel=0.02)
+
+
+def test_zilevent_measures_what_libzfstrace_does(dtrace: Json) -> None:
+    run = dtrace["zilevent-json.d"]
+    found = [row for row in of_type(run, "commit") if row["pool"] == "tank"]
+    for row in found:
+        assert sum(row["stages"].values()) == row["total_ns"]
+        assert (row["comm"], row["kind"]) == ("python3", "fsync")
         assert row["pid"] == row["tid"] == dtrace["pid"]
         assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", row["time"])
-        assert sum(row["stages"].values()) == row["total_ns"]
     assert sorted(row["time"] for row in found)[0][:13] >= dtrace["hour"]
     totals = sorted(row["total_ns"] for row in found)
     theirs = pool_row(run["rows"])["latency"]
@@ -184,18 +179,6 @@ def test_zfsflush(dtrace: Json) -> None:
     assert hist(text, "log_write") == hist(text, "log_flush") == 23
     assert "start was not seen: 0," in text
     assert hist(text, "dm-0") >= 23
-
-
-def test_zfsflush_json(dtrace: Json) -> None:
-    run = dtrace["zfsflush-json.d"]
-    blocks = {row["name"]: row for row in of_type(run, "log_block")}
-    assert blocks["log_write"]["count"] == blocks["log_flush"]["count"] == 23
-    assert blocks["log_flush"]["total_ns"] >= 23 * FLUSH_NS
-    (disk,) = [row for row in of_type(run, "device") if row["vdev"] == "dm-0"]
-    (theirs,) = [row for row in run["rows"] if row["class"] == "flush"]
-    # libzfstrace begins earlier, and may see a txg's flushes
-    assert 23 <= disk["flushes"] <= theirs["count"] <= disk["flushes"] + 20
-    assert disk["flush_ns"] >= disk["flushes"] * FLUSH_NS
 
 
 def test_fsyncstack(dtrace: Json) -> None:

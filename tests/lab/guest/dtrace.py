@@ -180,19 +180,20 @@ def compiled(results: Json) -> None:
 
 def zilcommit(results: Json) -> None:
     two_pools(results, "zilcommit.d", "tank")
-    two_pools(results, "zilcommit-json.d")
-    threads(results, "zilcommit-json.d")
     idle(results, "zilcommit.d")
 
 
 def zilslower(results: Json) -> None:
     slow(results, "fsync", "zilslower.d", "30", "slow")
-    two_pools(results, "zilslower-json.d", "0", "tank")
+
+
+def zilevent(results: Json) -> None:
+    two_pools(results, "zilevent-json.d")
+    threads(results, "zilevent-json.d", "0", "tank")
 
 
 def zfsflush(results: Json) -> None:
     slow(results, "device slow", "zfsflush.d")
-    slow(results, "device slow", "zfsflush-json.d")
 
 
 def fsyncstack(results: Json) -> None:
@@ -259,6 +260,7 @@ STEPS = (
     sysctlwrite,
     zilcommit,
     zilslower,
+    zilevent,
     zfsflush,
     fsyncstack,
     txgstate,

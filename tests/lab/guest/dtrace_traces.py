@@ -119,7 +119,7 @@ def killed(results: Json) -> None:
     tracer.process.kill()
     tracer.process.wait()
     for _ in range(300):
-        left = run(["pgrep", "-f", "zilslower-json.d"])["status"] == 0
+        left = run(["pgrep", "-f", "zilevent-json.d"])["status"] == 0
         if not left:
             break
         time.sleep(0.1)

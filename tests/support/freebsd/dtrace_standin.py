@@ -5,7 +5,7 @@ record it prints lines that are made up.
 
 In the directory $DTRACE_STANDIN: `missing` has the probes that are not there, `broken` the scripts
 that do not compile, `faulty` those with faults, `stubborn` those that ignore SIGINT. `watch` is a
-directory: scripts that count print nothing before somebody does fsyncs in it, on a file
+directory: the script that counts prints nothing before somebody does fsyncs in it, on a file
 zfstune-check.*; the kstat of commits in the table of sysctls rises then.
 """
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 RECORDED = HERE.parents[1] / "data/dtrace"
 STACKS = HERE.parents[1] / "data/flame/raw/fsyncstack.out"
 SETTINGS = Path(os.environ["DTRACE_STANDIN"])
-COUNTERS = ("zilcommit-json.d", "zilslower-json.d")
+COUNTER = "zilevent-json.d"
 KSTAT = "kstat/zfs/misc/zil/zil_commit_count"
 FSYNCS = 40
 # tank/db in the records, and in the table of sysctls
@@ -97,7 +97,7 @@ def run_script(path: Path) -> int:
     states = [line for line in lines if '"type":"trace_state"' in line]
     print(lines[0], flush=True)
     watch = setting("watch")
-    if watch and path.name in COUNTERS:
+    if watch and path.name == COUNTER:
         wait(watch[0], states[:1])
         if not ended:
             bump()

@@ -156,7 +156,7 @@ def test_counts_and_write(bench: Bench) -> None:
     items = bench.items("--dir", str(bench.root / "ds"), "--write", *only)
     assert set(items) == {*COUNTS, "write"}
     assert not verdicts(items, "FAIL") | verdicts(items, "SKIP")
-    assert items["count, script"]["said"] == ("40 fsyncs: 40 by zilcommit-json.d, 40 by kstat zil")
+    assert items["count, script"]["said"] == ("40 fsyncs: 40 by zilevent-json.d, 40 by kstat zil")
     assert items["count, command"]["said"] == "40 fsyncs: 40 by `zfstune trace fsync`"
     assert items["write"]["said"] == "vfs.zfs.txg.timeout: 5, 6, 5"
     assert bench.table.read(TIMEOUT) == 5
@@ -167,17 +167,17 @@ def test_what_is_wrong_fails(bench: Bench) -> None:
     bench.table.add("vfs/zfs/dirty_data_max", "string", "much", "wt").write()
     bench.set("missing", "fbt::_cv_wait:entry", "fbt::zil_commit_impl:return")
     bench.set("broken", "zilslower.d")
-    bench.set("faulty", "zfsflush-json.d")
-    wrong = ("parameters", "doctor", "probes", "zilslower.d", "zfsflush-json.d", "zfsflush.d")
+    bench.set("faulty", "zfsdevice-json.d")
+    wrong = ("parameters", "doctor", "probes", "zilslower.d", "zfsdevice-json.d", "zfsflush.d")
     items = bench.items(*(word for name in wrong for word in ("--only", name)), status=1)
     failed = verdicts(items, "FAIL")
-    assert {"parameters", "doctor", "probes", "zilslower.d", "zfsflush-json.d"} == failed
+    assert {"parameters", "doctor", "probes", "zilslower.d", "zfsdevice-json.d"} == failed
     assert "no integer" in "".join(items["parameters"]["more"])
     assert "the kernel has no fbt::_cv_wait:entry" in "".join(items["probes"]["more"])
     # of alternatives one is enough, but it is told
     assert "fbt::zil_commit_impl:return" in items["probes"]["more"]
     assert "syntax error" in "".join(items["zilslower.d"]["more"])
-    assert items["zfsflush-json.d"]["said"] == "faults while it ran"
+    assert items["zfsdevice-json.d"]["said"] == "faults while it ran"
 
 
 def test_sysctl_8_that_reads_something_else(bench: Bench) -> None:

@@ -179,7 +179,7 @@ def test_tools_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "sbin/zilslower.py": 0o755,
         "sbin/zildist.py": 0o755,
         "sbin/zilcommit.d": 0o755,
-        "sbin/zilslower-json.d": 0o755,
+        "sbin/zilevent-json.d": 0o755,
         "share/man/man8/zilcommit.8": 0o644,
         "share/man/man8/zildist.8": 0o644,
     }.items():
@@ -206,7 +206,7 @@ FIND_SCRIPT = """
 import sys
 sys.path[:0] = sys.argv[1:3]
 from zfs_freebsd.dtrace import scripts as tools
-print(tools.script("zilslower-json.d"), tools.script("fsyncstack.d"))
+print(tools.script("zilevent-json.d"), tools.script("fsyncstack.d"))
 """
 
 
@@ -220,7 +220,7 @@ def test_freebsd_finds_the_d_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ((str(ROOT / "platform/freebsd"), str(ROOT / "tracers")), checkout),
     ):
         said = run(Path(sys.executable), "-I", "-c", FIND_SCRIPT, *folders, cwd=tmp_path)
-        assert said.stdout.split() == [str(place / "zilslower-json.d"), str(place / "fsyncstack.d")]
+        assert said.stdout.split() == [str(place / "zilevent-json.d"), str(place / "fsyncstack.d")]
     monkeypatch.setenv("ZFSTUNE_DTRACE_DIR", str(tmp_path))
     with pytest.raises(TraceError, match="which has no fsyncstack"):
         tools.script("fsyncstack.d")

@@ -92,7 +92,7 @@ def test_files_of_the_port() -> None:
     found = plist.split()
     assert len(found) == len(set(found))
     assert {"bin/zfstune", "etc/rc.d/zfstune", "sbin/zilcommit.d"} <= set(found)
-    assert "lib/zfstune/dtrace/zilslower-json.d" in found
+    assert "lib/zfstune/dtrace/zilevent-json.d" in found
     assert {"share/man/man1/zfstune.1.gz", "share/man/man8/zilcommit.d.8.gz"} <= set(found)
     assert f"DISTVERSION=\t{__version__}\n" in (FREEBSD / "port/Makefile").read_text()
     script = next(entry for entry in install.entries("freebsd", "/opt") if entry.mode == 0o555)

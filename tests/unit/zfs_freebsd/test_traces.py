@@ -94,7 +94,7 @@ def test_flame(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("setting", "text", "message"),
     [
-        ("broken", "zilslower-json.d", "dtrace does not run zilslower-json.d: failed to compile"),
+        ("broken", "zilevent-json.d", "dtrace does not run zilevent-json.d: failed to compile"),
         ("missing", "fbt::_cv_timedwait_sbt:entry", "missing probe cv_timedwait: `batch_wait`"),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_said(machine: Machine, setting: str, text: str, messag
 
 
 def test_faults_are_counted(machine: Machine) -> None:
-    (machine.root / "faulty").write_text("zilslower-json.d")
+    (machine.root / "faulty").write_text("zilevent-json.d")
     row = trace(machine, "fsync")[0]
     assert row["lost"] == 2
 

@@ -1,4 +1,4 @@
-"""The ARC by zfsarc-json.d."""
+"""The ARC by arcstate-json.d."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fsyncs by zilslower-json.d."""
+"""Fsyncs by zilevent-json.d."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ScriptedFsyncs(Scripted):
         self._datasets: dict[tuple[str, int], _Dataset] = {}
         self._slow: list[SlowEvent] = []
         self._device_waits = 0
-        super().__init__("fsync", "zilslower-json.d", "0", *_pool(options.pool))
+        super().__init__("fsync", "zilevent-json.d", "0", *_pool(options.pool))
         if options.slow_ns:
             with suppress(TraceError):  # its field is null then, the rest of the trace goes on
                 self._throttle = ScriptedThrottle(options.pool, None, parameter)
@@ -98,7 +98,7 @@ class ScriptedFsyncs(Scripted):
             # no distribution: they are as fast as they are many, each counts as the mean
             buckets = {index(total // count): count}
             self._dataset(row).bypassed = Hist(count, total, row["max_ns"], buckets)
-        elif row["type"] == "slow_fsync" and self._options.pid in (None, row["pid"]):
+        elif row["type"] == "commit" and self._options.pid in (None, row["pid"]):
             self._commit(row)
 
     def _dataset(self, row: Json) -> _Dataset:

@@ -30,7 +30,7 @@ class Need:
     merges: tuple[str, ...] = ()
 
 
-# What the commands run: zilslower-json.d, txgstate-json.d ... Those of "flush" are of zfsflush.d,
+# What the commands run: zilevent-json.d, txgstate-json.d ... Those of "flush" are of zfsflush.d,
 # which no command runs.
 TRACERS = ("fsync", "txg", "throttle", "device", "arc", "stacks", "sysctl")
 

@@ -30,7 +30,7 @@ _INSTALLED = _HERE.parents[3] / "dtrace"
 
 
 def script(name: str) -> Path:
-    """The path of a D script ("zilslower-json.d"): below $ZFSTUNE_DTRACE_DIR, else in the checkout
+    """The path of a D script ("zilevent-json.d"): below $ZFSTUNE_DTRACE_DIR, else in the checkout
     or the installation. Raises TraceError when it is not there."""
     named = os.environ.get("ZFSTUNE_DTRACE_DIR")
     for directory in (Path(named),) if named else (_CHECKOUT, _INSTALLED):

@@ -1,4 +1,4 @@
-"""Transaction groups by txgslower-json.d."""
+"""Transaction groups by txgstate-json.d."""
 
 from __future__ import annotations
 

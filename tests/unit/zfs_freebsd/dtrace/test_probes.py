@@ -18,14 +18,14 @@ from zfstrace import stages
 SCRIPTS = ROOT / "tracers/dtrace"
 # Tracer -> what its command runs, and the one-file tools that watch the same.
 RUNS = {
-    "fsync": ("zilslower-json.d", "zilslower.d", "zilcommit.d", "zilcommit-json.d"),
+    "fsync": ("zilevent-json.d", "zilslower.d", "zilcommit.d"),
     "txg": ("txgstate-json.d", "txgstate.d"),
     "throttle": ("zfsthrottle-json.d", "zfsthrottle.d"),
     "device": ("zfsdevice-json.d",),
     "arc": ("arcstate-json.d", "arcstate.d"),
     "stacks": ("fsyncstack.d",),
     "sysctl": ("sysctlwrite-json.d",),
-    "flush": ("zfsflush-json.d", "zfsflush.d"),
+    "flush": ("zfsflush.d",),
 }
 ENDS = (
     "zil_commit_impl",

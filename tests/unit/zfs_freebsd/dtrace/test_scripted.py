@@ -149,7 +149,7 @@ def commit(**fields: object) -> Json:
     names = [*(n for n in NAMES if n not in ("writeback", "other")), "device_wait"]
     base: Json = {
         "schema": 1,
-        "type": "slow_fsync",
+        "type": "commit",
         "time": "2026-11-21T21:05:13.046812Z",
         "pid": 7,
         "tid": 8,
@@ -242,7 +242,7 @@ def test_one_dataset(script: Path) -> None:
 
 def test_lines_cut_short_are_losses(script: Path) -> None:
     row = json.dumps(commit())
-    printing(script, [row[: len(row) // 2], row, "[]", "7", '{"type":"slow_fsync"}', "\ufffd"])
+    printing(script, [row[: len(row) // 2], row, "[]", "7", '{"type":"commit"}', "\ufffd"])
     session = ScriptedFsyncs(FsyncOptions(), 0, none)
     session.refresh()
     assert session.datasets()[0].commits == 1
@@ -425,7 +425,7 @@ def test_no_line_is_a_fault_of_ours(line: str) -> None:
     session = ScriptedFsyncs.__new__(ScriptedFsyncs)
     session._state, session._state_s, session._unread = {}, 0.0, 0
     session._options, session._objset, session._datasets = FsyncOptions(), 0, {}
-    session._dtrace = _Says([line, json.dumps({"type": "slow_fsync", "pid": line})])  # type: ignore[assignment]
+    session._dtrace = _Says([line, json.dumps({"type": "commit", "pid": line})])  # type: ignore[assignment]
     session._read(0)
     assert session._unread >= 1
 

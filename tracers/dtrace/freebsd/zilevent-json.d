@@ -1,16 +1,16 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * Linux. Generated from source/zilslower-json.d by generate.py: change that, not this.
+ * FreeBSD. Generated from source/zilevent-json.d by generate.py: change that, not this.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
 
 /*
- * zilslower-json.d  One JSON object for each slow ZIL commit on OpenZFS, with its parts.
+ * zilevent-json.d  One JSON object for each ZIL commit on OpenZFS, with its parts.
  *
- * USAGE: zilslower-json.d [MIN_MS [POOL]]
+ * USAGE: zilevent-json.d [MIN_MS [POOL]]
  *
- * MIN_MS is 10 when it is not given; 0 shows all. See docs/dtrace-json.md.
+ * Only those of MIN_MS or more; all when it is not given. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet
@@ -22,12 +22,12 @@
 #pragma D option aggrate=10hz
 
 inline string WANTED = $$2;
-inline uint64_t MIN_MS = $$1 == "" ? 10 : $1;
+inline uint64_t MIN_MS = $1;
 
 dtrace:::BEGIN
 {
 	began = timestamp;
-	printf("{\"schema\":1,\"type\":\"trace_begin\",\"tool\":\"zilslower\"}\n");
+	printf("{\"schema\":1,\"type\":\"trace_begin\",\"tool\":\"zilevent\"}\n");
 }
 
 self uint64_t start;
@@ -90,7 +90,8 @@ fbt::zil_commit_flags:entry
 }
 
 /* Nor is it the end of this operation, which may not commit at all. */
-fbt::zfs_fsync:entry
+fbt::zfs_fsync:entry,
+fbt::zfs_write:entry
 /self->start/
 {
 	@lost = sum(1);
@@ -119,7 +120,7 @@ fbt::zfs_fsync:entry
 /* (zilog_t *, uint64_t object). From 2.4 on the one calls the other: the later one counts. */
 fbt::zil_commit:entry,
 fbt::zil_commit_flags:entry
-/WANTED == "" || WANTED == stringof(((zfs`zilog_t *)arg0)->zl_spa->spa_name)/
+/WANTED == "" || WANTED == stringof(((zilog_t *)arg0)->zl_spa->spa_name)/
 {
 	self->start = timestamp;
 	self->since = self->start;
@@ -131,16 +132,21 @@ fbt::zil_commit_flags:entry
 /* Where a stage may end. Whether it does, and which is next, is decided by the clauses below. */
 fbt::dmu_tx_assign:entry,
 fbt::dmu_tx_assign:return,
-fbt::__mutex_lock_slowpath:entry,
-fbt::__mutex_lock_slowpath:return,
-fbt::cv_timedwait_hires:entry,
-fbt::__cv_wait:entry,
+fbt::_sx_xlock_hard:entry,
+fbt::_sx_xlock_hard:return,
+fbt::_cv_timedwait_sbt:entry,
+fbt::_cv_wait:entry,
 fbt::zil_lwb_write_issue:entry,
 fbt::zio_alloc_zil:entry,
 fbt::txg_wait_synced:entry,
 fbt::txg_wait_synced_flags:entry,
+fbt::zil_commit_impl:return,
 fbt::zil_commit_flags:return,
-fbt::zil_commit:return
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
 /self->start/
 {
 	this->next = 0;
@@ -160,27 +166,27 @@ fbt::dmu_tx_assign:return
 }
 
 /* A mutex of the ZIL: they lie in the first KiB of the zilog_t. */
-fbt::__mutex_lock_slowpath:entry
+fbt::_sx_xlock_hard:entry
 /self->start && (self->stage == 4 || self->stage == 5) &&
     arg0 >= self->zilog && arg0 < self->zilog + 1024/
 {
 	this->next = 3;
 }
 
-fbt::__mutex_lock_slowpath:return
+fbt::_sx_xlock_hard:return
 /self->start && self->stage == 3/
 {
 	this->next = 4;
 }
 
 /* Of a commit waiter the mutex follows the condition variable, elsewhere it comes first. */
-fbt::cv_timedwait_hires:entry
+fbt::_cv_timedwait_sbt:entry
 /self->start && self->stage >= 3 && arg1 > arg0 && arg1 < arg0 + 256/
 {
 	this->next = 5;
 }
 
-fbt::__cv_wait:entry
+fbt::_cv_wait:entry
 /self->start && self->stage >= 3 && arg1 > arg0 && arg1 < arg0 + 256/
 {
 	this->next = 6;
@@ -202,8 +208,13 @@ fbt::txg_wait_synced_flags:entry
 	this->next = 9;
 }
 
+fbt::zil_commit_impl:return,
 fbt::zil_commit_flags:return,
-fbt::zil_commit:return
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
 /self->start/
 {
 	this->next = 11;
@@ -211,16 +222,21 @@ fbt::zil_commit:return
 
 fbt::dmu_tx_assign:entry,
 fbt::dmu_tx_assign:return,
-fbt::__mutex_lock_slowpath:entry,
-fbt::__mutex_lock_slowpath:return,
-fbt::cv_timedwait_hires:entry,
-fbt::__cv_wait:entry,
+fbt::_sx_xlock_hard:entry,
+fbt::_sx_xlock_hard:return,
+fbt::_cv_timedwait_sbt:entry,
+fbt::_cv_wait:entry,
 fbt::zil_lwb_write_issue:entry,
 fbt::zio_alloc_zil:entry,
 fbt::txg_wait_synced:entry,
 fbt::txg_wait_synced_flags:entry,
+fbt::zil_commit_impl:return,
 fbt::zil_commit_flags:return,
-fbt::zil_commit:return
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
 /self->start && this->next && self->stage != 6/
 {
 	this->now = timestamp;
@@ -230,12 +246,17 @@ fbt::zil_commit:return
 }
 
 /* The wait for the device, told apart by what the I/O pipeline noted below. */
-fbt::cv_timedwait_hires:entry,
-fbt::__cv_wait:entry,
+fbt::_cv_timedwait_sbt:entry,
+fbt::_cv_wait:entry,
 fbt::txg_wait_synced:entry,
 fbt::txg_wait_synced_flags:entry,
+fbt::zil_commit_impl:return,
 fbt::zil_commit_flags:return,
-fbt::zil_commit:return
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
 /self->start && this->next && self->waiter/
 {
 	this->now = timestamp;
@@ -256,7 +277,7 @@ fbt::zil_commit:return
 	self->stage = this->next;
 }
 
-fbt::__cv_wait:entry
+fbt::_cv_wait:entry
 /self->start && this->next == 6/
 {
 	self->waiter = arg0;
@@ -266,19 +287,19 @@ fbt::__cv_wait:entry
 /* In threads of the I/O pipeline: (zio_t *), which leads to the log block. */
 fbt::zil_lwb_write_done:entry
 {
-	lwb_written[(uint64_t)((zfs`zio_t *)arg0)->io_private] = timestamp;
+	lwb_written[(uint64_t)((zio_t *)arg0)->io_private] = timestamp;
 	saw_written = 1;
 }
 
 fbt::zil_lwb_flush_vdevs_done:entry
 {
-	self->written = lwb_written[(uint64_t)((zfs`zio_t *)arg0)->io_private];
-	lwb_written[(uint64_t)((zfs`zio_t *)arg0)->io_private] = 0;
+	self->written = lwb_written[(uint64_t)((zio_t *)arg0)->io_private];
+	lwb_written[(uint64_t)((zio_t *)arg0)->io_private] = 0;
 	saw_flushed = 1;
 }
 
 /* The waiters of the block are told. */
-fbt::__cv_broadcast:entry
+fbt::cv_broadcastpri:entry
 /waiting[arg0]/
 {
 	done_at[arg0] = timestamp;
@@ -287,8 +308,13 @@ fbt::__cv_broadcast:entry
 }
 
 /* Past the log: sync=disabled, or the log is suspended. */
+fbt::zil_commit_impl:return,
 fbt::zil_commit_flags:return,
-fbt::zil_commit:return
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
 /self->start && !self->assigned/
 {
 	@bypassed = sum(1);
@@ -298,7 +324,7 @@ fbt::zil_commit:return
 fbt::zfs_fsync:entry
 {
 	self->in_fsync = timestamp;
-	self->os = (uint64_t)((zfs`zfsvfs_t *)((zfs`znode_t *)arg0)->z_inode.i_sb->s_fs_info)->z_os;
+	self->os = (uint64_t)((znode_t *)arg0)->z_zfsvfs->z_os;
 	self->commits = 0;
 }
 
@@ -308,8 +334,13 @@ fbt::zil_commit_flags:entry
 	self->commits = 1;
 }
 
+fbt::zil_commit_impl:return,
 fbt::zil_commit_flags:return,
-fbt::zil_commit:return
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
 /self->start && self->assigned/
 {
 	@commits = sum(1);
@@ -317,8 +348,13 @@ fbt::zil_commit:return
 	this->total = self->since - self->start;
 }
 
+fbt::zil_commit_impl:return,
 fbt::zil_commit_flags:return,
-fbt::zil_commit:return
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
 /self->start && self->assigned && this->total >= MIN_MS * 1000000/
 {
 	/* when it began */
@@ -334,14 +370,14 @@ fbt::zil_commit:return
 	this->day = this->doy - (153 * this->mp + 2) / 5 + 1;
 	this->month = this->mp < 10 ? this->mp + 3 : this->mp - 9;
 	this->year = this->yoe + this->era * 400 + (this->month <= 2 ? 1 : 0);
-	printf("{\"schema\":1,\"type\":\"slow_fsync\",\"time\":\"%04d-%02d-%02dT%02d:%02d:%02d.%06dZ\"",
+	printf("{\"schema\":1,\"type\":\"commit\",\"time\":\"%04d-%02d-%02dT%02d:%02d:%02d.%06dZ\"",
 	    this->year, this->month, this->day, this->s / 3600 % 24, this->s / 60 % 60, this->s % 60,
 	    this->wall / 1000 % 1000000);
 	printf(",\"pid\":%d,\"tid\":%d,\"comm\":\"%s\"", pid, tid,
 	    index(execname, "\"") < 0 && index(execname, "\\") < 0 ? execname : "?");
 	printf(",\"pool\":\"%s\",\"dataset\":null,\"objset\":%d,\"object\":%d,\"total_ns\":%d",
-	    stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name),
-	    ((zfs`zilog_t *)self->zilog)->zl_os->os_dsl_dataset->ds_object, self->object, this->total);
+	    stringof(((zilog_t *)self->zilog)->zl_spa->spa_name),
+	    ((zilog_t *)self->zilog)->zl_os->os_dsl_dataset->ds_object, self->object, this->total);
 	printf(",\"stages\":{\"async_to_sync\":%d,\"tx_assign\":%d,\"issuer_lock\":%d,\"issue\":%d",
 	    self->part[1], self->part[2], self->part[3], self->part[4]);
 	printf(",\"batch_wait\":%d,\"log_write\":%d,\"flush\":%d,\"wakeup\":%d",
@@ -350,20 +386,30 @@ fbt::zil_commit:return
 	    self->part[9], self->part[10], self->in_fsync ? "fsync" : "other");
 }
 
+fbt::zil_commit_impl:return,
 fbt::zil_commit_flags:return,
-fbt::zil_commit:return
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
 /self->start && !self->assigned/
 {
-	this->objset = ((zfs`zilog_t *)self->zilog)->zl_os->os_dsl_dataset->ds_object;
-	@past[stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name), this->objset] = count();
-	@past_ns[stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name), this->objset] =
+	this->objset = ((zilog_t *)self->zilog)->zl_os->os_dsl_dataset->ds_object;
+	@past[stringof(((zilog_t *)self->zilog)->zl_spa->spa_name), this->objset] = count();
+	@past_ns[stringof(((zilog_t *)self->zilog)->zl_spa->spa_name), this->objset] =
 	    sum(timestamp - self->start);
-	@past_max[stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name), this->objset] =
+	@past_max[stringof(((zilog_t *)self->zilog)->zl_spa->spa_name), this->objset] =
 	    max(timestamp - self->start);
 }
 
+fbt::zil_commit_impl:return,
 fbt::zil_commit_flags:return,
-fbt::zil_commit:return
+fbt::zil_commit:return,
+fbt::zfs_fsync:return,
+fbt::zfs_write:return,
+fbt::zvol_cdev_write:return,
+fbt::zvol_cdev_ioctl:return
 /self->start/
 {
 	self->start = 0;
@@ -412,13 +458,13 @@ dtrace:::END
 
 fbt::zfs_fsync:return
 /self->in_fsync && !self->commits &&
-    (WANTED == "" || WANTED == stringof(((zfs`objset_t *)self->os)->os_spa->spa_name))/
+    (WANTED == "" || WANTED == stringof(((objset_t *)self->os)->os_spa->spa_name))/
 {
-	this->objset = ((zfs`objset_t *)self->os)->os_dsl_dataset->ds_object;
-	@past[stringof(((zfs`objset_t *)self->os)->os_spa->spa_name), this->objset] = count();
-	@past_ns[stringof(((zfs`objset_t *)self->os)->os_spa->spa_name), this->objset] =
+	this->objset = ((objset_t *)self->os)->os_dsl_dataset->ds_object;
+	@past[stringof(((objset_t *)self->os)->os_spa->spa_name), this->objset] = count();
+	@past_ns[stringof(((objset_t *)self->os)->os_spa->spa_name), this->objset] =
 	    sum(timestamp - self->in_fsync);
-	@past_max[stringof(((zfs`objset_t *)self->os)->os_spa->spa_name), this->objset] =
+	@past_max[stringof(((objset_t *)self->os)->os_spa->spa_name), this->objset] =
 	    max(timestamp - self->in_fsync);
 	@bypassed = sum(1);
 }
@@ -432,7 +478,7 @@ fbt::zfs_fsync:return
 
 dtrace:::END
 {
-	printf("{\"schema\":1,\"type\":\"trace_end\",\"tool\":\"zilslower\",\"duration_ns\":%d",
+	printf("{\"schema\":1,\"type\":\"trace_end\",\"tool\":\"zilevent\",\"duration_ns\":%d",
 	    timestamp - began);
 	printa(",\"count\":%@u", @commits);
 	printa(",\"lost\":%@u", @lost);
@@ -442,5 +488,5 @@ dtrace:::END
 	    seen_commit ? "" : "\"fbt::zil_commit:return\",",
 	    saw_written ? "" : "\"fbt::zil_lwb_write_done:entry\",",
 	    saw_flushed ? "" : "\"fbt::zil_lwb_flush_vdevs_done:entry\",",
-	    saw_told ? "" : "\"fbt::__cv_broadcast:entry\",");
+	    saw_told ? "" : "\"fbt::cv_broadcastpri:entry\",");
 }

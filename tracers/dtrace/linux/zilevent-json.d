@@ -1,30 +1,33 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * Linux. Generated from source/zilcommit-json.d by generate.py: change that, not this.
+ * Linux. Generated from source/zilevent-json.d by generate.py: change that, not this.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
 
 /*
- * zilcommit-json.d  Where ZIL commits on OpenZFS spend their time, as JSON objects.
+ * zilevent-json.d  One JSON object for each ZIL commit on OpenZFS, with its parts.
  *
- * USAGE: zilcommit-json.d [POOL]
+ * USAGE: zilevent-json.d [MIN_MS [POOL]]
  *
- * It prints when it is interrupted. See docs/dtrace-json.md.
+ * Only those of MIN_MS or more; all when it is not given. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet
 #pragma D option defaultargs
-#pragma D option bufsize=1m
+#pragma D option bufsize=4m
 #pragma D option dynvarsize=16m
 #pragma D option strsize=64
+#pragma D option switchrate=10hz
+#pragma D option aggrate=10hz
 
-inline string WANTED = $$1;
+inline string WANTED = $$2;
+inline uint64_t MIN_MS = $1;
 
 dtrace:::BEGIN
 {
 	began = timestamp;
-	printf("{\"schema\":1,\"type\":\"trace_begin\",\"tool\":\"zilcommit\"}\n");
+	printf("{\"schema\":1,\"type\":\"trace_begin\",\"tool\":\"zilevent\"}\n");
 }
 
 self uint64_t start;
@@ -291,107 +294,72 @@ fbt::zil_commit:return
 	@bypassed = sum(1);
 }
 
+/* (znode_t *): fsync(2), fdatasync(2) or msync(2). With sync=disabled it does not commit. */
+fbt::zfs_fsync:entry
+{
+	self->in_fsync = timestamp;
+	self->os = (uint64_t)((zfs`zfsvfs_t *)((zfs`znode_t *)arg0)->z_inode.i_sb->s_fs_info)->z_os;
+	self->commits = 0;
+}
+
+fbt::zil_commit:entry,
+fbt::zil_commit_flags:entry
+{
+	self->commits = 1;
+}
+
 fbt::zil_commit_flags:return,
 fbt::zil_commit:return
 /self->start && self->assigned/
 {
-	this->pool = stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name);
-	this->total = self->since - self->start;
-	@count[this->pool] = count();
-	@mean[this->pool] = avg(this->total);
-	@max[this->pool] = max(this->total);
 	@commits = sum(1);
 	seen_commit = 1;
+	this->total = self->since - self->start;
 }
 
 fbt::zil_commit_flags:return,
 fbt::zil_commit:return
-/self->start && self->assigned && self->part[1]/
+/self->start && self->assigned && this->total >= MIN_MS * 1000000/
 {
-	@stage_sum[this->pool, "async_to_sync"] = sum(self->part[1]);
-	@stage_count[this->pool, "async_to_sync"] = count();
-	@stage_max[this->pool, "async_to_sync"] = max(self->part[1]);
+	/* when it began */
+	this->wall = walltimestamp - this->total;
+	/* the date of this->wall, in ns since 1970, in the Gregorian calendar: years begin in March */
+	this->s = this->wall / 1000000000;
+	this->days = this->s / 86400 + 719468;
+	this->era = this->days / 146097;
+	this->doe = this->days % 146097;
+	this->yoe = (this->doe - this->doe / 1460 + this->doe / 36524 - this->doe / 146096) / 365;
+	this->doy = this->doe - (365 * this->yoe + this->yoe / 4 - this->yoe / 100);
+	this->mp = (5 * this->doy + 2) / 153;
+	this->day = this->doy - (153 * this->mp + 2) / 5 + 1;
+	this->month = this->mp < 10 ? this->mp + 3 : this->mp - 9;
+	this->year = this->yoe + this->era * 400 + (this->month <= 2 ? 1 : 0);
+	printf("{\"schema\":1,\"type\":\"commit\",\"time\":\"%04d-%02d-%02dT%02d:%02d:%02d.%06dZ\"",
+	    this->year, this->month, this->day, this->s / 3600 % 24, this->s / 60 % 60, this->s % 60,
+	    this->wall / 1000 % 1000000);
+	printf(",\"pid\":%d,\"tid\":%d,\"comm\":\"%s\"", pid, tid,
+	    index(execname, "\"") < 0 && index(execname, "\\") < 0 ? execname : "?");
+	printf(",\"pool\":\"%s\",\"dataset\":null,\"objset\":%d,\"object\":%d,\"total_ns\":%d",
+	    stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name),
+	    ((zfs`zilog_t *)self->zilog)->zl_os->os_dsl_dataset->ds_object, self->object, this->total);
+	printf(",\"stages\":{\"async_to_sync\":%d,\"tx_assign\":%d,\"issuer_lock\":%d,\"issue\":%d",
+	    self->part[1], self->part[2], self->part[3], self->part[4]);
+	printf(",\"batch_wait\":%d,\"log_write\":%d,\"flush\":%d,\"wakeup\":%d",
+	    self->part[5], self->part[6], self->part[7], self->part[8]);
+	printf(",\"txg_fallback\":%d,\"device_wait\":%d},\"txg_state\":null,\"kind\":\"%s\"}\n",
+	    self->part[9], self->part[10], self->in_fsync ? "fsync" : "other");
 }
 
 fbt::zil_commit_flags:return,
 fbt::zil_commit:return
-/self->start && self->assigned && self->part[2]/
+/self->start && !self->assigned/
 {
-	@stage_sum[this->pool, "tx_assign"] = sum(self->part[2]);
-	@stage_count[this->pool, "tx_assign"] = count();
-	@stage_max[this->pool, "tx_assign"] = max(self->part[2]);
-}
-
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return
-/self->start && self->assigned && self->part[3]/
-{
-	@stage_sum[this->pool, "issuer_lock"] = sum(self->part[3]);
-	@stage_count[this->pool, "issuer_lock"] = count();
-	@stage_max[this->pool, "issuer_lock"] = max(self->part[3]);
-}
-
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return
-/self->start && self->assigned && self->part[4]/
-{
-	@stage_sum[this->pool, "issue"] = sum(self->part[4]);
-	@stage_count[this->pool, "issue"] = count();
-	@stage_max[this->pool, "issue"] = max(self->part[4]);
-}
-
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return
-/self->start && self->assigned && self->part[5]/
-{
-	@stage_sum[this->pool, "batch_wait"] = sum(self->part[5]);
-	@stage_count[this->pool, "batch_wait"] = count();
-	@stage_max[this->pool, "batch_wait"] = max(self->part[5]);
-}
-
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return
-/self->start && self->assigned && self->part[6]/
-{
-	@stage_sum[this->pool, "log_write"] = sum(self->part[6]);
-	@stage_count[this->pool, "log_write"] = count();
-	@stage_max[this->pool, "log_write"] = max(self->part[6]);
-}
-
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return
-/self->start && self->assigned && self->part[7]/
-{
-	@stage_sum[this->pool, "flush"] = sum(self->part[7]);
-	@stage_count[this->pool, "flush"] = count();
-	@stage_max[this->pool, "flush"] = max(self->part[7]);
-}
-
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return
-/self->start && self->assigned && self->part[8]/
-{
-	@stage_sum[this->pool, "wakeup"] = sum(self->part[8]);
-	@stage_count[this->pool, "wakeup"] = count();
-	@stage_max[this->pool, "wakeup"] = max(self->part[8]);
-}
-
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return
-/self->start && self->assigned && self->part[9]/
-{
-	@stage_sum[this->pool, "txg_fallback"] = sum(self->part[9]);
-	@stage_count[this->pool, "txg_fallback"] = count();
-	@stage_max[this->pool, "txg_fallback"] = max(self->part[9]);
-}
-
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return
-/self->start && self->assigned && self->part[10]/
-{
-	@stage_sum[this->pool, "device_wait"] = sum(self->part[10]);
-	@stage_count[this->pool, "device_wait"] = count();
-	@stage_max[this->pool, "device_wait"] = max(self->part[10]);
+	this->objset = ((zfs`zilog_t *)self->zilog)->zl_os->os_dsl_dataset->ds_object;
+	@past[stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name), this->objset] = count();
+	@past_ns[stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name), this->objset] =
+	    sum(timestamp - self->start);
+	@past_max[stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name), this->objset] =
+	    max(timestamp - self->start);
 }
 
 fbt::zil_commit_flags:return,
@@ -433,18 +401,38 @@ dtrace:::BEGIN
 	@commits = sum(0);
 }
 
-/* Percentiles need the single commits: zilslower-json.d 0. */
+profile:::tick-500ms,
 dtrace:::END
 {
-	printa("{\"schema\":1,\"type\":\"fsync_summary\",\"pool\":\"%s\",\"dataset\":null,\"count\":%@u,\"latency\":{\"mean\":%@u,\"p50\":null,\"p90\":null,\"p99\":null,\"p999\":null,\"max\":%@u}}\n",
-	    @count, @mean, @max);
-	printa("{\"schema\":1,\"type\":\"fsync_stage\",\"pool\":\"%s\",\"name\":\"%s\",\"total_ns\":%@u,\"count\":%@u,\"p50\":null,\"p99\":null,\"max\":%@u}\n",
-	    @stage_sum, @stage_count, @stage_max);
+	printa("{\"schema\":1,\"type\":\"bypassed\",\"pool\":\"%s\",\"objset\":%d,\"count\":%@u,\"total_ns\":%@u,\"max_ns\":%@u}\n",
+	    @past, @past_ns, @past_max);
+	printa("{\"schema\":1,\"type\":\"trace_state\",\"count\":%@u,\"lost\":%@u,\"bypassed\":%@u,\"errors\":%@u}\n",
+	    @commits, @lost, @bypassed, @errors);
+}
+
+fbt::zfs_fsync:return
+/self->in_fsync && !self->commits &&
+    (WANTED == "" || WANTED == stringof(((zfs`objset_t *)self->os)->os_spa->spa_name))/
+{
+	this->objset = ((zfs`objset_t *)self->os)->os_dsl_dataset->ds_object;
+	@past[stringof(((zfs`objset_t *)self->os)->os_spa->spa_name), this->objset] = count();
+	@past_ns[stringof(((zfs`objset_t *)self->os)->os_spa->spa_name), this->objset] =
+	    sum(timestamp - self->in_fsync);
+	@past_max[stringof(((zfs`objset_t *)self->os)->os_spa->spa_name), this->objset] =
+	    max(timestamp - self->in_fsync);
+	@bypassed = sum(1);
+}
+
+fbt::zfs_fsync:return
+{
+	self->in_fsync = 0;
+	self->os = 0;
+	self->commits = 0;
 }
 
 dtrace:::END
 {
-	printf("{\"schema\":1,\"type\":\"trace_end\",\"tool\":\"zilcommit\",\"duration_ns\":%d",
+	printf("{\"schema\":1,\"type\":\"trace_end\",\"tool\":\"zilevent\",\"duration_ns\":%d",
 	    timestamp - began);
 	printa(",\"count\":%@u", @commits);
 	printa(",\"lost\":%@u", @lost);

@@ -1,9 +1,9 @@
 /*
- * zilslower-json.d  One JSON object for each slow ZIL commit on OpenZFS, with its parts.
+ * zilevent-json.d  One JSON object for each ZIL commit on OpenZFS, with its parts.
  *
- * USAGE: zilslower-json.d [MIN_MS [POOL]]
+ * USAGE: zilevent-json.d [MIN_MS [POOL]]
  *
- * MIN_MS is 10 when it is not given; 0 shows all. See docs/dtrace-json.md.
+ * Only those of MIN_MS or more; all when it is not given. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet
@@ -15,12 +15,12 @@
 #pragma D option aggrate=10hz
 
 inline string WANTED = $$2;
-inline uint64_t MIN_MS = $$1 == "" ? 10 : $1;
+inline uint64_t MIN_MS = $1;
 
 dtrace:::BEGIN
 {
 	began = timestamp;
-	printf("{\"schema\":1,\"type\":\"trace_begin\",\"tool\":\"zilslower\"}\n");
+	printf("{\"schema\":1,\"type\":\"trace_begin\",\"tool\":\"zilevent\"}\n");
 }
 
 {{include commit.d}}
@@ -53,7 +53,7 @@ fbt::zil_commit_flags:entry
 	/* when it began */
 	this->wall = walltimestamp - this->total;
 {{include utc.d}}
-	printf("{\"schema\":1,\"type\":\"slow_fsync\",\"time\":\"%04d-%02d-%02dT%02d:%02d:%02d.%06dZ\"",
+	printf("{\"schema\":1,\"type\":\"commit\",\"time\":\"%04d-%02d-%02dT%02d:%02d:%02d.%06dZ\"",
 	    this->year, this->month, this->day, this->s / 3600 % 24, this->s / 60 % 60, this->s % 60,
 	    this->wall / 1000 % 1000000);
 	printf(",\"pid\":%d,\"tid\":%d,\"comm\":\"%s\"", pid, tid,
@@ -118,7 +118,7 @@ fbt::zfs_fsync:return
 
 dtrace:::END
 {
-	printf("{\"schema\":1,\"type\":\"trace_end\",\"tool\":\"zilslower\",\"duration_ns\":%d",
+	printf("{\"schema\":1,\"type\":\"trace_end\",\"tool\":\"zilevent\",\"duration_ns\":%d",
 	    timestamp - began);
 	printa(",\"count\":%@u", @commits);
 	printa(",\"lost\":%@u", @lost);
