@@ -113,9 +113,10 @@ class DatasetCounts:
 
 @dataclass(frozen=True)
 class SlowEvent:
-    """A slow operation as it comes from the kernel. start_ns is CLOCK_MONOTONIC;
-    dataset is an index into the session's datasets; dirty_bytes is the pool's dirty data
-    as it ended, None when not known."""
+    """A slow operation as it comes from the kernel. start_ns is CLOCK_MONOTONIC, wall_ns the
+    same moment in ns since 1970, None where the tracer does not know it; dataset is an index
+    into the session's datasets; dirty_bytes is the pool's dirty data as it ended, None when not
+    known."""
 
     start_ns: int
     total_ns: int
@@ -127,6 +128,7 @@ class SlowEvent:
     kind: str
     comm: str
     dirty_bytes: int | None = None
+    wall_ns: int | None = None
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,12 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lost 2" in capsys.readouterr().err
 
 
+def test_time_is_that_of_the_tracer_where_it_has_one() -> None:
+    seen = replace(event(flush=20), wall_ns=1_795_295_113_046_812_000)
+    slow = slow_fsync(seen, None, None, FakeHost(), FakeSession())
+    assert slow.time == "2026-11-21T21:05:13.046Z"
+
+
 def test_unknown_state_of_the_pool() -> None:
     host, session, slow = FakeHost(), FakeSession(), replace(event(flush=20), dirty_bytes=None)
     session.held = None

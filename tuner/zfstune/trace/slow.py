@@ -107,7 +107,9 @@ def slow_fsync(
 ) -> SlowFsync:
     """The event with names instead of numbers, in wall clock time, and with what the pool did
     meanwhile as far as the host and the session know it: nothing where the pool is not known."""
-    since_boot = time.time_ns() - time.monotonic_ns()
+    wall_ns = event.wall_ns
+    if wall_ns is None:
+        wall_ns = event.start_ns + time.time_ns() - time.monotonic_ns()
     txg = throttle = None
     if pool:
         end_ns = event.start_ns + event.total_ns
@@ -119,7 +121,7 @@ def slow_fsync(
             None if held_up is None else held_up > 0,
         )
     return SlowFsync(
-        time=iso_utc(event.start_ns + since_boot),
+        time=iso_utc(wall_ns),
         pid=event.pid,
         tid=event.tid,
         comm=event.comm,

@@ -138,4 +138,5 @@ def _slow(row: Json, dataset: int, parts: Mapping[str, int]) -> SlowEvent:
         tid=row["tid"],
         kind=row["kind"],
         comm=row["comm"],
+        wall_ns=wall_ns,
     )

@@ -224,6 +224,7 @@ def test_slow_ones_are_told(script: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert slow.dataset == 1
     assert sum(slow.stage_ns) == 1000
     wall = 1_795_295_113_046_812_000
+    assert slow.wall_ns == wall
     assert abs(slow.start_ns - time.monotonic_ns() + time.time_ns() - wall) < 1_000_000_000
     assert sum(d.total.count for d in session.datasets()) == 2
 
