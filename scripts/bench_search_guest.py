@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zfs_linux.host import LinuxHost
 from zfstrace.types import FsyncOptions, Json
-from zfstune.changes.session import TuningSession
+from zfstune.changes.session import ChangeSession
 from zfstune.changes.state_dir import Places
 from zfstune.experiment import model
 from zfstune.experiment.blocks import BlockMeter
@@ -62,7 +62,7 @@ def trials(host: LinuxHost, way: tuple[str, str, bool], seed: int, most: int, st
     baseline = {n: current[n] for n in space.parameters()}
     steps: list[Json] = []
     where = Places(Path("/tmp/bench-state"), Path("/tmp/bench-run"))
-    with TuningSession(host, "bench", list(baseline), progress.line, where) as session:
+    with ChangeSession(host, "bench", list(baseline), progress.line, where) as session:
         fsyncs = host.open_fsync_trace(FsyncOptions(pool=POOL))
         watch = Guardrails(host, POOL, stop.now, None)
 

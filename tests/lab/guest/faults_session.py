@@ -134,7 +134,7 @@ class Driver:
     def __call__(self) -> int:
         signal.signal(signal.SIGUSR1, self._end)
         host = LinuxHost()
-        session = session_guard.TuningSession(
+        session = session_guard.ChangeSession(
             host, "faults driver", NAMES, self._said, WHERE, still_s=0.05
         )
         try:
@@ -160,7 +160,7 @@ class Driver:
     def _end(self, *_: object) -> None:
         self._ended = True
 
-    def _work(self, host: LinuxHost, session: session_guard.TuningSession) -> None:
+    def _work(self, host: LinuxHost, session: session_guard.ChangeSession) -> None:
         names = set(NAMES)
         while not self._ended:
             start = time.monotonic()
@@ -191,7 +191,7 @@ class Driver:
             found |= {"zfs_dirty_data_max", "zfs_wrlog_data_max"}
         return found
 
-    def _tell(self, session: session_guard.TuningSession, names: set[str]) -> None:
+    def _tell(self, session: session_guard.ChangeSession, names: set[str]) -> None:
         found = session.overrides()
         for one in found[self._told :]:
             self.say(

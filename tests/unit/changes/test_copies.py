@@ -20,7 +20,7 @@ from zfstune.changes.apply import Applier, ApplyError
 from zfstune.changes.journal import Journal
 from zfstune.changes.lock import Lock
 from zfstune.changes.records import APPLIED, Original, decode, encode, encode_lines
-from zfstune.changes.session import TuningSession, set_values
+from zfstune.changes.session import ChangeSession, set_values
 from zfstune.changes.state_dir import Places
 from zfstune.errors import NotPossible
 from zfstune.tunables.catalogue import load
@@ -194,7 +194,7 @@ def test_nothing_begins_with_one_copy(host: ModuleHost) -> None:
     with pytest.raises(NotPossible, match="others may write there"):
         change(host, {"zfs_txg_timeout": 8})
     with pytest.raises(NotPossible, match="others may write there"):
-        TuningSession(host, "tune", NAMES, print, host.where, still_s=0).__enter__()
+        ChangeSession(host, "tune", NAMES, print, host.where, still_s=0).__enter__()
     assert host.now() == DEFAULTS | {"zfs_txg_timeout": 7}
 
 
@@ -312,7 +312,7 @@ def test_what_cannot_be_read_is_not_forgotten(
         with pytest.raises(NotPossible, match="recover --forget"):
             change(host, {"zfs_txg_timeout": 8})
         with pytest.raises(NotPossible, match="recover --forget"):
-            TuningSession(host, "tune", NAMES, print, host.where, still_s=0).__enter__()
+            ChangeSession(host, "tune", NAMES, print, host.where, still_s=0).__enter__()
     assert host.now() == DEFAULTS | {"zfs_txg_timeout": 60}
     assert recovered(forget=True) == 0
     assert shown(capsys)[0] == 0
@@ -504,7 +504,7 @@ def test_no_room_at_the_end_of_a_session_disowns_nothing(
     host: ModuleHost, faults: Faults, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(host, {"zfs_txg_timeout": 7})
-    with TuningSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
+    with ChangeSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
         session.apply({"zfs_txg_timeout": 20})
         for path in both(host):
             faults.put(path.parent, errno.ENOSPC)
@@ -527,7 +527,7 @@ def test_no_room_and_a_death_before_the_last_write_of_a_limit(host: ModuleHost) 
 
 def test_there_is_room_again_at_the_end(host: ModuleHost, faults: Faults) -> None:
     change(host, {"zfs_txg_timeout": 7})
-    with TuningSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
+    with ChangeSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
         session.apply({"zfs_txg_timeout": 20})
         faults.put(host.where.run, errno.ENOSPC)
         with pytest.raises(ApplyError):
@@ -542,7 +542,7 @@ def test_there_is_room_again_at_the_end(host: ModuleHost, faults: Faults) -> Non
 def test_no_room_for_an_original_is_an_apply_error(
     host: ModuleHost, faults: Faults, which: str
 ) -> None:
-    session = TuningSession(host, "tune", ["zfs_commit_timeout_pct"], print, host.where, still_s=0)
+    session = ChangeSession(host, "tune", ["zfs_commit_timeout_pct"], print, host.where, still_s=0)
     with session:
         session.apply({"zfs_commit_timeout_pct": 4})
         faults.put(getattr(host.where, which), errno.ENOSPC)
@@ -555,7 +555,7 @@ def test_no_room_for_an_original_is_an_apply_error(
 @pytest.mark.parametrize("which", ["state", "run"])
 def test_no_room_to_say_who_it_was(host: ModuleHost, faults: Faults, which: str) -> None:
     """A value of somebody else stays theirs, and the session goes its way to the end."""
-    with TuningSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
+    with ChangeSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
         session.apply({"zfs_txg_timeout": 20, "zfs_commit_timeout_pct": 4})
         faults.put(getattr(host.where, which), errno.ENOSPC)
         host.params.put("zfs_txg_timeout", 33)
@@ -566,7 +566,7 @@ def test_no_room_to_say_who_it_was(host: ModuleHost, faults: Faults, which: str)
 
 @pytest.mark.parametrize("which", ["state", "run"])
 def test_no_room_for_the_last_word_restores(host: ModuleHost, faults: Faults, which: str) -> None:
-    session = TuningSession(host, "tune", NAMES, print, host.where, still_s=0)
+    session = ChangeSession(host, "tune", NAMES, print, host.where, still_s=0)
     with pytest.raises(ApplyError), session:
         session.apply({"zfs_txg_timeout": 20})
         faults.put(getattr(host.where, which), errno.ENOSPC)

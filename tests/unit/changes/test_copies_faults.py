@@ -18,7 +18,7 @@ from support.faults import Faults
 from zfstune.changes import bounded, copies, recovery, revert, status
 from zfstune.changes.apply import ApplyError
 from zfstune.changes.journal import Journal
-from zfstune.changes.session import TuningSession, set_values
+from zfstune.changes.session import ChangeSession, set_values
 from zfstune.errors import NotPossible
 
 # More of them: ZFSTUNE_FAULTS=1500 pytest tests/unit/changes/test_copies_faults.py
@@ -84,7 +84,7 @@ def work(host: ModuleHost, rng: random.Random, turn: Turn = lambda _moment: None
         set_values(host, {"zfs_txg_timeout": value}, "set", quiet, where=host.where)
     with (
         contextlib.suppress(NotPossible, ApplyError, OSError),
-        TuningSession(host, "tune", NAMES, quiet, host.where, still_s=0) as session,
+        ChangeSession(host, "tune", NAMES, quiet, host.where, still_s=0) as session,
     ):
         turn("begin")
         for _ in range(rng.randint(1, 3)):
@@ -169,7 +169,7 @@ def attempt(seed: int, faults: Faults, *, die: bool, fail: bool) -> None:
         assert not kept, seed
         assert now == DEFAULTS, seed
         assert host.params.arc() == ARC, seed
-        assert status.look(host, host.where)["state"] == "unchanged", seed
+        assert status.collect(host, host.where)["state"] == "unchanged", seed
 
 
 @pytest.mark.parametrize("die", [False, True])

@@ -13,7 +13,7 @@ from support.fake_module import GIB, ModuleHost
 from zfs_linux.boot import ModprobeConfig
 from zfstrace.errors import ParameterError
 from zfstune.changes import keep
-from zfstune.changes.session import TuningSession, set_values
+from zfstune.changes.session import ChangeSession, set_values
 from zfstune.errors import NotPossible, UsageError
 from zfstune.tunables.guard import Refused
 
@@ -147,7 +147,7 @@ def test_values_of_others_and_of_a_running_session_are_not_kept(
     change(host, zfs_txg_timeout=9, zfs_commit_timeout_pct=4)
     host.params.put("zfs_commit_timeout_pct", 44)
     assert keep.in_force(host, host.where) == {"zfs_txg_timeout": 9}
-    with TuningSession(host, "tune", ["zfs_delay_scale"], print, host.where, still_s=0) as session:
+    with ChangeSession(host, "tune", ["zfs_delay_scale"], print, host.where, still_s=0) as session:
         session.apply({"zfs_delay_scale": 400000})
         with pytest.raises(NotPossible, match="`tune` has not ended, wait for it"):
             keep.in_force(host, host.where)

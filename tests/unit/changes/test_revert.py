@@ -19,9 +19,9 @@ from zfstune.changes import recover, recovery, revert, status
 from zfstune.changes.journal import Journal
 from zfstune.changes.lock import Lock
 from zfstune.changes.records import Original, Override
-from zfstune.changes.session import TuningSession, set_values
+from zfstune.changes.session import ChangeSession, set_values
 from zfstune.errors import NotPossible, UsageError
-from zfstune.term.signals import put_off
+from zfstune.term.signals import deferred_signals
 from zfstune.tunables.guard import Refused
 
 CHANGED = {"zfs_txg_timeout": 9, "zfs_dirty_data_max": 256 * MIB}
@@ -112,7 +112,7 @@ def test_revert_goes_back_to_the_very_first_values(
 ) -> None:
     change(host)
     change(host, {"zfs_txg_timeout": 12, "zfs_arc_max": 8 * GIB})
-    with TuningSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
+    with ChangeSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
         session.apply({"zfs_txg_timeout": 13, "zfs_commit_timeout_pct": 3})
         session.finish(applied=True)
     code, lines = reverted(capsys)
@@ -197,7 +197,7 @@ def test_what_remains_of_a_value_is_told_before_and_after(
 
 
 def test_status_during_a_session(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
-    with TuningSession(host, "zfstune tune tank", NAMES, print, host.where, still_s=0) as session:
+    with ChangeSession(host, "zfstune tune tank", NAMES, print, host.where, still_s=0) as session:
         session.apply(CHANGED)
         code, lines = shown(capsys)
         assert code == 0
@@ -368,10 +368,10 @@ def test_waiting_for_a_session_can_be_interrupted(host: ModuleHost) -> None:
     lock.release()
 
 
-def test_signals_are_put_off_to_the_outer_end() -> None:
+def test_signals_are_deferred_to_the_outer_end() -> None:
     seen = []
-    with pytest.raises(KeyboardInterrupt), put_off():
-        with put_off():
+    with pytest.raises(KeyboardInterrupt), deferred_signals():
+        with deferred_signals():
             signal.raise_signal(signal.SIGINT)
         seen.append("after the inner one")
     assert seen
@@ -423,7 +423,7 @@ def test_mark_stays_until_all_is_restored(host: ModuleHost) -> None:
     with pytest.raises(NotPossible, match="could not be restored"):
         change(host, {"zfs_delay_scale": 400000})
     with pytest.raises(NotPossible, match="could not be restored"):
-        TuningSession(host, "tune", NAMES, print, host.where, still_s=0).__enter__()
+        ChangeSession(host, "tune", NAMES, print, host.where, still_s=0).__enter__()
     assert (host.where.run / "session").exists()
     host.params.refuse.clear()
     revert.revert(host, host.where)
@@ -441,7 +441,7 @@ def test_refused_set_is_not_recorded_as_applied(
     change(host, {earlier: 9})
     with pytest.raises(Refused):
         change(host, {"zfs_txg_timeout": 0, "zil_slog_bulk": MIB})
-    assert [one["command"] for one in status.look(host, host.where)["layers"]] == [
+    assert [one["command"] for one in status.collect(host, host.where)["layers"]] == [
         "zfstune params set"
     ]
     host.params.put("zil_slog_bulk", 3 * MIB)
@@ -457,12 +457,12 @@ def test_set_that_failed_leaves_what_was_there(host: ModuleHost, before: dict[st
 
     if before:
         change(host, before)
-    found = status.look(host, host.where)
+    found = status.collect(host, host.where)
     host.params.refuse["zil_slog_bulk"] = ParameterError("cannot set zil_slog_bulk, no")
     with pytest.raises(ApplyError):
         change(host, {"zfs_txg_timeout": 9, "zil_slog_bulk": MIB})
     assert host.now() == DEFAULTS | before
-    again = status.look(host, host.where)
+    again = status.collect(host, host.where)
     assert {**again, "last": None} == {**found, "last": None}
 
 

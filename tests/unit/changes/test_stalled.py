@@ -29,13 +29,13 @@ from support.fake_module import NAMES, ModuleHost
 from zfstune.changes import supervisor
 from zfstune.experiment.runner import Abort
 from zfstune.term.progress import Progress
-from zfstune.changes.session import TuningSession
+from zfstune.changes.session import ChangeSession
 from zfstune.term.signals import Stop
 root = Path({root!r})
 host = ModuleHost(root, create=False)
 progress = Progress(sys.stderr, time.monotonic_ns() + 10**12)
 {before}
-with contextlib.suppress(Abort), Stop(sys.stderr) as stop, TuningSession(
+with contextlib.suppress(Abort), Stop(sys.stderr) as stop, ChangeSession(
     host, "tune", NAMES, progress.line, where=host.where, still_s=0
 ) as session:
     session.apply({{"zfs_txg_timeout": 9, "zfs_delay_min_dirty_percent": 70}})
@@ -176,14 +176,14 @@ def test_stopped_supervisor_ends_the_session(host: ModuleHost, tmp_path: Path) -
 
 def test_nothing_in_force_needs_no_answer(host: ModuleHost, tmp_path: Path) -> None:
     calm = impatient(10) + textwrap.dedent("""
-    enter = TuningSession.__enter__
+    enter = ChangeSession.__enter__
     def entered(self):
         enter(self)
         self.apply({"zfs_txg_timeout": 9})
         self.apply({"zfs_txg_timeout": 5})
         time.sleep(3)
         return self
-    TuningSession.__enter__ = entered
+    ChangeSession.__enter__ = entered
     """)
     with tuner(tmp_path, before=calm) as one:
         one.goes_on()

@@ -20,7 +20,7 @@ from zfstrace.params import Change
 from zfstune.changes import recovery
 from zfstune.changes.journal import Journal
 from zfstune.changes.lock import Busy, Lock
-from zfstune.changes.session import SupervisorGone, TuningSession, set_values
+from zfstune.changes.session import ChangeSession, SupervisorGone, set_values
 from zfstune.errors import NotPossible
 from zfstune.term.signals import SIGNALS
 
@@ -37,9 +37,9 @@ import sys
 sys.path[:0] = {paths!r}
 from pathlib import Path
 from support.fake_module import NAMES, ModuleHost
-from zfstune.changes.session import TuningSession
+from zfstune.changes.session import ChangeSession
 host = ModuleHost(Path({root!r}), create=False)
-with TuningSession(host, "tune", NAMES, where=host.where, still_s=0) as session:
+with ChangeSession(host, "tune", NAMES, where=host.where, still_s=0) as session:
     print(session._supervisor.pid, flush=True)
     for i in range(10**6):
         session.apply({{"zfs_txg_timeout": 6 + i % 5, "zfs_dirty_data_max": (1 + i % 4) << 28,
@@ -71,9 +71,9 @@ def host(tmp_path: Path) -> ModuleHost:
     return ModuleHost(tmp_path)
 
 
-def session(host: ModuleHost, said: list[str] | None = None) -> TuningSession:
+def session(host: ModuleHost, said: list[str] | None = None) -> ChangeSession:
     say = said.append if said is not None else lambda _text: None
-    return TuningSession(host, "zfstune tune tank", NAMES, say, host.where, still_s=0)
+    return ChangeSession(host, "zfstune tune tank", NAMES, say, host.where, still_s=0)
 
 
 def untouched(host: ModuleHost) -> bool:

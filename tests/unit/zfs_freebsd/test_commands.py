@@ -156,9 +156,9 @@ SESSION = """
     from support.freebsd.run import become_freebsd
     become_freebsd({root!r}, {library!r})
     from zfstune.host import open_host
-    from zfstune.changes.session import TuningSession
+    from zfstune.changes.session import ChangeSession
     import time
-    with TuningSession(open_host(), "tune", ["zfs_txg_timeout"], still_s=0) as session:
+    with ChangeSession(open_host(), "tune", ["zfs_txg_timeout"], still_s=0) as session:
         session.apply({{"zfs_txg_timeout": 8}})
         print(session._supervisor.pid, flush=True)
         time.sleep(60)
@@ -217,9 +217,9 @@ OVERRIDDEN = """
     from support.freebsd.run import become_freebsd
     become_freebsd({root!r}, {library!r})
     from zfstune.host import open_host
-    from zfstune.changes.session import TuningSession
+    from zfstune.changes.session import ChangeSession
     import time
-    with TuningSession(open_host(), "tune", ["zfs_txg_timeout"], still_s=0) as session:
+    with ChangeSession(open_host(), "tune", ["zfs_txg_timeout"], still_s=0) as session:
         session.apply({{"zfs_txg_timeout": 8}})
         print("begun", flush=True)
         while not session.overrides():

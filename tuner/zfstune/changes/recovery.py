@@ -106,11 +106,11 @@ def restore_left(host: Host, where: Places, say: Callable[[str], None]) -> Resto
     nothing is in force. None when there was neither. It is told when it is done. Raises
     NotPossible. Signals come after it."""
     from zfstune.changes.lock import unmark_session
-    from zfstune.term.signals import put_off
+    from zfstune.term.signals import deferred_signals
 
     said: list[str] = []
     try:
-        with put_off():
+        with deferred_signals():
             report = _restore_left(host, where, said)
             if report is None or report.complete:
                 unmark_session(where)
@@ -147,10 +147,10 @@ def with_unknown(report: RestoreReport, journal: Journal) -> RestoreReport:
 
 def _restore(host: Host, journal: Journal, said: list[str]) -> RestoreReport | None:
     from zfstune.changes.apply import Applier
-    from zfstune.tunables.catalogue import load
+    from zfstune.tunables import catalogue
 
     history = journal.history
-    applier = Applier(host, journal, load(), said.append)
+    applier = Applier(host, journal, catalogue.load(), said.append)
     report = None
     here = host.parameters().identity()
     layer = history.open_layer
@@ -180,11 +180,11 @@ def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
 
     from zfstune.changes.journal import Journal
     from zfstune.changes.lock import unmark_session
-    from zfstune.term.signals import put_off
+    from zfstune.term.signals import deferred_signals
 
     lock = take_lock(where, "zfstune recover --forget", 0)
     try:
-        with put_off():
+        with deferred_signals():
             restore_left(host, where, say)
             journal = Journal(where, write=True, here=host.parameters().identity())
             with contextlib.closing(journal):
@@ -205,13 +205,13 @@ def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
 
 def describe(report: RestoreReport, host: Host) -> list[str]:
     """What a restore did, one line for each parameter."""
-    from zfstune.tunables.catalogue import remains
+    from zfstune.tunables import catalogue
 
     lines = [
         f"{r.name}: {_exact(r.name, r.before)} -> {_exact(r.name, r.value)}"
         for r in report.restored
     ]
-    lines += remains(r.name for r in report.restored)
+    lines += catalogue.remains(r.name for r in report.restored)
     for override in report.kept:
         before = ""
         if override.original is not None:

@@ -15,9 +15,9 @@ from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
 from zfstune.term.log import say
-from zfstune.term.signals import put_off
+from zfstune.term.signals import deferred_signals
 from zfstune.term.table import printable
-from zfstune.tunables.catalogue import load, remains
+from zfstune.tunables import catalogue
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,13 +49,13 @@ def revert(host: Host, where: Places) -> RestoreReport:
     lock = recovery.take_lock(where, "zfstune revert")
     said: list[str] = []
     try:
-        with put_off():
+        with deferred_signals():
             left = recovery.restore_left(host, where, said.append)
             journal = Journal(where, write=True, here=here)
             with contextlib.closing(journal):
                 if (left and not left.complete and not journal.unknown) or not journal.records:
                     return left or recovery.with_unknown(RestoreReport(), journal)
-                report = Applier(host, journal, load(), said.append).revert()
+                report = Applier(host, journal, catalogue.load(), said.append).revert()
                 if not journal.history.in_force:
                     journal.put_aside()
                 return recovery.with_unknown(report, journal)
@@ -73,7 +73,7 @@ def commands(host: Host, where: Places) -> list[str]:
     lines = unknown if journal.unknown else []
     if any(layer.identity != here for layer in journal.history.in_force):
         return [*lines, "# the zfs module was loaded anew, there is nothing to put back"]
-    applier = Applier(host, journal, load(), say)
+    applier = Applier(host, journal, catalogue.load(), say)
     writes, kept, gone = applier.planned(journal.history.base)
     lines += [f"# {override}, it is left as it is" for override in kept]
     lines += [f"# {name} is not there any more" for name in gone]
@@ -96,5 +96,5 @@ def to_json(report: RestoreReport) -> dict[str, object]:
         ],
         "gone": list(report.gone),
         "failed": [{"name": name, "reason": reason} for name, reason in report.failed],
-        "remains": remains(r.name for r in report.restored),
+        "remains": catalogue.remains(r.name for r in report.restored),
     }

@@ -19,20 +19,20 @@ from zfstune.changes.lock import Lock, unmark_session
 from zfstune.changes.records import APPLIED, Override
 from zfstune.changes.state_dir import Places, places
 from zfstune.errors import NotPossible
-from zfstune.term.signals import SIGNALS, put_off
-from zfstune.tunables.catalogue import load
+from zfstune.term.signals import SIGNALS, deferred_signals
+from zfstune.tunables import catalogue
 from zfstune.tunables.planner import Write
 
 Say = Callable[[str], None]
 
-__all__ = ["ApplyError", "Overridden", "SupervisorGone", "TuningSession", "set_values"]
+__all__ = ["ApplyError", "ChangeSession", "Overridden", "SupervisorGone", "set_values"]
 
 
 class SupervisorGone(ApplyError):
     """Nobody would restore after a crash, so the session must end."""
 
 
-class TuningSession:
+class ChangeSession:
     """With this session, parameters are as they were before, however it ends, except after
     finish(applied=True).
 
@@ -58,7 +58,7 @@ class TuningSession:
         self._in_force = False
         self.report: RestoreReport | None = None
 
-    def __enter__(self) -> TuningSession:
+    def __enter__(self) -> ChangeSession:
         require_writable(self._host, self._names)
         self._pid = os.getpid()
         # what is undone, the last first, when it cannot begin
@@ -66,7 +66,7 @@ class TuningSession:
             lock = Lock.take(self._where, self._command)
             undo.callback(lock.release)
             recovery.require_restored(self._host, self._where, self._say)
-            with put_off():
+            with deferred_signals():
                 self._begin(lock, undo)
             self._take_signals()
             self._lock = lock
@@ -77,7 +77,9 @@ class TuningSession:
     def _begin(self, lock: Lock, undo: contextlib.ExitStack) -> None:
         self._journal = Journal(self._where, write=True)
         undo.callback(self._journal.close)
-        self._applier = Applier(self._host, self._journal, load(), self._say, still_s=self._still_s)
+        self._applier = Applier(
+            self._host, self._journal, catalogue.load(), self._say, still_s=self._still_s
+        )
         self._applier.reconcile()
         originals = self._applier.originals(self._names)
         self.originals = {name: original.value for name, original in originals.items()}
@@ -127,7 +129,7 @@ class TuningSession:
         Raises guard.Refused before the first write; Overridden when somebody else has set
         one of them, and other ApplyErrors: the values of before the call are in force then.
         """
-        with put_off():
+        with deferred_signals():
             self._in_force = True
             try:
                 return self._applier.apply(wanted)
@@ -169,7 +171,7 @@ class TuningSession:
         if self._lock is None:
             return self.report or RestoreReport()
         try:
-            with put_off():
+            with deferred_signals():
                 self._end(applied=applied)
         finally:
             self._give_back_signals()
@@ -245,11 +247,11 @@ def set_values(
         recovery.require_restored(host, where, say)
         journal = Journal(where, write=True)
         with contextlib.closing(journal):
-            applier = Applier(host, journal, load(), say)
+            applier = Applier(host, journal, catalogue.load(), say)
             applier.reconcile()
             identity = applier.params.identity()
             writes: list[Write] = []
-            with put_off():
+            with deferred_signals():
                 layer = journal.begin("manual", identity, command, applier.originals(wanted))
                 try:
                     writes = applier.apply(wanted, force=force)

@@ -15,15 +15,14 @@ from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
 from zfstune.term.table import printable, render, style_of
-from zfstune.tunables import values
-from zfstune.tunables.catalogue import load, remains
+from zfstune.tunables import catalogue, values
 
 
 def run(args: argparse.Namespace) -> int:
     """The command; status 1 when a session was killed and nobody has restored yet, or
     nobody can know."""
     where = places()
-    found = look(open_host(), where)
+    found = collect(open_host(), where)
     if args.json:
         print(json.dumps(found))
     else:
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     return NEGATIVE if found["state"] in ("killed", "unreadable") else DONE
 
 
-def look(host: Host, where: Places) -> Json:
+def collect(host: Host, where: Places) -> Json:
     """The state as JSON: state is "unchanged", "changed", "session" (one is running),
     "killed" (one left its values), "gone" (the values went with the module) or "unreadable"
     (not all that was changed can be known; "unknown" says why). Raises NotPossible without
@@ -107,7 +106,9 @@ def _remains(host: Host, history: History, last: History | None) -> list[str]:
     """What the values leave behind when they are put back, or left when they were."""
     layers = history.in_force or (last.layers if last else [])
     here = host.parameters().identity()
-    return remains(name for layer in layers if layer.identity == here for name in layer.originals)
+    return catalogue.remains(
+        name for layer in layers if layer.identity == here for name in layer.originals
+    )
 
 
 def _overrides(history: History) -> list[Json]:
@@ -190,7 +191,7 @@ _END = {
 def _shown(row: Json, key: str) -> str:
     if row[key] is None:
         return "-"
-    parameter = load().get(row["name"])
+    parameter = catalogue.load().get(row["name"])
     return values.show(row[key], parameter.unit if parameter else "count")
 
 

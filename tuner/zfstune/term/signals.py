@@ -16,11 +16,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def put_off() -> Iterator[None]:
-    """Signals come after the block: a second Ctrl-C must not break a restore. Of blocks within
-    each other they come after the outermost.
+def deferred_signals() -> Iterator[None]:
+    """Defers SIGINT, SIGTERM and SIGHUP until the (outermost) block ends: a second Ctrl-C must not
+    break a restore. In the main thread only.
 
-    Not by a signal mask: that is of one thread, and libraries have others.
+    A signal mask would not do: it is per thread, and libraries have threads of their own.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -38,9 +38,6 @@ def put_off() -> Iterator[None]:
                 signal.signal(number, handler)
         for missed in dict.fromkeys(came):
             signal.raise_signal(missed)
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop:
@@ -69,7 +66,7 @@ class Stop:
         self._wakeup = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         self._handlers = {
             number: signal.getsignal(number)
-            for number in _SIGNALS
+            for number in SIGNALS
             # nohup ignores SIGHUP, and means it
             if not (number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN)
         }

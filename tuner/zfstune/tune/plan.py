@@ -17,8 +17,7 @@ from zfstune.experiment.space import Space
 from zfstune.term.secrets import masked
 from zfstune.term.table import printable, render
 from zfstune.term.units import SECOND, format_span
-from zfstune.tunables import guard, values
-from zfstune.tunables.catalogue import load
+from zfstune.tunables import catalogue, guard, values
 from zfstune.tune import production
 from zfstune.tune.request import Request
 
@@ -102,7 +101,7 @@ class Setup:
 
 
 def _shown(name: str, value: int) -> str:
-    return values.show(value, load()[name].unit)
+    return values.show(value, catalogue.load()[name].unit)
 
 
 def _dataset(host: Host, pool: str, path: Path) -> str | None:

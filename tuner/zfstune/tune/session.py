@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from zfstrace.errors import TraceError
 from zfstrace.types import FsyncOptions, Json
 from zfstune.changes import recovery, revert
-from zfstune.changes.session import TuningSession
+from zfstune.changes.session import ChangeSession
 from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment.blocks import BlockMeter
@@ -92,7 +92,7 @@ class Run:
             # values are put back before anything else is waited for, e.g. the load's end.
             with (
                 ExitStack() as stack,
-                TuningSession(
+                ChangeSession(
                     setup.host, command, setup.space.parameters(), self.progress.line
                 ) as session,
             ):
@@ -139,7 +139,7 @@ class Run:
             except CommandError as error:
                 self.progress.line(str(error))
 
-    def _require_same(self, session: TuningSession) -> None:
+    def _require_same(self, session: ChangeSession) -> None:
         """What is in force now is what the plan was made for. Raises NotPossible."""
         for name, value in self.setup.baseline().items():
             now = session.originals.get(name)
@@ -156,7 +156,7 @@ class Run:
 
         return Found()
 
-    def _tune(self, session: TuningSession, stack: ExitStack, found: Found) -> None:
+    def _tune(self, session: ChangeSession, stack: ExitStack, found: Found) -> None:
         """Raises Stopped, RestoredError, CommandError, TraceError; the values of the last block
         may be in force then."""
         from zfstune.experiment import search
@@ -199,7 +199,7 @@ class Run:
             fsyncs.close()
             self._flame("after", watch)
 
-    def _guardrails(self, session: TuningSession) -> Guardrails:
+    def _guardrails(self, session: ChangeSession) -> Guardrails:
         longest = self.args.max_latency or LONGEST_NS
         watch = Guardrails(self.setup.host, self.setup.pool, self.stop.now, longest)
 
