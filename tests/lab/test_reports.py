@@ -24,7 +24,7 @@ def test_each_row_is_measured(
     page_file: Path, scenario: Callable[[str, str], Json], flavour: str
 ) -> None:
     found = scenario("reports", flavour)
-    matrix = rows.load("reports-2014")
+    matrix = rows.load_matrix("reports-2014")
     assert [row["row"] for row in found["rows"]] == [row.id for row in matrix.rows]
     for row, wanted in zip(found["rows"], matrix.rows, strict=True):
         assert row["failed"] is None, row

@@ -219,7 +219,7 @@ def test_a_signal_keeps_what_was_measured(
     zfstune: Any, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr(
-        "zfstune.bench.command.Meter.row", lambda _self, _one: os.kill(os.getpid(), number)
+        "zfstune.bench.command.ProgressBar.row", lambda _self, _one: os.kill(os.getpid(), number)
     )
     status, out, err = zfstune("--json")
     assert status == 1

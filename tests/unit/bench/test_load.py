@@ -25,7 +25,7 @@ from support.paths import DATA
 
 from zfstune.bench import fio, pg_test_fsync
 from zfstune.bench.child import Child
-from zfstune.bench.load import TESTS, BenchFailed, Rate, Test, Unable, Watch, committers
+from zfstune.bench.load import TESTS, BenchFailed, Rate, Test, Unable, Watcher, committers
 from zfstune.bench.programs import find_load, raw
 from zfstune.errors import NotPossible
 from zfstune.term.signals import Stop
@@ -53,7 +53,7 @@ def recorded(version: str, name: str) -> str:
 @pytest.mark.parametrize("version", ["3.33", "3.39"])
 def test_recordings_of_fio(version: str, name: str) -> None:
     test = RECORDED[name]
-    rate = fio.parse(recorded(version, name), test, f"fio {version}")
+    rate = fio.parse_json(recorded(version, name), test, f"fio {version}")
     job = json.loads(recorded(version, name))["jobs"][0]
     writes = job["write"]["total_ios"]
     assert rate.count == writes // test.writes
@@ -69,13 +69,13 @@ def test_notes_come_before() -> None:
     text = recorded("3.39", "two")
     noted = f"fio: a note {{odd}}\nand another\n{text}"
     test = RECORDED["two"]
-    assert fio.parse(noted, test, "fio") == fio.parse(text, test, "fio")
+    assert fio.parse_json(noted, test, "fio") == fio.parse_json(text, test, "fio")
 
 
 @given(st.text())
 def test_what_is_not_of_fio(text: str) -> None:
     with pytest.raises(BenchFailed):
-        fio.parse(text, FDATASYNC, "fio")
+        fio.parse_json(text, FDATASYNC, "fio")
 
 
 PATHS = (
@@ -107,7 +107,7 @@ def test_odd_values_of_fio(path: tuple[Any, ...], value: Any, name: str) -> None
         inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
     inner[path[-1]] = copy.deepcopy(value)
     try:
-        rate = fio.parse(json.dumps(found), RECORDED[name], "fio")
+        rate = fio.parse_json(json.dumps(found), RECORDED[name], "fio")
     except BenchFailed as error:
         assert "\n" not in str(error)
     else:
@@ -133,7 +133,7 @@ def test_command_line_of_fio() -> None:
 
 @pytest.mark.parametrize("version", ["15", "17"])
 def test_recordings_of_pg_test_fsync(version: str) -> None:
-    lines, running = pg_test_fsync.parse((BENCH / f"pg_test_fsync-{version}.txt").read_text())
+    lines, running = pg_test_fsync.parse_text((BENCH / f"pg_test_fsync-{version}.txt").read_text())
     assert running is None
     assert len(lines) == 18
     found = {(line.section, line.label): line for line in lines}
@@ -148,7 +148,7 @@ def test_recordings_of_pg_test_fsync(version: str) -> None:
 
 def test_recording_of_pg_test_fsync_on_zfs() -> None:
     """Of PostgreSQL 17.11 on ZFS 2.3.9, where it ended with an error at its writes of 2 kB."""
-    lines, running = pg_test_fsync.parse((BENCH / "pg_test_fsync-17-zfs.txt").read_text())
+    lines, running = pg_test_fsync.parse_text((BENCH / "pg_test_fsync-17-zfs.txt").read_text())
     assert len(lines) == 13
     assert running == ("Compare open_sync with different write sizes", "8 *  2kB open_sync writes")
 
@@ -157,12 +157,12 @@ def test_recording_of_pg_test_fsync_on_zfs() -> None:
 def test_pg_test_fsync_as_it_comes(version: str) -> None:
     """Its output ends behind a label while that test runs: no test ends before it began."""
     text = (BENCH / f"pg_test_fsync-{version}.txt").read_text()
-    all_lines, _ = pg_test_fsync.parse(text)
+    all_lines, _ = pg_test_fsync.parse_text(text)
     for end in range(len(text)):
-        lines, _ = pg_test_fsync.parse(text[:end])
+        lines, _ = pg_test_fsync.parse_text(text[:end])
         assert lines == all_lines[: len(lines)]
     results = re.finditer(r"[ \d]{9}\.\d{3} ops/sec", text)
-    running = [pg_test_fsync.parse(text[: result.start()])[1] for result in results]
+    running = [pg_test_fsync.parse_text(text[: result.start()])[1] for result in results]
     assert running == [(line.section, line.label) for line in all_lines if line.per_s]
 
 
@@ -178,20 +178,20 @@ def test_pg_test_fsync_there_and_back(tests: list[tuple[str, str, float | None]]
             f"{'n/a':>21}" if rate is None else f"{rate:13.3f} ops/sec  {1e6 / rate:6.0f} usecs/op"
         )
         text += f"\n{section}:\n(a remark)\n        {label:<30}{result}\n"
-    lines, running = pg_test_fsync.parse(text)
+    lines, running = pg_test_fsync.parse_text(text)
     assert [(line.section, line.label, line.per_s) for line in lines] == tests
     assert running is None
 
 
 @given(st.text())
 def test_any_text_of_pg_test_fsync(text: str) -> None:
-    pg_test_fsync.parse(text)
+    pg_test_fsync.parse_text(text)
 
 
 # --- runs
 
 
-class Noting(Watch):
+class Noting(Watcher):
     def __init__(self) -> None:
         self.seen: list[str] = []
 
@@ -262,7 +262,7 @@ def test_pg_test_fsync_runs(programs: Path, tmp_path: Path, name: str) -> None:
     start = time.monotonic()
     rate, watch = run(name, tmp_path, seconds=0.2)
     assert 0.2 <= time.monotonic() - start < 10
-    lines, _ = pg_test_fsync.parse((BENCH / "pg_test_fsync-17.txt").read_text())
+    lines, _ = pg_test_fsync.parse_text((BENCH / "pg_test_fsync-17.txt").read_text())
     (line,) = [one for one in lines if (one.section, one.label) == pg_test_fsync._PLACES[name]]
     assert rate.per_s == line.per_s
     assert (rate.count, rate.p50_ns, rate.tool) == (None, None, "pg_test_fsync 17.11")

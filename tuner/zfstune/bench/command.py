@@ -20,7 +20,7 @@ from zfstune.bench.measure import measure
 from zfstune.bench.place import Place
 from zfstune.bench.programs import find_load, raw
 from zfstune.bench.scratch import Wanted
-from zfstune.bench.text import Found, Meter, end, heading, view
+from zfstune.bench.text import PathResult, ProgressBar, end, heading, view
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host
 from zfstune.preflight import require_tracing
@@ -68,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
         wanted = [Wanted("--raw", args.raw)]
         (disk,) = scratch.confirm(host, wanted, args.force_erase, yes=args.yes)
     version = host.version() if place.pool else ""
-    found = Found(place.name, load.name, version, args.duration / SECOND, disk=args.raw)
+    found = PathResult(place.name, load.name, version, args.duration / SECOND, disk=args.raw)
     with Stop(sys.stdout) as stop:
-        bench = Bench(args, host, load, place, found, stop, sys.stdout)
+        bench = PathBench(args, host, load, place, found, stop, sys.stdout)
         done = False
         try:
             if disk:
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     return NEGATIVE if found.missing or found.left or bench.lost else DONE
 
 
-class Bench:
+class PathBench:
     """A run of the command on a path; found gets what it measures."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Bench:
         host: Host,
         load: Load,
         place: Place,
-        found: Found,
+        found: PathResult,
         stop: Stop,
         out: TextIO,
     ) -> None:
@@ -121,7 +121,7 @@ class Bench:
                 found.missing.append(f"{test.name} was left out: {why}")
         able = [test for test in tests if not self._load.lacks(test)]
         untraced = self._untraced()
-        meter = Meter(sys.stderr, able, found.seconds)
+        progress = ProgressBar(sys.stderr, able, found.seconds)
         try:
             with bench_place.directory(self._host, self._place, found.left) as path:
                 for one in measure(
@@ -132,7 +132,7 @@ class Bench:
                     self._place.pool,
                     found.seconds,
                     stop,
-                    meter,
+                    progress,
                     dataset=self._place.dataset,
                     untraced=untraced,
                 ):
@@ -140,9 +140,9 @@ class Bench:
                     if self._args.json:
                         # at once, so that nothing is lost
                         print(json.dumps(found.to_json(one)), file=self._out, flush=True)
-                    meter.row(one)
+                    progress.row(one)
         finally:
-            meter.end()
+            progress.end()
             if self._place.pool and not self._args.no_trace:
                 whys = dict.fromkeys(one.untraced for one in found.rows if one.untraced)
                 found.missing += [f"the stages were not measured: {why}" for why in whys]

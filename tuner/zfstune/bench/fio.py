@@ -10,7 +10,7 @@ from typing import Any
 
 from zfstrace.zpool import command
 from zfstune.bench.child import Child
-from zfstune.bench.load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Watch, too_late
+from zfstune.bench.load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Watcher, too_late
 from zfstune.term.signals import Stop
 from zfstune.term.units import MS
 
@@ -40,7 +40,7 @@ class Fio:
         return ""
 
     def run(
-        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watch = NOTHING
+        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watcher = NOTHING
     ) -> Rate | None:
         # files that are there are written over, as a log's are: no test makes them longer
         place = [f"--directory={escaped(where)}", f"--size={self._size}", "--overwrite=1"]
@@ -53,7 +53,7 @@ class Fio:
         return self._run(test, place, seconds, stop, NOTHING)
 
     def _run(
-        self, test: Test, place: Sequence[str], seconds: float, stop: Stop, watch: Watch
+        self, test: Test, place: Sequence[str], seconds: float, stop: Stop, watch: Watcher
     ) -> Rate | None:
         deadline = stop.now() + int((seconds + _LATE_S) * 1e9)
         watch.begun()
@@ -73,7 +73,7 @@ class Fio:
                 if stop.wait(0):
                     return None
                 raise child.failure()
-            return parse(child.output(), test, self.name)
+            return parse_json(child.output(), test, self.name)
 
 
 def options(test: Test, seconds: float) -> list[str]:
@@ -104,7 +104,7 @@ def escaped(path: Path) -> str:
     return str(path).replace("\\", "\\\\").replace(":", "\\:")
 
 
-def parse(text: str, test: Test, tool: str) -> Rate:
+def parse_json(text: str, test: Test, tool: str) -> Rate:
     """The rate in what --output-format=json has printed, notes before it or not. Raises
     BenchFailed."""
     start = 0 if text.startswith("{") else text.find("\n{") + 1

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from zfstrace import stages
 from zfstrace.flame import output
 from zfstrace.types import Json
-from zfstune.bench.measure import Measured
-from zfstune.bench.text import HEAD, Found, cells, heading, limit_text, notes
+from zfstune.bench.measure import MeasuredTest
+from zfstune.bench.text import HEAD, PathResult, cells, heading, limit_text, notes
 from zfstune.html.page import Section, code, embedded, esc, page, paragraph, table
 from zfstune.html.stage_colors import stage_color
 from zfstune.term.units import format_percent, format_time
@@ -20,12 +20,12 @@ _RAW = (
 _HEIGHT = 18
 
 
-def save(found: Found, path: str) -> None:
+def save(found: PathResult, path: str) -> None:
     """Raises zfstrace.flame.WriteFailed."""
     output.save(path, [render(found)])
 
 
-def render(found: Found) -> str:
+def render(found: PathResult) -> str:
     """The page."""
     data: Json = {
         "place": found.place,
@@ -53,21 +53,21 @@ def frame(
     return page(f"{title}: {where}", head, sections, embedded(data), [])
 
 
-def problems(found: Found) -> list[str]:
+def problems(found: PathResult) -> list[str]:
     """What is not measured, not removed, or lost."""
     lost = sum(one.lost for one in found.rows)
     said = [f"The trace has lost {lost} operations."] if lost else []
     return [*found.missing, *found.left, *said]
 
 
-def _rates(found: Found) -> str:
+def _rates(found: PathResult) -> str:
     rows = [[*map(esc, cells(found, one)), esc(one.rate.tool)] for one in found.rows]
     limit = limit_text(found) if any(map(found.limit_per_s, found.rows)) else ""
     text = table([*HEAD, "by"], ["name", "n", "n", "n", "n", "n", ""], rows)
     return text + "".join(paragraph(one, "small") for one in (limit, *notes(found)) if one)
 
 
-def _stages(measured: Sequence[Measured]) -> str:
+def _stages(measured: Sequence[MeasuredTest]) -> str:
     traced = [one for one in measured if one.fsync and one.fsync.latency and one.shares()]
     if not traced:
         return ""

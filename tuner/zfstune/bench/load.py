@@ -68,7 +68,7 @@ class Unable(BenchFailed):
     """It cannot do this test here, as it turns out; another program may."""
 
 
-class Watch:
+class Watcher:
     """What is done around a test: nothing."""
 
     def begun(self) -> None:
@@ -81,7 +81,7 @@ class Watch:
         """The last sync is over, or the test was interrupted."""
 
 
-NOTHING = Watch()
+NOTHING = Watcher()
 
 
 class Load(Protocol):
@@ -97,7 +97,7 @@ class Load(Protocol):
         ...
 
     def run(
-        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watch = NOTHING
+        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watcher = NOTHING
     ) -> Rate | None:
         """Does a test on files in a directory, which it makes and leaves there. None when stop
         was asked for meanwhile. Raises BenchFailed."""

@@ -11,7 +11,7 @@ from zfstrace import stages
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import SCHEMA, FsyncOptions, FsyncSummary, Json
-from zfstune.bench.load import Load, Rate, Test, Watch
+from zfstune.bench.load import Load, Rate, Test, Watcher
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
 from zfstune.trace import fsync as trace_fsync
@@ -25,7 +25,7 @@ Progress = Callable[[Test | None, float], None]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTest:
     """fsync is of the pool during the test, without its histogram; None when that was not traced,
     and then untraced says why. lost is what the trace could not count."""
 
@@ -106,7 +106,7 @@ def measure(
     *,
     dataset: str | None = None,
     untraced: str | None = None,
-) -> Iterator[Measured]:
+) -> Iterator[MeasuredTest]:
     """Does the tests in a directory, one after the other, until stop. Fsyncs of the pool, or only
     those of the dataset, are traced meanwhile: not without a pool, when untraced says why not,
     and when that is not possible. Raises BenchFailed."""
@@ -131,7 +131,7 @@ def measure(
                 if fsync and rate.count and test.sync != "none":
                     # without the time in which the program starts
                     fsync = replace(fsync, duration_ns=int(rate.count / rate.per_s * SECOND))
-                yield Measured(rate, fsync, untraced, fsync.losses.lost if fsync else 0)
+                yield MeasuredTest(rate, fsync, untraced, fsync.losses.lost if fsync else 0)
                 # what was not synced would be by the first sync of the next test
                 if test.sync == "none" and not _warm_up(load, tests, path, stop):
                     return
@@ -169,7 +169,7 @@ class _Tracing:
         self._session.close()
 
 
-class _Around(Watch):
+class _Around(Watcher):
     """Counts the syncs of one test, and tells how far it is."""
 
     def __init__(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from zfstrace.zpool import command
 from zfstune.bench.child import Child
-from zfstune.bench.load import NOTHING, Rate, Test, Unable, Watch, too_late
+from zfstune.bench.load import NOTHING, Rate, Test, Unable, Watcher, too_late
 from zfstune.term.signals import Stop
 
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -49,7 +49,7 @@ class Line:
     usecs: int | None
 
 
-def parse(text: str) -> tuple[list[Line], tuple[str, str] | None]:
+def parse_text(text: str) -> tuple[list[Line], tuple[str, str] | None]:
     """Its tests that are over, and section and label of the one that runs: its output ends
     behind the label. Other lines are left out."""
     lines = []
@@ -102,7 +102,7 @@ class PgTestFsync:
         return "pg_test_fsync has one writer only, fio is needed for more"
 
     def run(
-        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watch = NOTHING
+        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watcher = NOTHING
     ) -> Rate | None:
         file = where / "pg_test_fsync.out"
         argv = [self._path, "-s", "86400", "-f", str(file)]
@@ -115,7 +115,7 @@ class PgTestFsync:
                 file.unlink(missing_ok=True)
 
     def _follow(
-        self, child: Child, test: Test, seconds: float, stop: Stop, watch: Watch
+        self, child: Child, test: Test, seconds: float, stop: Stop, watch: Watcher
     ) -> Rate | None:
         """Ends each test at once but the wanted one, which ends after its time."""
         wanted = _PLACES[test.name]
@@ -135,7 +135,7 @@ class PgTestFsync:
                 # one of the tests before: O_DIRECT with 2 kB is an error on ZFS 2.3 and later
                 raise child.failure() if began else Unable(f"{child.failure()}, use --with fio")
             text += ready or ""
-            lines, running = parse(text)
+            lines, running = parse_text(text)
             for line in lines:
                 if (line.section, line.label) == wanted:
                     return self._rate(line, test)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from zfstune.bench.load import NOTHING, SIZE, Load, Rate, Test, Unable, Watch
+from zfstune.bench.load import NOTHING, SIZE, Load, Rate, Test, Unable, Watcher
 from zfstune.errors import NotPossible
 from zfstune.term.signals import Stop
 
@@ -49,7 +49,7 @@ class Both:
         return self.first.lacks(test) and self.second.lacks(test)
 
     def run(
-        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watch = NOTHING
+        self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watcher = NOTHING
     ) -> Rate | None:
         if not self.first.lacks(test):
             try:

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from zfstrace.types import Json, Losses
 from zfstune.bench.load import Rate, Test
-from zfstune.bench.measure import Measured
+from zfstune.bench.measure import MeasuredTest
 from zfstune.term.progress import Progress
 from zfstune.term.table import Style, printable, render, style_of, wrap
 from zfstune.term.units import SECOND, format_percent, format_span, format_time
@@ -31,7 +31,7 @@ LIMIT = (
 
 
 @dataclass
-class Found:
+class PathResult:
     """What a run has measured. seconds is of each test; raw is of the disk of --raw; missing has
     sentences on what was not measured, left on what could not be removed."""
 
@@ -39,13 +39,13 @@ class Found:
     load: str
     zfs: str
     seconds: float
-    rows: list[Measured] = field(default_factory=list)
+    rows: list[MeasuredTest] = field(default_factory=list)
     raw: Rate | None = None
     disk: str = ""
     missing: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
-    def limit_per_s(self, one: Measured) -> float | None:
+    def limit_per_s(self, one: MeasuredTest) -> float | None:
         """What the device would allow: of the disk itself where that was measured, and then
         only for the test that is the same; of the trace otherwise."""
         test = one.rate.test
@@ -55,7 +55,7 @@ class Found:
             return self.raw.per_s if (test.jobs, test.writes) == (1, 1) else None
         return one.limit_per_s
 
-    def to_json(self, one: Measured) -> Json:
+    def to_json(self, one: MeasuredTest) -> Json:
         """A row, as a ``bench`` object of the schema."""
         limit = self.limit_per_s(one)
         return one.to_json() | {
@@ -66,7 +66,7 @@ class Found:
         }
 
 
-def view(found: Found, style: Style, *, stages: bool) -> list[str]:
+def view(found: PathResult, style: Style, *, stages: bool) -> list[str]:
     """All lines."""
     lines = [*wrap(heading(found), "", style.width), ""]
     if found.rows:
@@ -81,20 +81,20 @@ def view(found: Found, style: Style, *, stages: bool) -> list[str]:
     return [*lines, *end(found, style)]
 
 
-def heading(found: Found) -> str:
+def heading(found: PathResult) -> str:
     zfs = f", ZFS {found.zfs}" if found.zfs else ""
     span = format_span(int(found.seconds * SECOND))
     return f"{printable(found.place)}{zfs}: {found.load}, {span} for each test"
 
 
-def _table(found: Found, style: Style) -> list[str]:
+def _table(found: PathResult, style: Style) -> list[str]:
     left = render([HEAD, *(cells(found, one) for one in found.rows)], "<>>>>>")
     right = ["largest stages", *_largest(found, max(_STAGES, style.width - len(left[0]) - 2))]
     first, *rest = render(list(zip(left, right, strict=True)), "<<")
     return [style.paint(first, "bold"), *rest]
 
 
-def _largest(found: Found, room: int) -> list[str]:
+def _largest(found: PathResult, room: int) -> list[str]:
     """The largest stages of each row, or why there are none."""
     texts = []
     for one in found.rows:
@@ -107,7 +107,7 @@ def _largest(found: Found, room: int) -> list[str]:
     return texts
 
 
-def cells(found: Found, one: Measured) -> list[str]:
+def cells(found: PathResult, one: MeasuredTest) -> list[str]:
     """Of a row of the table, as HEAD names them."""
     limit = found.limit_per_s(one)
     return [
@@ -124,7 +124,7 @@ def per_s(rate: float) -> str:
     return f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
 
 
-def limit_text(found: Found) -> str:
+def limit_text(found: PathResult) -> str:
     if not found.raw:
         return LIMIT
     return (
@@ -133,7 +133,7 @@ def limit_text(found: Found) -> str:
     )
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: PathResult) -> list[str]:
     """What must be known to read the table."""
     said = []
     for tool in dict.fromkeys(one.rate.tool for one in found.rows):
@@ -147,7 +147,7 @@ def notes(found: Found) -> list[str]:
     return said
 
 
-def _stages(found: Found, style: Style) -> list[str]:
+def _stages(found: PathResult, style: Style) -> list[str]:
     lines: list[str] = []
     for one in found.rows:
         if one.fsync and one.fsync.count:
@@ -156,7 +156,7 @@ def _stages(found: Found, style: Style) -> list[str]:
     return ["", *lines]
 
 
-def end(found: Found, style: Style) -> list[str]:
+def end(found: PathResult, style: Style) -> list[str]:
     """What the trace could not count."""
     traced = [one.fsync for one in found.rows if one.fsync]
     if not traced:
@@ -167,7 +167,7 @@ def end(found: Found, style: Style) -> list[str]:
     return footer(losses, traced[-1].probes, style)
 
 
-class Meter:
+class ProgressBar:
     """How far a run is, on stderr: a bar on a terminal, else a line for each test."""
 
     def __init__(self, out: TextIO, tests: Sequence[Test], seconds: float) -> None:
@@ -187,7 +187,7 @@ class Meter:
             bar = self._style.bar(share, _BAR).ljust(_BAR)
             self._progress.status(f"[{bar}] {place + 1} of {count}: {test.label}")
 
-    def row(self, one: Measured) -> None:
+    def row(self, one: MeasuredTest) -> None:
         self._progress.line(f"{one.rate.test.label}: {per_s(one.rate.per_s)}")
 
     def end(self) -> None:

@@ -23,17 +23,17 @@ from zfstune.bench.load import TESTS, BenchFailed, Rate
 from zfstune.bench.matrix import command, html, pools, runner
 from zfstune.bench.matrix import rows as bench_rows
 from zfstune.bench.matrix import text as bench_matrix_view
-from zfstune.bench.matrix.result import Found, Result
-from zfstune.bench.matrix.rows import Matrix, Pair, Row
-from zfstune.bench.matrix.runner import Bench
-from zfstune.bench.measure import Measured
+from zfstune.bench.matrix.result import MatrixResult, RowResult
+from zfstune.bench.matrix.rows import Matrix, Pair, ReportRow
+from zfstune.bench.matrix.runner import MatrixBench
+from zfstune.bench.measure import MeasuredTest
 from zfstune.bench.scratch import Wanted
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.term.signals import Stop
 from zfstune.term.table import Style
 from zfstune.term.units import SECOND
 
-MATRIX = bench_rows.load("reports-2014")
+MATRIX = bench_rows.load_matrix("reports-2014")
 BY_NAME = {test.name: test for test in TESTS}
 
 
@@ -57,8 +57,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def rate(test: str, per_s: float) -> Measured:
-    return Measured(Rate(BY_NAME[test], per_s, None, None, "fio 3.39"), None, "not on ZFS", 0)
+def rate(test: str, per_s: float) -> MeasuredTest:
+    return MeasuredTest(Rate(BY_NAME[test], per_s, None, None, "fio 3.39"), None, "not on ZFS", 0)
 
 
 # rows
@@ -239,19 +239,21 @@ class Rig:
         self.undone: list[str] = []
         rig = self
 
-        def make(row: Row, *rest: Any) -> pools.Place:
+        def make(row: ReportRow, *rest: Any) -> pools.Target:
             rig.made.append(row.id)
             rest[-1].pool = "zfstune-bench-1"
-            return pools.Place(tmp_path, None)
+            return pools.Target(tmp_path, None)
 
         monkeypatch.setattr(pools, "make", make)
         monkeypatch.setattr(pools.Made, "undo", lambda made: rig.undone.append(made.pool or ""))
         defaults = {"duration": SECOND, "json": True, "keep_going": False}
         self.args = argparse.Namespace(**(defaults | given))
 
-    def run(self, *ids: str) -> Found:
+    def run(self, *ids: str) -> MatrixResult:
         rows = [MATRIX.of(name) for name in ids]
-        bench = Bench(self.args, MATRIX, self.host, self.load, [disk("/dev/sdx")], disk("/dev/sdy"))
+        bench = MatrixBench(
+            self.args, MATRIX, self.host, self.load, [disk("/dev/sdx")], disk("/dev/sdy")
+        )
         return bench.run(rows, self.stop)
 
 
@@ -379,7 +381,7 @@ def test_pools_of_earlier_runs_are_named() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in MATRIX.rows if row.kind == "zfs"])
-def test_pools_are_created_without_force(commands: list[list[str]], row: Row) -> None:
+def test_pools_are_created_without_force(commands: list[list[str]], row: ReportRow) -> None:
     made = pools.Made(FakeHost())
     place = pools.make(row, FakeHost(), [disk("/dev/sdx")], disk("/dev/sdy"), made)
     (words,) = commands
@@ -397,11 +399,11 @@ def test_pools_are_created_without_force(commands: list[list[str]], row: Row) ->
 # output
 
 
-def found_of(**values: dict[str, float]) -> Found:
-    found = Found(MATRIX, "2.3.9-1")
+def found_of(**values: dict[str, float]) -> MatrixResult:
+    found = MatrixResult(MATRIX, "2.3.9-1")
     for name, tests in values.items():
         row = MATRIX.of(name.replace("_", "-"))
-        found.results.append(Result(row, [rate(test, n) for test, n in tests.items()]))
+        found.results.append(RowResult(row, [rate(test, n) for test, n in tests.items()]))
     return found
 
 
@@ -440,7 +442,7 @@ def test_what_the_trace_has_lost_is_no_success() -> None:
 
 
 def test_nothing_measured() -> None:
-    text = "\n".join(bench_matrix_view.view(Found(MATRIX, ""), Style()))
+    text = "\n".join(bench_matrix_view.view(MatrixResult(MATRIX, ""), Style()))
     assert "no two rows" in text
 
 
@@ -474,6 +476,6 @@ def test_a_matrix_is_data() -> None:
         "tests": ["fsync"],
         "row": [{"id": "a", "label": "A", "kind": "zfs", "on": "disks"}],
     }
-    assert bench_rows.parse("m", data) == Matrix(
-        "m", "t", "s", (Row("a", "A", "zfs", "disks", ("fsync",)),)
+    assert bench_rows.parse_matrix("m", data) == Matrix(
+        "m", "t", "s", (ReportRow("a", "A", "zfs", "disks", ("fsync",)),)
     )

@@ -14,9 +14,9 @@ from zfstrace.host import Host
 from zfstune.bench import programs, scratch
 from zfstune.bench.matrix import pools, text
 from zfstune.bench.matrix import rows as bench_rows
-from zfstune.bench.matrix.result import Found
-from zfstune.bench.matrix.rows import Matrix, Row
-from zfstune.bench.matrix.runner import Bench
+from zfstune.bench.matrix.result import MatrixResult
+from zfstune.bench.matrix.rows import Matrix, ReportRow
+from zfstune.bench.matrix.runner import MatrixBench
 from zfstune.bench.scratch import DISK_BYTES, SLOG_BYTES, Wanted
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = [Wanted("--disk", path, DISK_BYTES) for path in args.disk]
     wanted += [Wanted("--slog", args.slog, SLOG_BYTES)] if args.slog else []
     found = scratch.confirm(host, wanted, args.force_erase, yes=args.yes)
-    bench = Bench(args, matrix, host, load, found[: len(args.disk)], *found[len(args.disk) :])
+    bench = MatrixBench(args, matrix, host, load, found[: len(args.disk)], *found[len(args.disk) :])
     with Stop(sys.stdout) as stop:
         done = bench.run(rows, stop)
     _show(done, args)
@@ -55,10 +55,10 @@ def _matrix(args: argparse.Namespace) -> Matrix:
         raise UsageError(
             f"--matrix: no matrix {args.matrix!r}, there is {', '.join(bench_rows.MATRICES)}"
         )
-    return bench_rows.load(args.matrix)
+    return bench_rows.load_matrix(args.matrix)
 
 
-def _rows(matrix: Matrix, args: argparse.Namespace) -> list[Row]:
+def _rows(matrix: Matrix, args: argparse.Namespace) -> list[ReportRow]:
     """Those that are wanted and can be measured on these disks."""
     ids = [row.id for row in matrix.rows]
     for name in args.rows or ():
@@ -75,7 +75,7 @@ def _rows(matrix: Matrix, args: argparse.Namespace) -> list[Row]:
     return without
 
 
-def _require(host: Host, rows: Sequence[Row]) -> None:
+def _require(host: Host, rows: Sequence[ReportRow]) -> None:
     """Raises NotPossible."""
     require_tracing(host.checks(), "zfs")
     if os.geteuid() != 0:
@@ -92,7 +92,7 @@ def _require(host: Host, rows: Sequence[Row]) -> None:
             )
 
 
-def _show(found: Found, args: argparse.Namespace) -> None:
+def _show(found: MatrixResult, args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(found.to_json()))
     else:

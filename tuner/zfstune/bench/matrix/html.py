@@ -12,7 +12,7 @@ from zfstune.html.page import Section, esc, paragraph, table
 from zfstune.term.units import format_percent
 
 if TYPE_CHECKING:
-    from zfstune.bench.matrix.result import Found
+    from zfstune.bench.matrix.result import MatrixResult
 
 _RAW = (
     '<details class="raw-json"><summary>The measurements as JSON</summary>\n'
@@ -20,12 +20,12 @@ _RAW = (
 )
 
 
-def save(found: Found, path: str) -> None:
+def save(found: MatrixResult, path: str) -> None:
     """Raises zfstrace.flame.WriteFailed."""
     output.save(path, [render(found)])
 
 
-def render(found: Found) -> str:
+def render(found: MatrixResult) -> str:
     """The page."""
     rows = [one.to_json(found.matrix, found.limit(one.row)) for one in found.results]
     said = [f"{one.row.label}: {one.failed}" for one in found.results if one.failed]
@@ -39,7 +39,7 @@ def render(found: Found) -> str:
     return frame(found.matrix.title, where, [*said, *found.left], sections, data)
 
 
-def _rates(found: Found) -> str:
+def _rates(found: MatrixResult) -> str:
     base = bench_rows.base(found.matrix, found.rates)
     rows = []
     for result in found.results:
@@ -65,7 +65,7 @@ def _rates(found: Found) -> str:
     return key(names) + text + paragraph(said, "small")
 
 
-def _orders(found: Found) -> str:
+def _orders(found: MatrixResult) -> str:
     pairs = bench_rows.pairs(found.matrix, found.rates)
     wrong = bench_rows.worst_first(pairs)
     items = "".join(f"<li>{esc(explained(found, pair))}</li>\n" for pair in wrong)

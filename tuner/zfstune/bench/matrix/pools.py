@@ -20,7 +20,7 @@ from zfstrace.host import Host
 from zfstrace.types import WRITES_BLOCKED
 from zfstrace.zpool import command
 from zfstune.bench.load import BenchFailed
-from zfstune.bench.matrix.rows import Row
+from zfstune.bench.matrix.rows import ReportRow
 
 PREFIX = "zfstune-bench-"
 _MAKE_S = 120.0
@@ -34,7 +34,7 @@ _HANGS = "does not end"
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """Where to measure: a directory or, for raw devices, a disk. pool is None without ZFS."""
 
     path: Path
@@ -109,7 +109,9 @@ class Made:
         self.pool = None
 
 
-def make(row: Row, host: Host, disks: Sequence[Scratch], slog: Scratch | None, made: Made) -> Place:
+def make(
+    row: ReportRow, host: Host, disks: Sequence[Scratch], slog: Scratch | None, made: Made
+) -> Target:
     """Makes what a row is measured on; made gets each thing before it is there. Raises
     BenchFailed."""
     first = disks[0] if "disks" in row.on else slog
@@ -118,18 +120,18 @@ def make(row: Row, host: Host, disks: Sequence[Scratch], slog: Scratch | None, m
     log = slog if row.on == "disks+slog" else None
     made.devices = tuple(disk.device for disk in (*data, *([log] if log else [])))
     if row.kind == "raw":
-        return Place(Path(first.device))
+        return Target(Path(first.device))
     made.directory = Path(tempfile.mkdtemp(prefix=PREFIX))
     if row.kind == "ext4":
         _mount(first.device, made.directory, made)
-        return Place(made.directory)
+        return Target(made.directory)
     pool = _pool(row, data, log, made)
     if row.kind == "zvol":
         _mount(_volume(row, pool), made.directory, made)
-    return Place(made.directory, pool)
+    return Target(made.directory, pool)
 
 
-def _pool(row: Row, data: Sequence[Scratch], log: Scratch | None, made: Made) -> str:
+def _pool(row: ReportRow, data: Sequence[Scratch], log: Scratch | None, made: Made) -> str:
     pool = f"{PREFIX}{os.urandom(3).hex()}"
     disks = [*data, *([log] if log else [])]
     ashift = max(disk.sector_bytes for disk in disks).bit_length() - 1
@@ -160,7 +162,7 @@ def _guid(pool: str) -> str:
     ).strip()
 
 
-def _volume(row: Row, pool: str) -> str:
+def _volume(row: ReportRow, pool: str) -> str:
     said = command.output(["zfs", "get", "-Hpo", "value", "available", "--", pool], _LIST_S).strip()
     size = (int(said) if said.isdigit() else 0) // _VOLUME_SHARE >> 20 << 20
     words = [word for name, value in row.dataset.items() for word in ("-o", f"{name}={value}")]
@@ -218,8 +220,8 @@ def _run(words: Sequence[str], limit_s: float) -> str:
 
 @contextlib.contextmanager
 def made_for(
-    row: Row, host: Host, disks: Sequence[Scratch], slog: Scratch | None, left: list[str]
-) -> Iterator[tuple[Place, Made]]:
+    row: ReportRow, host: Host, disks: Sequence[Scratch], slog: Scratch | None, left: list[str]
+) -> Iterator[tuple[Target, Made]]:
     """What a row is measured on, for the time of the body; left gets what could not be taken
     away. Raises BenchFailed."""
     made = Made(host)

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 from zfstrace.types import SCHEMA, Json
 from zfstune.bench.matrix import rows as bench_rows
-from zfstune.bench.matrix.rows import Matrix, Row
-from zfstune.bench.measure import Measured
+from zfstune.bench.matrix.rows import Matrix, ReportRow
+from zfstune.bench.measure import MeasuredTest
 
 
 @dataclass
-class Result:
+class RowResult:
     """A row as far as it was measured; failed says why it is not whole."""
 
-    row: Row
-    measured: list[Measured] = field(default_factory=list)
+    row: ReportRow
+    measured: list[MeasuredTest] = field(default_factory=list)
     failed: str | None = None
 
     def to_json(self, matrix: Matrix, limit_per_s: float | None) -> Json:
@@ -39,12 +39,12 @@ class Result:
 
 
 @dataclass
-class Found:
+class MatrixResult:
     """What was measured of a matrix."""
 
     matrix: Matrix
     zfs: str
-    results: list[Result] = field(default_factory=list)
+    results: list[RowResult] = field(default_factory=list)
     interrupted: bool = False
     left: list[str] = field(default_factory=list)
 
@@ -63,11 +63,11 @@ class Found:
         tools = dict.fromkeys(one.rate.tool for r in self.results for one in r.measured)
         return ", ".join((f"ZFS {self.zfs or '?'}", *tools))
 
-    def limit(self, row: Row) -> float | None:
+    def limit(self, row: ReportRow) -> float | None:
         """Of the raw device that the row's syncs wait for, where that was measured."""
         return self.rates.get((row.limit or "", "fdatasync"))
 
-    def measured(self, row_id: str, test: str) -> Measured | None:
+    def measured(self, row_id: str, test: str) -> MeasuredTest | None:
         for result in self.results:
             for one in result.measured:
                 if (result.row.id, one.rate.test.name) == (row_id, test):

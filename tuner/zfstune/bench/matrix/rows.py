@@ -22,7 +22,7 @@ Rates = Mapping[tuple[str, str], float]
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """One setup; the fields are explained at the top of the matrix's file."""
 
     id: str
@@ -49,29 +49,29 @@ class Matrix:
     name: str
     title: str
     source: str
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
 
-    def of(self, row_id: str) -> Row:
+    def of(self, row_id: str) -> ReportRow:
         """Raises StopIteration when there is none."""
         return next(row for row in self.rows if row.id == row_id)
 
 
-def load(name: str) -> Matrix:
+def load_matrix(name: str) -> Matrix:
     """A matrix that comes with zfstune."""
     import tomllib
 
     with Path(__file__).with_name(f"{name}.toml").open("rb") as file:
-        return parse(name, tomllib.load(file))
+        return parse_matrix(name, tomllib.load(file))
 
 
-def parse(name: str, data: Mapping[str, Any]) -> Matrix:
+def parse_matrix(name: str, data: Mapping[str, Any]) -> Matrix:
     """Raises KeyError, TypeError on what is no matrix."""
     rows = [_row(entry, data["tests"]) for entry in data["row"]]
     return Matrix(name, data["title"], data["source"], tuple(rows))
 
 
-def _row(entry: Mapping[str, Any], tests: Sequence[str]) -> Row:
-    return Row(**(dict(entry) | {"tests": tuple(entry.get("tests", tests))}))
+def _row(entry: Mapping[str, Any], tests: Sequence[str]) -> ReportRow:
+    return ReportRow(**(dict(entry) | {"tests": tuple(entry.get("tests", tests))}))
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def worst_first(found: Sequence[Pair]) -> list[Pair]:
     return sorted(wrong, key=lambda pair: (not pair.reversed, pair.measured / pair.reported))
 
 
-def base(matrix: Matrix, measured: Rates) -> Row | None:
+def base(matrix: Matrix, measured: Rates) -> ReportRow | None:
     """The one that the others are compared with: the first that was reported and measured."""
     seen = {row for row, _ in measured}
     return next((row for row in matrix.rows if row.reported and row.id in seen), None)

@@ -14,9 +14,9 @@ from zfstune.bench import load as bench_load
 from zfstune.bench import programs, scratch
 from zfstune.bench.load import BenchFailed, Load, Rate, Test
 from zfstune.bench.matrix import pools
-from zfstune.bench.matrix.result import Found, Result
-from zfstune.bench.matrix.rows import Matrix, Row
-from zfstune.bench.measure import Measured, measure
+from zfstune.bench.matrix.result import MatrixResult, RowResult
+from zfstune.bench.matrix.rows import Matrix, ReportRow
+from zfstune.bench.measure import MeasuredTest, measure
 from zfstune.term.progress import Progress
 from zfstune.term.signals import Stop
 from zfstune.term.table import style_of
@@ -44,7 +44,7 @@ class StuckStop(Stop):
         return bool(self._stuck()) or self._stop.wait(ns) or bool(self._stuck())
 
 
-class Bench:
+class MatrixBench:
     """A run on certain disks."""
 
     def __init__(
@@ -59,9 +59,9 @@ class Bench:
         self._args, self._host, self._load = args, host, load
         self._matrix, self._disks, self._slog = matrix, disks, slog
         self._seconds = args.duration / SECOND
-        self._found = Found(matrix, host.version())
+        self._found = MatrixResult(matrix, host.version())
 
-    def run(self, rows: Sequence[Row], stop: Stop) -> Found:
+    def run(self, rows: Sequence[ReportRow], stop: Stop) -> MatrixResult:
         """Measures the rows until stop; takes all away in every case. Raises nothing that is
         expected."""
         found = self._found
@@ -90,8 +90,8 @@ class Bench:
             scratch.tell([f"left: {line}" for line in found.left])
         return found
 
-    def _row(self, row: Row, stop: Stop, progress: Progress, head: str) -> Result:
-        result = Result(row)
+    def _row(self, row: ReportRow, stop: Stop, progress: Progress, head: str) -> RowResult:
+        result = RowResult(row)
         try:
             disks = [*(self._disks if "disks" in row.on else ()), *self._log(row)]
             for disk in disks:
@@ -113,23 +113,23 @@ class Bench:
             result.failed = "interrupted"
         return result
 
-    def _log(self, row: Row) -> list[Scratch]:
+    def _log(self, row: ReportRow) -> list[Scratch]:
         return [self._slog] if self._slog and "slog" in row.on else []
 
     def _measure(
         self,
-        row: Row,
-        place: pools.Place,
+        row: ReportRow,
+        place: pools.Target,
         stop: Stop,
         progress: Progress,
         head: str,
-    ) -> Iterator[Measured]:
+    ) -> Iterator[MeasuredTest]:
         if row.kind == "raw":
             rate = programs.raw(place.path, self._seconds, stop)
             if rate:
                 test = Test(row.tests[0], rate.test.label, rate.test.sync)
                 rate = Rate(test, rate.per_s, rate.p50_ns, rate.p99_ns, rate.tool, rate.count)
-                yield Measured(rate, None, "not on ZFS", 0)
+                yield MeasuredTest(rate, None, "not on ZFS", 0)
             return
         tests = [test for test in bench_load.TESTS if test.name in row.tests]
         yield from measure(
@@ -145,7 +145,7 @@ class Bench:
             ),
         )
 
-    def _print(self, result: Result) -> None:
+    def _print(self, result: RowResult) -> None:
         if self._args.json:
             limit = self._found.limit(result.row)
             print(json.dumps(result.to_json(self._matrix, limit)), flush=True)

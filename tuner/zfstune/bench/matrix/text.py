@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from zfstune.bench.matrix import rows
-from zfstune.bench.matrix.rows import Pair, Row
+from zfstune.bench.matrix.rows import Pair, ReportRow
 from zfstune.term.table import Style, render, wrap
 from zfstune.term.units import format_count, format_percent
 
 if TYPE_CHECKING:
-    from zfstune.bench.matrix.result import Found, Result
-    from zfstune.bench.measure import Measured
+    from zfstune.bench.matrix.result import MatrixResult, RowResult
+    from zfstune.bench.measure import MeasuredTest
 
 _STAGES = 3
 _MOST_PAIRS = 12
@@ -21,7 +21,7 @@ _HEAD = ["test", "measured", "x", "reported", "x", "device", "stages"]
 _WORDS = {-1: "slower", 0: "the same", 1: "faster"}
 
 
-def view(found: Found, style: Style) -> list[str]:
+def view(found: MatrixResult, style: Style) -> list[str]:
     """All lines."""
     base = rows.base(found.matrix, found.rates)
     lines = [style.paint(f"{found.matrix.title}: here {found.heading}", "bold")]
@@ -42,7 +42,7 @@ def view(found: Found, style: Style) -> list[str]:
     return [*lines, f"lost {format_count(found.lost)}"]
 
 
-def _notes(result: Result, style: Style) -> list[str]:
+def _notes(result: RowResult, style: Style) -> list[str]:
     lines = wrap(f"reported: {result.row.words}", "  ", style.width) if result.row.words else []
     if result.failed:
         lines += [style.paint(line, "bad") for line in wrap(result.failed, "  ", style.width)]
@@ -52,7 +52,9 @@ def _notes(result: Result, style: Style) -> list[str]:
     return lines
 
 
-def _cells(found: Found, row: Row, one: Measured, base: Row | None) -> list[str]:
+def _cells(
+    found: MatrixResult, row: ReportRow, one: MeasuredTest, base: ReportRow | None
+) -> list[str]:
     test = one.rate.test.name
     first = found.rates.get((base.id, test)) if base else None
     reported = row.reported.get(test)
@@ -88,7 +90,7 @@ def largest(shares: Mapping[str, float], number: int = _STAGES) -> str:
     return ", ".join(part for part in parts[:number] if not part.endswith(" 0 %"))
 
 
-def orders(found: Found, style: Style) -> list[str]:
+def orders(found: MatrixResult, style: Style) -> list[str]:
     """How many pairs of rows are in the order of the report, and those that are not, with the
     stages that explain it."""
     pairs = rows.pairs(found.matrix, found.rates)
@@ -113,7 +115,7 @@ def summary(pairs: Sequence[Pair]) -> str:
     )
 
 
-def explained(found: Found, pair: Pair) -> str:
+def explained(found: MatrixResult, pair: Pair) -> str:
     """One sentence: what was reported, what is measured, and where the time goes here."""
     one, other = (found.matrix.of(row).id for row in (pair.one, pair.other))
     said, is_here = (_WORDS[rows.side(ratio)] for ratio in (pair.reported, pair.measured))
