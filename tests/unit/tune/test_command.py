@@ -170,23 +170,26 @@ def test_packages_that_are_missing_are_named(
 
 
 def test_a_seed_is_drawn_once_and_known() -> None:
-    assert request.parse(parsed("tank", "--observe", "--seed", "7")).seed == 7
-    drawn = request.parse(parsed("tank", "--observe")).seed
+    assert request.parse_request(parsed("tank", "--observe", "--seed", "7")).seed == 7
+    drawn = request.parse_request(parsed("tank", "--observe")).seed
     assert 0 <= drawn < 1 << 31
 
 
 def test_where_the_results_go(tmp_path: Path) -> None:
-    assert request.parse(parsed("tank", "--observe")).out == Path("zfstune-tank")
+    assert request.parse_request(parsed("tank", "--observe")).out == Path("zfstune-tank")
     (tmp_path / "study.db").touch()
-    assert request.parse(parsed("tank", "--observe", "--resume", str(tmp_path))).out == tmp_path
+    assert (
+        request.parse_request(parsed("tank", "--observe", "--resume", str(tmp_path))).out
+        == tmp_path
+    )
 
 
 def test_the_storage_is_tried_before_anything_is_measured(host: FakeHost, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     args = parsed("tank", "--observe", "--storage", str(tmp_path))
-    setup = plan.Setup.of(request.parse(args), host, "tank")
+    setup = plan.Setup.of(request.parse_request(args), host, "tank")
     nothing: Any = None
-    run = session.Run(args, setup, nothing, nothing, 0, 0)
+    run = session.TuningRun(args, setup, nothing, nothing, 0, 0)
     with ExitStack() as stack, pytest.raises(NotPossible, match="Is a directory"):
         run._tune(nothing, stack, nothing)
 

@@ -48,7 +48,7 @@ class Session:
         self.out = root / "out"
         self.out.mkdir()
         self.args = self._parsed("--observe")
-        self.setup = plan.Setup.of(tune_request.parse(self.args), host, "tank")
+        self.setup = plan.Setup.of(tune_request.parse_request(self.args), host, "tank")
 
     def _parsed(self, *load: str) -> argparse.Namespace:
         words = ["tune", "tank", "--yes", "--out", str(self.out), *load]
@@ -62,9 +62,9 @@ class Session:
             def __init__(self, experiment: Experiment, found: Found) -> None:
                 self.run = lambda: phases(experiment, found)
 
-        self._patch.setattr(tune_session.Run, "_tuning", lambda _self, e, f: Made(e, f))
+        self._patch.setattr(tune_session.TuningRun, "_tuning", lambda _self, e, f: Made(e, f))
         with Stop(sys.stderr) as stop:
-            return tune_session.Run.begin(self.args, self.setup, stop).run()
+            return tune_session.TuningRun.begin(self.args, self.setup, stop).run()
 
     def wins(self, experiment: Experiment, found: Found) -> None:
         """Phases that prove another value."""
@@ -83,7 +83,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     host.txgs = [txg_row(1)]
     monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(host.where.state))
     monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(host.where.run))
-    monkeypatch.setattr(tune_session.Run, "_warm_up", lambda _self, _watch: None)
+    monkeypatch.setattr(tune_session.TuningRun, "_warm_up", lambda _self, _watch: None)
     monkeypatch.setattr(flame, "record", lambda *_: None)
     monkeypatch.setattr("zfstrace.zpool.status.scanning", lambda _pool: None)
     return Session(tmp_path, host, monkeypatch)
@@ -154,7 +154,7 @@ def test_neither_ctrl_z_nor_a_terminal_stops_it() -> None:
         return [signal.getsignal(number) for number in (signal.SIGTSTP, signal.SIGTTOU)]
 
     before = handlers()
-    with tune_session._not_suspended():
+    with tune_session.not_suspended():
         assert handlers() == [signal.SIG_IGN] * 2
     assert handlers() == before
 

@@ -17,7 +17,7 @@ from zfstune.term import log
 from zfstune.term.units import SECOND
 from zfstune.trace import fsync, live, sources
 from zfstune.trace.live import Run
-from zfstune.trace.sources import Measured
+from zfstune.trace.sources import Reading
 
 # So many operations at most are wanted singly: enough for the slowest hundredth, and few enough
 # not to burden a host that makes many. In the lab, with 64 threads, 24,000 in 20 s were too many:
@@ -39,7 +39,7 @@ class Watched:
 
     pools: Sequence[Observed]
     span: Span
-    views: Mapping[str, Measured] = field(default_factory=dict)
+    views: Mapping[str, Reading] = field(default_factory=dict)
 
     @property
     def lost(self) -> dict[str, int]:
@@ -175,7 +175,7 @@ def _observed(
     span: Span,
     host: Host,
     singles: Sequence[Single],
-    views: Mapping[str, Measured],
+    views: Mapping[str, Reading],
     shared: Mapping[str, Any],
 ) -> Observed:
     pool = row.pool or ""

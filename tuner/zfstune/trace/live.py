@@ -36,7 +36,7 @@ Counts = TypeVar("Counts")
 AnyRow = TypeVar("AnyRow")
 
 
-class Row(Protocol):
+class JsonRow(Protocol):
     def to_json(self) -> Json: ...
 
 
@@ -233,7 +233,7 @@ class Meter(Generic[Counts, AnyRow]):
 class Frame:
     """What is shown at one time: rows as JSON, or text. end always fits on the screen."""
 
-    rows: Sequence[Row]
+    rows: Sequence[JsonRow]
     body: list[str]
     end: list[str]
 

@@ -30,7 +30,7 @@ from zfstune.trace import arc, device, live, signs, txg
 from zfstune.trace.fsync import largest_stages
 from zfstune.trace.live import Frame, Run
 from zfstune.trace.signs import Sign
-from zfstune.trace.sources import OPEN, Measured, Source, opened
+from zfstune.trace.sources import OPEN, Reading, Source, opened
 from zfstune.trace.throttle import dirty
 
 # 79 columns with the mark before them: one less than the narrowest terminal. Five headings
@@ -169,7 +169,7 @@ VIEWS = {
 
 
 def screen(
-    measured: Sequence[Measured], style: Style, time: str, duration_ns: int, where: str
+    measured: Sequence[Reading], style: Style, time: str, duration_ns: int, where: str
 ) -> tuple[list[str], list[str]]:
     """The blocks, and the last line, which is on losses."""
     found = {m.name: VIEWS[m.name].signs(m.rows) for m in measured}
@@ -186,7 +186,7 @@ def screen(
     return lines, [_footer(measured, style)]
 
 
-def _block(m: Measured, sign: Sign | None, style: Style) -> list[str]:
+def _block(m: Reading, sign: Sign | None, style: Style) -> list[str]:
     view = VIEWS[m.name]
     picked = list(view.pick(m.rows))
     if sign and sign.row in picked:
@@ -215,7 +215,7 @@ def _line(cells: Sequence[str], mark: str) -> str:
     return (mark + " ".join(parts)).rstrip()
 
 
-def _footer(measured: Sequence[Measured], style: Style) -> str:
+def _footer(measured: Sequence[Reading], style: Style) -> str:
     losses = {m.name: m.losses.lost for m in measured if m.losses.lost}
     detail = ", ".join(f"{name} {format_count(n)}" for name, n in losses.items())
     text = f"lost {format_count(sum(losses.values()))}" + (f" ({detail})" if detail else "")
@@ -240,7 +240,7 @@ def trace(run: Run[TraceOptions]) -> None:
         # the last ones stay on the screen until others come
         txgs: deque[Txg] = deque(maxlen=ROWS)
 
-        def shown(m: Measured) -> Measured:
+        def shown(m: Reading) -> Reading:
             if m.name != "txg":
                 return m
             txgs.extend(m.rows)

@@ -86,15 +86,15 @@ class Source:
         if not self.error and self._name != "txg":
             self._opened.meter.restart()
 
-    def measure(self, *, step: bool) -> Measured:
+    def measure(self, *, step: bool) -> Reading:
         if self.error:
-            return Measured(self._name, error=self.error)
+            return Reading(self._name, error=self.error)
         try:
             rows, span = self._opened.meter.measure(step=step)
         except TraceError as error:
             self.error = str(error)
-            return Measured(self._name, error=self.error)
-        return Measured(self._name, rows, span.duration_ns, span.losses, span.probes)
+            return Reading(self._name, error=self.error)
+        return Reading(self._name, rows, span.duration_ns, span.losses, span.probes)
 
 
 def _open_fsync(host: Host, options: TraceOptions, stop: Stop) -> Opened:
@@ -151,7 +151,7 @@ KSTAT = ("txg", "arc")
 
 
 @dataclass(frozen=True)
-class Measured:
+class Reading:
     """What one source counted in a span: its rows, or error, why there are none at all."""
 
     name: str

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from zfstrace import files
 from zfstrace.errors import TraceError
@@ -19,19 +18,16 @@ from zfstune.term.log import say
 from zfstune.term.signals import Stop
 from zfstune.term.table import printable, style_of
 from zfstune.tune.plan import Setup, refusals, require_consent
-from zfstune.tune.request import Request, parse, pool_of, require_packages
-from zfstune.tune.session import Run, _not_suspended
+from zfstune.tune.request import Request, parse_request, pool_of, require_packages
+from zfstune.tune.session import TuningRun, not_suspended
 from zfstune.tune.workload import output_directory
-
-if TYPE_CHECKING:  # numpy and scipy are slow to load
-    pass
 
 FILE = "session.json"
 
 
 def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
-    request = parse(args)
+    request = parse_request(args)
     host = open_host()
     pool = pool_of(args, host)
     prepare(host, TraceOptions(pool), bpf=not args.dry_run)
@@ -44,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
         return DONE
     require_consent(args, setup)
     output_directory(request.out)
-    with Stop(sys.stderr) as stop, _not_suspended():
-        session = Run.begin(args, setup, stop).run()
+    with Stop(sys.stderr) as stop, not_suspended():
+        session = TuningRun.begin(args, setup, stop).run()
     return finish(args, request, session)
 
 
@@ -56,12 +52,6 @@ def _untraceable(host: Host) -> list[str]:
     except NotPossible as error:
         return [str(error)]
     return []
-
-
-# --- the session
-
-
-# --- after the session
 
 
 def finish(args: argparse.Namespace, request: Request, session: Json) -> int:

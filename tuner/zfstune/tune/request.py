@@ -45,7 +45,7 @@ class Request:
     out: Path
 
 
-def parse(args: argparse.Namespace) -> Request:
+def parse_request(args: argparse.Namespace) -> Request:
     """Raises UsageError."""
     try:
         objective = Objective.parse(args.objective)

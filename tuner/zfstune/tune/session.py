@@ -45,7 +45,7 @@ MARGIN = 0.05
 
 
 @contextlib.contextmanager
-def _not_suspended() -> Iterator[None]:
+def not_suspended() -> Iterator[None]:
     """Ctrl-Z would leave a candidate in force, and nobody to watch it; so would a line of output
     in the background of a terminal that has `stty tostop`."""
     numbers = (signal.SIGTSTP, signal.SIGTTOU)
@@ -63,7 +63,7 @@ def _command() -> list[str]:
 
 
 @dataclass
-class Run:
+class TuningRun:
     """One session on a host, and what is known of it so far."""
 
     args: argparse.Namespace
@@ -76,7 +76,7 @@ class Run:
     records: list[Record] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, args: argparse.Namespace, setup: Setup, stop: Stop) -> Run:
+    def begin(cls, args: argparse.Namespace, setup: Setup, stop: Stop) -> TuningRun:
         now = stop.now()
         progress = Progress(sys.stderr, now + setup.request.budget_ns)
         return cls(args, setup, stop, progress, now, time.time_ns())
