@@ -26,8 +26,8 @@ from zfstrace.types import (
     FsyncOptions,
     Losses,
     Probe,
+    ProbeSurvey,
     SlowEvent,
-    Survey,
     Tool,
     TraceOptions,
     merged,
@@ -304,8 +304,8 @@ class FakeHost:
     def checks(self) -> list[Check]:
         return list(self._checks)
 
-    def survey(self) -> Survey:
-        return Survey(PROBES if self._survey else (), "btf")
+    def survey(self) -> ProbeSurvey:
+        return ProbeSurvey(PROBES if self._survey else (), "btf")
 
     def tools(self) -> list[Tool]:
         return [

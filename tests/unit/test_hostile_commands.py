@@ -21,7 +21,7 @@ from unit.bench.matrix.test_command import disk
 from unit.term.test_table import EVIL, raw
 from unit.trace.test_slow import event
 
-from zfstrace.types import Check, Losses, Probe, Survey, Tool
+from zfstrace.types import Check, Losses, Probe, ProbeSurvey, Tool
 from zfstune import cli
 from zfstune.changes.journal import Journal
 from zfstune.changes.records import Original, Override
@@ -129,8 +129,8 @@ class HostileHost(ModuleHost):
     def checks(self) -> list[Check]:
         return [Check(EVIL, "kernel", EVIL, "missing", EVIL, LONG)]
 
-    def survey(self) -> Survey:
-        return Survey((PROBE,), "btf")
+    def survey(self) -> ProbeSurvey:
+        return ProbeSurvey((PROBE,), "btf")
 
     def tools(self) -> list[Tool]:
         return [Tool("zildist.py", "bcc", EVIL)]

@@ -21,8 +21,8 @@ from zfstrace.types import (
     FsyncOptions,
     Losses,
     Probe,
+    ProbeSurvey,
     SlowEvent,
-    Survey,
     Tool,
     TraceOptions,
 )
@@ -208,7 +208,7 @@ class Host(Protocol):
         """What tracing needs and whether it is there, most basic first. Never raises."""
         ...
 
-    def survey(self) -> Survey:
+    def survey(self) -> ProbeSurvey:
         """Which probes there are. Raises TraceError."""
         ...
 

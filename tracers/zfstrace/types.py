@@ -357,7 +357,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Survey:
+class ProbeSurvey:
     """Which probes a host has, without attaching any. layout is how the layouts of
     ZFS structures are found: ``btf``, ``search`` or ``ctf``."""
 

@@ -12,7 +12,7 @@ _TIMEOUT_S = 5
 _LINE = re.compile(r"\s*(\S.*?)\s*# (sectorsize|stripesize|Rotation rate in RPM)\s*")
 
 
-def parse(text: str) -> Disk | None:
+def parse_diskinfo(text: str) -> Disk | None:
     """What `diskinfo -v` prints (usr.sbin/diskinfo/diskinfo.c); None when it is nothing of it.
     The stripe is the physical sector where a disk has one; that it is 0 means the same size as
     the logical one. Nothing is said of a write cache."""
@@ -28,6 +28,6 @@ def parse(text: str) -> Disk | None:
     return Disk(sector, found.get("stripesize") or sector, None if rate is None else rate > 1, None)
 
 
-def look(path: str) -> Disk | None:
+def inspect(path: str) -> Disk | None:
     """Needs to read the device, so root."""
-    return parse(command.output(["diskinfo", "-v", path], _TIMEOUT_S))
+    return parse_diskinfo(command.output(["diskinfo", "-v", path], _TIMEOUT_S))

@@ -24,7 +24,7 @@ from zfstrace.host import (
 )
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.recording import StackOptions
-from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
+from zfstrace.types import Check, FsyncOptions, ProbeSurvey, Tool, TraceOptions
 
 if TYPE_CHECKING:
     from zfs_freebsd.parameters import FreeBSDParameters, Names
@@ -134,14 +134,14 @@ class FreeBSDHost(BaseHost):
     def checks(self) -> list[Check]:
         return checks.of_host(self._sysctl, self._kstats, self.version(), self._root)
 
-    def survey(self) -> Survey:
+    def survey(self) -> ProbeSurvey:
         # as root dtrace(1) would load its modules: it is not asked when they are not there
         if scripts.why_not(self._root)[0]:
-            return Survey()
-        return Survey(probes.of_host(probes.run), "ctf")
+            return ProbeSurvey()
+        return ProbeSurvey(probes.of_host(probes.run), "ctf")
 
     def tools(self) -> list[Tool]:
-        return scripts.survey(self._root)
+        return scripts.tools(self._root)
 
     # --- traces
 
@@ -173,7 +173,7 @@ class FreeBSDHost(BaseHost):
     def disk(self, path: str) -> Disk | None:
         from zfs_freebsd import disks
 
-        return disks.look(path)
+        return disks.inspect(path)
 
     def scratch(self, path: str) -> Scratch:
         raise NotSupported(f"{path}: disks are only erased on Linux, measure in a directory")

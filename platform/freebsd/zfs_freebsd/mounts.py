@@ -12,7 +12,7 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 _TIMEOUT_S = 5
 
 
-def parse(text: str) -> dict[str, str]:
+def parse_mounts(text: str) -> dict[str, str]:
     """Dataset -> where it is mounted, from `mount -p -t zfs`: lines of fstab(5), with blanks in
     names as octal escapes. Lines of another shape are left out."""
     found = {}
@@ -26,7 +26,9 @@ def parse(text: str) -> dict[str, str]:
 def datasets() -> dict[Dev, str]:
     """By device number; may wait for a pool that is suspended."""
     found = {}
-    for name, path in parse(command.output(["mount", "-p", "-t", "zfs"], _TIMEOUT_S)).items():
+    for name, path in parse_mounts(
+        command.output(["mount", "-p", "-t", "zfs"], _TIMEOUT_S)
+    ).items():
         try:
             device = os.stat(path).st_dev  # noqa: PTH116  (only the number)
         except OSError:

@@ -17,7 +17,7 @@ _VIRTUAL = ("vd", "xvd")
 _VENDORS = ("QEMU", "VMware", "VMware,", "Msft", "Google")
 
 
-def look(path: str, sys: Path) -> Disk | None:
+def inspect(path: str, sys: Path) -> Disk | None:
     """A disk or partition by its path, which may be a symbolic link; None for anything else."""
     real = os.path.realpath(path)
     name = Path(real).name

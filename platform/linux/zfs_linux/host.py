@@ -19,7 +19,7 @@ from zfstrace.host import (
 )
 from zfstrace.kstat.txgs import TxgRow, parse_txgs
 from zfstrace.recording import StackOptions
-from zfstrace.types import Check, FsyncOptions, Survey, Tool, TraceOptions
+from zfstrace.types import Check, FsyncOptions, ProbeSurvey, Tool, TraceOptions
 
 if TYPE_CHECKING:
     from zfs_linux.parameters import LinuxParameters
@@ -94,7 +94,7 @@ class LinuxHost(BaseHost):
     def checks(self) -> list[Check]:
         return checks.of_host(self._proc, self._sys, self.pools())
 
-    def survey(self) -> Survey:
+    def survey(self) -> ProbeSurvey:
         from zfstrace.bpf import library  # ctypes is slow to load
 
         return library.survey()
@@ -102,7 +102,7 @@ class LinuxHost(BaseHost):
     def tools(self) -> list[Tool]:
         from zfs_linux import tools
 
-        return tools.survey(self._proc.parent)
+        return tools.of_host(self._proc.parent)
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
         from zfs_linux.traces import TracedFsyncs
@@ -160,12 +160,12 @@ class LinuxHost(BaseHost):
     def disk(self, path: str) -> Disk | None:
         from zfs_linux import disks
 
-        return disks.look(path, self._sys)
+        return disks.inspect(path, self._sys)
 
     def scratch(self, path: str) -> Scratch:
         from zfs_linux import scratch
 
-        return scratch.look(path, self._sys.parent)
+        return scratch.inspect(path, self._sys.parent)
 
     def erase(self, disk: Scratch) -> None:
         from zfs_linux import scratch

@@ -40,7 +40,7 @@ class NotFree(TraceError):
     """The disk is in use, or not the one that was looked at."""
 
 
-def look(path: str, root: Path = Path("/")) -> Scratch:
+def inspect(path: str, root: Path = Path("/")) -> Scratch:
     """The disk at a path, as it is now; reads only. Raises UnknownName when there is no disk,
     TraceError when it cannot be read."""
     device = os.path.realpath(path)

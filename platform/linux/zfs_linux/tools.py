@@ -49,7 +49,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def survey(root: Path) -> list[Tool]:
+def of_host(root: Path) -> list[Tool]:
     """Every tool, with what it lacks on the host whose files are below root."""
     lacks = {"bpftrace": _bpftrace_lacks(), "bcc": _bcc_lacks(root)}
     symbols = _symbols(root / "proc/kallsyms")

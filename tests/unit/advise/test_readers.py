@@ -138,7 +138,7 @@ def test_no_text_is_too_strange(text: str) -> None:
     status.parse_text(text)
     status.parse_json(text, "tank")
     properties.parse(text)
-    freebsd_disks.parse(text)
+    freebsd_disks.parse_diskinfo(text)
 
 
 LINES = BIG.splitlines(keepends=True)
@@ -210,19 +210,19 @@ def test_disks_on_linux(tmp_path: Path) -> None:
     (tmp_path / "class/block/sda1").symlink_to(part)
     (tmp_path / "by-id").symlink_to("/dev/sda1")
     disk = Disk(512, 4096, True, True)
-    assert linux_disks.look("/dev/sda", tmp_path) == disk
-    assert linux_disks.look("/dev/sda1", tmp_path) == disk
-    assert linux_disks.look(str(tmp_path / "by-id"), tmp_path) == disk
+    assert linux_disks.inspect("/dev/sda", tmp_path) == disk
+    assert linux_disks.inspect("/dev/sda1", tmp_path) == disk
+    assert linux_disks.inspect(str(tmp_path / "by-id"), tmp_path) == disk
     queue(tmp_path, "nvme0n1", rotational="0", write_cache="write through")
-    assert linux_disks.look("/dev/nvme0n1", tmp_path) == Disk(None, None, False, False)
+    assert linux_disks.inspect("/dev/nvme0n1", tmp_path) == Disk(None, None, False, False)
     queue(tmp_path, "vda", physical_block_size="4096", rotational="1")
-    assert linux_disks.look("/dev/vda", tmp_path) == Disk(None, 4096, None, None)
+    assert linux_disks.inspect("/dev/vda", tmp_path) == Disk(None, 4096, None, None)
     entry = queue(tmp_path, "sdq", physical_block_size="512", rotational="1")
     (entry / "device").mkdir()
     (entry / "device/vendor").write_text("QEMU    \n")
-    assert linux_disks.look("/dev/sdq", tmp_path) == Disk(None, 512, None, None)
-    assert linux_disks.look("/img/file", tmp_path) is None
-    assert linux_disks.look("/img/sda", tmp_path) is None
+    assert linux_disks.inspect("/dev/sdq", tmp_path) == Disk(None, 512, None, None)
+    assert linux_disks.inspect("/img/file", tmp_path) is None
+    assert linux_disks.inspect("/img/sda", tmp_path) is None
 
 
 DISKINFO = """\
@@ -247,5 +247,5 @@ DISKINFO = """\
     ],
 )
 def test_disks_on_freebsd(stripe: str, rate: str, disk: Disk) -> None:
-    assert freebsd_disks.parse(DISKINFO.format(stripe=stripe, rate=rate)) == disk
-    assert freebsd_disks.parse("diskinfo: /dev/x: No such file\n") is None
+    assert freebsd_disks.parse_diskinfo(DISKINFO.format(stripe=stripe, rate=rate)) == disk
+    assert freebsd_disks.parse_diskinfo("diskinfo: /dev/x: No such file\n") is None

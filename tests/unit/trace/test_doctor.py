@@ -9,7 +9,7 @@ import pytest
 from support.fake_host import FakeHost
 
 from zfstrace.errors import NoZfs
-from zfstrace.types import Check, Probe, Survey
+from zfstrace.types import Check, Probe, ProbeSurvey
 from zfstune.trace.doctor import examine
 
 OK = Check("ZFS", "zfs", "2.3.2-1")
@@ -18,12 +18,12 @@ BLOCK = Check("privileges", "privilege", "insufficient", "blocking", "no BPF", "
 
 
 class Complete(FakeHost):
-    def survey(self) -> Survey:
-        return Survey((Probe("zil_commit", "zil_commit_flags", "found", True, "", ""),), "btf")
+    def survey(self) -> ProbeSurvey:
+        return ProbeSurvey((Probe("zil_commit", "zil_commit_flags", "found", True, "", ""),), "btf")
 
 
 class Failing(FakeHost):
-    def survey(self) -> Survey:
+    def survey(self) -> ProbeSurvey:
         raise NoZfs("ZFS is not loaded")
 
 
@@ -63,9 +63,9 @@ def test_why_not_fentry() -> None:
     why = "the kernel's preemption is full or lazy"
 
     class Preemptible(FakeHost):
-        def survey(self) -> Survey:
+        def survey(self) -> ProbeSurvey:
             names = ("zil_commit", "cv_wait")
-            return Survey(tuple(Probe(n, n, "kprobe", True, "", why) for n in names), "btf")
+            return ProbeSurvey(tuple(Probe(n, n, "kprobe", True, "", why) for n in names), "btf")
 
     out = io.StringIO()
     assert examine(Preemptible(checks=[OK]), out, as_json=False) == 0

@@ -161,7 +161,7 @@ def test_mounts() -> None:
         "devfs\t/dev\tdevfs\trw\t0 0\n"
         "rubbish\n"
     )
-    assert mounts.parse(text) == {"zroot/ROOT/default": "/", "tank/my data": "/tank/my data"}
+    assert mounts.parse_mounts(text) == {"zroot/ROOT/default": "/", "tank/my data": "/tank/my data"}
 
 
 def test_databases_by_ps() -> None:

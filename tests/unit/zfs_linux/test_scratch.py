@@ -213,11 +213,11 @@ def test_any_byte_at_the_ends_is_data(tmp_path: Path, at: int) -> None:
 
 def test_what_is_no_disk(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="No such file"):
-        scratch.look(str(tmp_path / "none"))
+        scratch.inspect(str(tmp_path / "none"))
     with pytest.raises(UnknownName, match="is no disk"):
-        scratch.look(str(tmp_path))
+        scratch.inspect(str(tmp_path))
     with pytest.raises(UnknownName, match="is no disk"):
-        scratch.look("/dev/null")
+        scratch.inspect("/dev/null")
 
 
 def test_without_wipefs_nothing_is_said_to_be_blank(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zfstrace import errors, stages
 from zfstrace.hist import BUCKETS
-from zfstrace.types import Probe, Survey, merged
+from zfstrace.types import Probe, ProbeSurvey, merged
 
 ABI = 4
 FILE = "libzfstrace.so"
@@ -250,7 +250,7 @@ def _probes(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> tuple[Probe, ...]:
     return tuple(found)
 
 
-def survey() -> Survey:
+def survey() -> ProbeSurvey:
     """Which probes this kernel has; nothing is attached. Raises TraceError."""
     lib = load()
     handle = ctypes.c_void_p()
@@ -259,7 +259,7 @@ def survey() -> Survey:
         probes = _probes(lib, handle) if handle else ()
         if code < 0 and not probes:
             raise _error(code, text(lib.zfstrace_error(handle)) if handle else "")
-        return Survey(probes, text(lib.zfstrace_layout(handle)))
+        return ProbeSurvey(probes, text(lib.zfstrace_layout(handle)))
     finally:
         if handle:
             lib.zfstrace_close(handle)

@@ -8,7 +8,7 @@ from zfstrace.zpool import command
 _TIMEOUT_S = 5
 
 
-def parse(named: str, numbered: str) -> dict[int, str]:
+def parse_names(named: str, numbered: str) -> dict[int, str]:
     """Vdevs by guid, from `zpool list -v -H` without and with -g: the same lines,
     with names and with guids. {} when the two do not agree (a disk was replaced between
     the calls)."""
@@ -28,7 +28,7 @@ def parse(named: str, numbered: str) -> dict[int, str]:
 
 def names(pool: str) -> dict[int, str]:
     """Of an imported pool; {} when zpool(8) is not there or does not answer."""
-    return parse(_list("--", pool), _list("-g", "--", pool))
+    return parse_names(_list("--", pool), _list("-g", "--", pool))
 
 
 def data_vdevs(pool: str) -> int:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
-from zfstrace.types import SCHEMA, Check, Probe, Survey, Tool
+from zfstrace.types import SCHEMA, Check, Probe, ProbeSurvey, Tool
 from zfstune import __version__
 from zfstune.errors import DONE, NEGATIVE, NOT_POSSIBLE
 from zfstune.host import open_host
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 def examine(host: Host, out: TextIO, *, as_json: bool) -> int:
     """Prints the findings and returns the exit status they mean."""
     checks = host.checks()
-    survey = Survey()
+    survey = ProbeSurvey()
     try:
         if not any(c.status == "blocking" and c.kind in ("zfs", "library") for c in checks):
             survey = host.survey()
@@ -61,7 +61,7 @@ def _status(checks: Sequence[Check], probes: Sequence[Probe]) -> int:
 
 
 def _to_json(
-    checks: Sequence[Check], survey: Survey, tools: Sequence[Tool], status: int
+    checks: Sequence[Check], survey: ProbeSurvey, tools: Sequence[Tool], status: int
 ) -> dict[str, object]:
     return {
         "schema": SCHEMA,
@@ -123,7 +123,7 @@ def _check_lines(checks: Sequence[Check], style: Style) -> list[str]:
     return lines
 
 
-def _probe_lines(survey: Survey, style: Style) -> list[str]:
+def _probe_lines(survey: ProbeSurvey, style: Style) -> list[str]:
     if not survey.probes:
         return ["probes not looked up"]
     missing = [probe for probe in survey.probes if probe.missing]

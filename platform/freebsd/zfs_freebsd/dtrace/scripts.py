@@ -62,7 +62,7 @@ def check(root: Path) -> Check:
     return Check("dtrace", "kernel", value, "blocking", "traces are D scripts", fix)
 
 
-def survey(root: Path, *, run: probes.Run = probes.run) -> list[Tool]:
+def tools(root: Path, *, run: probes.Run = probes.run) -> list[Tool]:
     """Every tool, and why it would not work. dtrace(1) is not started when it is not loaded."""
     why, _fix = why_not(root)
     found = [] if why else probes.survey(tuple(TRACERS.values()), run=run)

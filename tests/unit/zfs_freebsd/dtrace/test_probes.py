@@ -11,8 +11,7 @@ import pytest
 from support.freebsd import linux_probes
 from support.paths import ROOT
 
-from zfs_freebsd.dtrace import probes
-from zfs_freebsd.dtrace import scripts as tools
+from zfs_freebsd.dtrace import probes, scripts
 from zfstrace import stages
 
 SCRIPTS = ROOT / "tracers/dtrace"
@@ -83,8 +82,8 @@ def test_every_script_has_a_tracer() -> None:
     assert names == {path.name for path in (SCRIPTS / "freebsd").glob("*.d")}
     assert {need.tracer for need in probes.NEEDS} == set(RUNS)
     assert set(probes.TRACERS) < set(RUNS)
-    assert {name for name in names if not name.endswith("-json.d")} == set(tools.TRACERS)
-    for name, tracer in tools.TRACERS.items():
+    assert {name for name in names if not name.endswith("-json.d")} == set(scripts.TRACERS)
+    for name, tracer in scripts.TRACERS.items():
         assert name in RUNS[tracer]
 
 
@@ -232,9 +231,9 @@ def test_doctor_speaks_of_fsyncs() -> None:
 
 
 def test_tools_say_what_they_lack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tools, "why_not", lambda _root: ("", ""))
+    monkeypatch.setattr(scripts, "why_not", lambda _root: ("", ""))
     gone = EVERY - {"sdt:::txg-synced", "fbt::zil_commit:entry", "fbt::zil_commit_flags:entry"}
-    whys = {tool.name: tool.why for tool in tools.survey(tmp_path, run=kernel(*gone))}
+    whys = {tool.name: tool.why for tool in scripts.tools(tmp_path, run=kernel(*gone))}
     commit = "the kernel has no fbt::zil_commit_flags:entry or fbt::zil_commit:entry"
     assert whys == {
         "arcstate.d": "",
@@ -253,4 +252,4 @@ def test_tools_do_not_load_dtrace(tmp_path: Path) -> None:
     def run(_argv: Sequence[str]) -> tuple[str, str]:
         raise AssertionError("dtrace is started")
 
-    assert all(tool.why for tool in tools.survey(tmp_path, run=run))
+    assert all(tool.why for tool in scripts.tools(tmp_path, run=run))

@@ -18,7 +18,7 @@ FLAVOURS = ("bookworm", "trixie", "trixie-backports")
 def test_recorded(flavour: str) -> None:
     named = (DATA / flavour / "zpool_list").read_text(encoding="utf-8")
     numbered = (DATA / flavour / "zpool_list_guids").read_text(encoding="utf-8")
-    names = vdevs.parse(named, numbered)
+    names = vdevs.parse_names(named, numbered)
     assert list(names.values()) == ["mirror-0", "vdc", "vdd", "vde", "vdf"]
     assert vdevs.count_data(named) == 1
     assert vdevs.count_logs(named) == 1
@@ -34,11 +34,11 @@ def test_two_disks_hold_data() -> None:
 
 
 def test_a_name_with_a_blank() -> None:
-    assert vdevs.parse("\t/a b/disk\t1G\n", "\t42\t1G\n") == {42: "/a b/disk"}
+    assert vdevs.parse_names("\t/a b/disk\t1G\n", "\t42\t1G\n") == {42: "/a b/disk"}
 
 
 def test_a_disk_replaced_between_the_calls() -> None:
-    assert vdevs.parse("\tvdb\t1G\n\tvdc\t1G\n", "\t42\t1G\n") == {}
+    assert vdevs.parse_names("\tvdb\t1G\n\tvdc\t1G\n", "\t42\t1G\n") == {}
 
 
 LINES = st.lists(st.text(alphabet="\tab12 -", max_size=20), max_size=6).map("\n".join)
@@ -46,7 +46,7 @@ LINES = st.lists(st.text(alphabet="\tab12 -", max_size=20), max_size=6).map("\n"
 
 @given(LINES, LINES)
 def test_anything(named: str, numbered: str) -> None:
-    for guid, name in vdevs.parse(named, numbered).items():
+    for guid, name in vdevs.parse_names(named, numbered).items():
         assert str(guid).lstrip("0") or guid == 0
         assert f"\t{name}" in named
 
