@@ -16,7 +16,6 @@ from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
 from zfstune.flame.args import add_flame
 from zfstune.params.args import add_params
 from zfstune.report.args import add_report
-from zfstune.term.argtypes import number, span
 from zfstune.trace.args import add_trace
 from zfstune.tune.args import add_tune
 
@@ -113,11 +112,11 @@ def build_parser() -> Parser:
     doctor.set_defaults(run="trace.doctor")
     add_trace(commands)
     add_diagnose(commands)
-    add_flame(commands, span, number)
+    add_flame(commands)
     add_params(commands)
     add_advise(commands)
     add_bench(commands)
-    add_tune(commands, span, number)
+    add_tune(commands)
     add_restore(commands)
     add_report(commands)
     return parser

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
 
-from zfstune.term.argtypes import _MOST_JOBS, numbers, size, span, words
+from zfstune.term.argtypes import file_size, job_counts, names, span
 from zfstune.term.units import SECOND
 
 MATRIX = """\
@@ -48,7 +47,7 @@ exit status:
 
 
 def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command."""
+    """Adds `bench`."""
     parser = commands.add_parser(
         "bench",
         help="what a synchronous write costs here, and where its time goes",
@@ -66,10 +65,10 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         help="how long each test takes (3s, 1m); default 3s",
     )
     parser.add_argument(
-        "--test", metavar="NAME,...", type=words, help="only these tests, in this order"
+        "--test", metavar="NAME,...", type=names, help="only these tests, in this order"
     )
     parser.add_argument(
-        "--jobs", metavar="N,...", type=numbers, help="so many committers at once; default 2,8"
+        "--jobs", metavar="N,...", type=job_counts, help="so many committers at once; default 2,8"
     )
     parser.add_argument(
         "--with",
@@ -77,7 +76,9 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
         choices=("fio", "pg_test_fsync"),
         help="what measures; default pg_test_fsync where it is, committers by fio",
     )
-    parser.add_argument("--size", type=size, help="of the file of each thread (fio); default 16M")
+    parser.add_argument(
+        "--size", type=file_size, help="of the file of each thread (fio); default 16M"
+    )
     parser.add_argument(
         "--raw",
         metavar="DISK",
@@ -93,14 +94,8 @@ def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
     parser.set_defaults(run="bench.command")
 
 
-def is_committers(name: str) -> int | None:
-    """N of "committers-N"."""
-    found = re.fullmatch(r"committers-([1-9][0-9]{0,3})", name)
-    return int(found[1]) if found and int(found[1]) <= _MOST_JOBS else None
-
-
 def add_matrix_options(parser: argparse.ArgumentParser) -> None:
-    """Adds them in a group of their own."""
+    """Adds those of --matrix, in a group of their own."""
     group = parser.add_argument_group("measure a report's table on scratch disks, which are erased")
     group.add_argument("--matrix", metavar="NAME", help="the report: reports-2014")
     group.add_argument(
@@ -112,7 +107,7 @@ def add_matrix_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--slog", metavar="DISK", help="the quick device for logs; 512M at least")
     group.add_argument(
-        "--rows", metavar="ID,...", type=words, help="only these rows, by their ids in --json"
+        "--rows", metavar="ID,...", type=names, help="only these rows, by their ids in --json"
     )
     group.add_argument("--yes", action="store_true", help="erase the disks without a question")
     group.add_argument(

@@ -13,8 +13,7 @@ from zfstrace.disk import Scratch
 from zfstrace.host import Host
 from zfstune.bench import place as bench_place
 from zfstune.bench import scratch
-from zfstune.bench.args import is_committers
-from zfstune.bench.load import SIZE, TESTS, Load, Test, bytes_needed, committers
+from zfstune.bench.load import SIZE, TESTS, Load, Test, bytes_needed, committers, committers_of
 from zfstune.bench.matrix import pools
 from zfstune.bench.measure import measure
 from zfstune.bench.place import Place
@@ -191,7 +190,7 @@ def chosen(names: Sequence[str] | None, jobs: Sequence[int] | None) -> list[Test
         return sorted([*alone, *many], key=_plain) if jobs else list(TESTS)
     tests = {}
     for name in names:
-        n = is_committers(name)
+        n = committers_of(name)
         test = committers(n) if n else known.get(name)
         if test is None:
             raise UsageError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from zfstune.errors import CommandError
+from zfstune.term.argtypes import MOST_JOBS
 from zfstune.term.signals import Stop
 from zfstune.term.units import format_time
 
@@ -33,6 +35,12 @@ class Test:
 def committers(jobs: int) -> Test:
     """So many threads that write and fdatasync at once."""
     return Test(f"committers-{jobs}", f"{jobs} x 8 kB, fdatasync", "fdatasync", jobs=jobs)
+
+
+def committers_of(name: str) -> int | None:
+    """N of "committers-N"; None for any other name, and for more than MOST_JOBS."""
+    found = re.fullmatch(r"committers-([1-9][0-9]{0,3})", name)
+    return int(found[1]) if found and int(found[1]) <= MOST_JOBS else None
 
 
 TESTS: tuple[Test, ...] = (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from zfstune.term.argtypes import positive, span
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 # Of a recording, in ns.
@@ -73,19 +75,15 @@ examples:
 """
 
 
-def add_flame(
-    commands: argparse._SubParsersAction[Any],
-    time: Callable[[str], int],
-    number: Callable[[str], int],
-) -> None:
-    """Adds `flame`; time and number are the types of options that are those."""
+def add_flame(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `flame` and its subcommands."""
     flame = commands.add_parser(
         "flame",
         help="flame graphs: where threads sleep or run, and who wakes them",
         description="Records the stacks of threads inside an fsync, and draws flame graphs.",
         epilog=_FLAME,
     )
-    _add_recording(flame, time, number)
+    _add_recording(flame)
     flame.set_defaults(run="flame.command", mode="off-cpu", target="fsync", pid=None)
     more = flame.add_subparsers(metavar="COMMAND", dest="what", title="commands on files")
     _add_diff(more)
@@ -105,9 +103,7 @@ class _Pid(argparse.Action):
         namespace.target, namespace.pid = "pid", values
 
 
-def _add_recording(
-    parser: argparse.ArgumentParser, time: Callable[[str], int], number: Callable[[str], int]
-) -> None:
+def _add_recording(parser: argparse.ArgumentParser) -> None:
     mode = parser.add_argument_group("what is recorded").add_mutually_exclusive_group()
     for name, text in (
         ("off-cpu", "where threads sleep, in time (default)"),
@@ -125,7 +121,7 @@ def _add_recording(
         help="the threads that sync the transaction groups",
     )
     target.add_argument(
-        "--pid", metavar="P", type=number, action=_Pid, help="this process, all its threads"
+        "--pid", metavar="P", type=positive, action=_Pid, help="this process, all its threads"
     )
     target.add_argument(
         "--all-zfs",
@@ -138,7 +134,7 @@ def _add_recording(
     parser.add_argument(
         "--duration",
         metavar="T",
-        type=time,
+        type=span,
         default=DURATION,
         help="record for T (5s, 1m); default: 10s",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from zfstune.term.argtypes import number, span
+from zfstune.term.argtypes import positive, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "those that take T or more (10ms)",
     },
     "--dataset": {"metavar": "D", "help": "only this dataset"},
-    "--pid": {"metavar": "P", "type": number, "help": "only this process"},
+    "--pid": {"metavar": "P", "type": positive, "help": "only this process"},
     "--duration": {
         "metavar": "T",
         "type": span,
@@ -146,7 +146,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "print every T; on a terminal default 2s",
     },
     "--interval line": {"metavar": "T", "type": span, "help": "a line every T; default 1s"},
-    "--count": {"metavar": "N", "type": number, "help": "end after N lines"},
+    "--count": {"metavar": "N", "type": positive, "help": "end after N lines"},
     "--histogram": {
         "action": "store_true",
         "help": "add the distribution of the total latency",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from zfstune.term.argtypes import positive, span
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 _TUNE = """\
@@ -34,12 +35,8 @@ exit status:
 """
 
 
-def add_tune(
-    commands: argparse._SubParsersAction[Any],
-    span: Callable[[str], int],
-    number: Callable[[str], int],
-) -> None:
-    """Adds the command. span parses a time into ns, number a count."""
+def add_tune(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `tune`."""
     parser = commands.add_parser(
         "tune",
         help="search better parameters under a load, and prove that they are",
@@ -83,7 +80,7 @@ def add_tune(
     parser.add_argument(
         "--study", metavar="NAME", default="zfstune", help="its name in there (default zfstune)"
     )
-    parser.add_argument("--seed", type=number, metavar="N", help="of all that is drawn at random")
+    parser.add_argument("--seed", type=positive, metavar="N", help="of all that is drawn at random")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--out", metavar="DIR", help="for report and data (default zfstune-POOL)")
     where.add_argument(
