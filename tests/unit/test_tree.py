@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -129,3 +130,9 @@ def test_every_folder_says_what_it_is_for() -> None:
 
 def test_platform_does_not_shadow_the_standard_module() -> None:
     assert list((ROOT / "platform").glob("*.py")) == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_type_checking_needs_no_import(module: str) -> None:
+    """zfstune.cli says why."""
+    assert not re.search(r"import .*TYPE_CHECKING", MODULES[module].read_text(encoding="utf-8"))

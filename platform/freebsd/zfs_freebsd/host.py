@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zfs_freebsd import checks
 from zfs_freebsd.boot import Order, by_name
@@ -13,6 +12,7 @@ from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.kstat import Kstats
 from zfs_freebsd.sysctl import Mib, Sysctl
 from zfstrace.base_host import BaseHost
+from zfstrace.disk import Disk, Scratch
 from zfstrace.errors import NotSupported, UnknownName
 from zfstrace.host import (
     ArcSession,
@@ -26,9 +26,9 @@ from zfstrace.kstat.txgs import TxgRow
 from zfstrace.recording import StackOptions
 from zfstrace.types import Check, FsyncOptions, ProbeSurvey, Tool, TraceOptions
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfs_freebsd.parameters import FreeBSDParameters, Names
-    from zfstrace.disk import Disk, Scratch
 
 _VERSION = "vfs.zfs.version.module"
 

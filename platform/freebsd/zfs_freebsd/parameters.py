@@ -11,7 +11,6 @@ import errno
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zfs_freebsd.boot import BootFiles, Order, by_name
 from zfs_freebsd.sysctl import Format, Sysctl, SysctlError
@@ -19,6 +18,7 @@ from zfs_freebsd.watch import SCRIPT, TracedWatch
 from zfstrace.errors import ParameterError, TraceError
 from zfstrace.params import LOADED_ANEW, BootConfig, ComparingWatch, Watch
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfs_freebsd.dtrace.process import Dtrace
 

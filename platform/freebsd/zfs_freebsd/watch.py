@@ -6,11 +6,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 from zfstrace.errors import TraceError
 from zfstrace.params import Change, ComparingWatch
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfs_freebsd.dtrace.process import Dtrace
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zfs_linux import checks, kstat, mounts
 from zfstrace.base_host import BaseHost
+from zfstrace.disk import Dev, Disk, Scratch
 from zfstrace.errors import UnknownName
 from zfstrace.host import (
     ArcSession,
@@ -21,9 +21,9 @@ from zfstrace.kstat.txgs import TxgRow, parse_txgs
 from zfstrace.recording import StackOptions
 from zfstrace.types import Check, FsyncOptions, ProbeSurvey, Tool, TraceOptions
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfs_linux.parameters import LinuxParameters
-    from zfstrace.disk import Dev, Disk, Scratch
 
 
 class LinuxHost(BaseHost):

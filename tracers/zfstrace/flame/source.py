@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from zfstrace.flame.errors import FlameError
 from zfstrace.stacks import Stacks
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfstrace.flame.raw import Raw
 

@@ -10,19 +10,14 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from zfstune.changes.state_dir import Places, open_directory, open_file
 from zfstune.errors import NotPossible
 
-if TYPE_CHECKING:
-    from typing import Any
-
-
-_LOCK = "lock"
-
-_SESSION = "session"
-
+# the lock itself, and what is there while a session is in force
+_LOCK, _SESSION = "lock", "session"
+# how long a command waits for the one before
 _WAIT_S = 2.0
 
 

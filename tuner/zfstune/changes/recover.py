@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from zfstune.changes.recovery import forget, restore_now
 from zfstune.errors import DONE, NEGATIVE
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,10 +18,6 @@ from pathlib import Path
 from zfstune.changes import paths
 from zfstune.errors import NotPossible
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
 class Places:

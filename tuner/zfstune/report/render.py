@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zfstrace import stages as fsync_stages
 from zfstrace.flame import output
@@ -31,6 +31,7 @@ from zfstune.report.data import listed, mapped, number
 from zfstune.report.flame import Flames, flames
 from zfstune.term.units import format_count, format_time
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfstune.report.svg import Plot
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 from zfstrace.errors import TraceError
 from zfstrace.types import FsyncOptions, Json
@@ -34,6 +33,7 @@ from zfstune.tune.plan import Setup
 from zfstune.tune.request import STUDY
 from zfstune.tune.workload import Workload
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfstune.experiment.phases import Found, Tuning
     from zfstune.experiment.session_json import Circumstances

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from zfstrace.flame import output
 from zfstune.bench.html import bar, frame, key
 from zfstune.bench.matrix import rows as bench_rows
+from zfstune.bench.matrix.result import MatrixResult
 from zfstune.bench.matrix.text import explained, rate, summary, times
 from zfstune.html.page import Section, esc, paragraph, table
 from zfstune.term.units import format_percent
-
-if TYPE_CHECKING:
-    from zfstune.bench.matrix.result import MatrixResult
 
 _RAW = (
     '<details class="raw-json"><summary>The measurements as JSON</summary>\n'

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from zfstune.bench.matrix import rows
+from zfstune.bench.matrix.result import MatrixResult, RowResult
 from zfstune.bench.matrix.rows import Pair, ReportRow
+from zfstune.bench.measure import MeasuredTest
 from zfstune.term.table import Style, render, wrap
 from zfstune.term.units import format_count, format_percent
-
-if TYPE_CHECKING:
-    from zfstune.bench.matrix.result import MatrixResult, RowResult
-    from zfstune.bench.measure import MeasuredTest
 
 _STAGES = 3
 _MOST_PAIRS = 12
