@@ -19,18 +19,18 @@ from pathlib import Path
 _PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40  # as in Linux and FreeBSD
 
+# Is shown each directory on the way, with its path; raises OSError if it is not to be used.
 Look = Callable[[os.stat_result, str], None]
-"""Is shown each directory on the way, with its path; raises OSError if it is not to be used."""
 
 
 def write(path: Path, pieces: Iterable[bytes], mode: int = 0o666, *, synced: bool = False) -> None:
     """Puts a file in place; mode is narrowed by the umask. synced: it is on stable storage then.
 
-    Raises OSError, and then the file of before is there.
+    Raises OSError, also for a link of somebody else on the way; then the file of before is there.
     """
     directory = open_directory(path.parent)
     try:
-        _write(directory, path.name, pieces, mode, synced=synced)
+        replace(directory, path.name, pieces, mode, synced=synced)
     finally:
         os.close(directory)
 
@@ -40,8 +40,28 @@ def replace_text(path: Path, text: str, mode: int = 0o644) -> None:
     write(path, [text.encode("utf-8", "surrogateescape")], mode, synced=True)
 
 
-def _write(directory: int, name: str, pieces: Iterable[bytes], mode: int, *, synced: bool) -> None:
-    new = f".{name[:200]}.{os.urandom(6).hex()}.part"
+def replace(
+    directory: int,
+    name: str,
+    pieces: Iterable[bytes],
+    mode: int,
+    *,
+    synced: bool,
+    part: str = "",
+    before: Callable[[], object] | None = None,
+) -> None:
+    """Puts a file in place as write() does, in a directory that is open (open_directory(), or for
+    reading).
+
+    Whoever is the only one to write the file may name part, which has the content before it is
+    in place: what a writer that was killed has left of it does not stay then. before() is called
+    when the content is there, right before it takes the place. Raises OSError, and what pieces
+    and before() raise.
+    """
+    if part:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part, dir_fd=directory)
+    new = part or f".{name[:200]}.{os.urandom(6).hex()}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(new, flags, mode, dir_fd=directory)
     try:
@@ -50,17 +70,24 @@ def _write(directory: int, name: str, pieces: Iterable[bytes], mode: int, *, syn
             file.flush()
             if synced:
                 os.fsync(fd)
+        if before:
+            before()
         os.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+        if synced:
+            _sync(directory)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(new, dir_fd=directory)
         raise
-    if synced:
-        readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            os.fsync(readable)
-        finally:
-            os.close(readable)
+
+
+def _sync(directory: int) -> None:
+    """Of a directory that may be open as a path only."""
+    readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.fsync(readable)
+    finally:
+        os.close(readable)
 
 
 def open_directory(path: Path, look: Look | None = None, *, create: bool = False) -> int:

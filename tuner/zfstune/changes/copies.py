@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zfstrace import files
 from zfstune.changes import bounded
 from zfstune.changes.paths import FILE
 from zfstune.changes.records import VERSION, History, decode, encode_lines, later_version
-from zfstune.changes.state_dir import free_name, open_directory, open_file, replace_file
+from zfstune.changes.state_dir import free_name, keep_as, open_directory, open_file
 from zfstune.errors import NotPossible
 
 LAST, DAMAGED, FOREIGN = f"{FILE}.last", f"{FILE}.damaged", f"{FILE}.foreign"
@@ -205,8 +207,17 @@ def _content(directory: int, name: str) -> bytes:
 
 
 def _rewrite(directory: str, data: bytes, keep: str) -> None:
+    """Raises OSError; what was there before is there still, and gets the name keep otherwise."""
     with _opened(directory, create=True) as fd:
-        replace_file(fd, FILE, data, keep)
+        files.replace(
+            fd,
+            FILE,
+            [data],
+            0o600,
+            synced=True,
+            part=f".{FILE}.new",
+            before=functools.partial(keep_as, fd, FILE, keep) if keep else None,
+        )
 
 
 def _append(directory: str, data: bytes, size: int, sync: bool) -> None:

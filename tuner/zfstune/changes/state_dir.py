@@ -1,9 +1,8 @@
-"""Where the journal lives, and the lock that says whose turn it is to write parameters.
+"""The two directories of the journal, and the files in them.
 
 The state directory is on disk. The run directory is on a tmpfs (on FreeBSD a boot empties it,
 rc.d/cleanvar), whose content lives exactly as long as the values of parameters do: until the
-host boots. The lock is there since parameters belong to the host, whichever state directory is
-in use.
+host boots.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from zfstune.errors import NotPossible
 
 @dataclass(frozen=True)
 class Places:
+    """Of the journal on disk, and of that in memory with the lock."""
+
     state: Path
     run: Path
 
@@ -71,7 +72,7 @@ def open_file(directory: int, name: str, flags: int) -> int:
 
 
 def free_name(directory: int, name: str) -> str:
-    """The name, or with the first number behind it that is free."""
+    """The name, or if it is taken the name with the first number behind it that is free."""
     taken, found, number = set(os.listdir(directory)), name, 0
     while found in taken:
         number += 1
@@ -79,37 +80,14 @@ def free_name(directory: int, name: str) -> str:
     return found
 
 
-def replace_file(directory: int, name: str, data: bytes, keep: str = "") -> None:
-    """Puts a whole file in place at once, on stable storage; what was there before gets the name
-    keep, or one like it. Raises OSError; then it is there still."""
-    temporary = f".{name}.new"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=directory)
-    fd = open_file(directory, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+def keep_as(directory: int, name: str, keep: str) -> None:
+    """Gives a file the name keep, or one like it that is free; it has its own name as well, so that
+    at no moment there is none, and no room is needed for the content. Raises OSError."""
+    free = free_name(directory, keep)
     try:
-        with contextlib.closing(os.fdopen(fd, "wb", buffering=0, closefd=False)) as file:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[file.write(rest) or 0 :]
-        os.fsync(fd)
-        if keep:
-            _keep(directory, name, free_name(directory, keep))
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        os.fsync(directory)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=directory)
-        raise
-    finally:
-        os.close(fd)
-
-
-def _keep(directory: int, name: str, keep: str) -> None:
-    """A second name, so that at no moment there is none; needs no room for the content."""
-    try:
-        os.link(name, keep, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        os.link(name, free, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return
     except OSError:
         # of a directory, or where there are no links
-        os.rename(name, keep, src_dir_fd=directory, dst_dir_fd=directory)
+        os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)
