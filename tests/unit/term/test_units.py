@@ -15,7 +15,6 @@ from zfstune.term.units import (
     format_size,
     format_span,
     format_time,
-    iso_utc,
     parse_size,
     parse_time,
 )
@@ -139,7 +138,3 @@ def test_format_short(number: int, text: str) -> None:
 )
 def test_format_percent(share: float, text: str) -> None:
     assert format_percent(share) == text
-
-
-def test_iso_utc() -> None:
-    assert iso_utc(1_795_254_552_123_456_789) == "2026-11-21T09:49:12.123Z"

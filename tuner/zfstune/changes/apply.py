@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from zfstrace.clock import iso_second
 from zfstrace.errors import ParameterError
 from zfstrace.host import Host
 from zfstrace.params import LOADED_ANEW, Change, Watch
-from zfstune.changes.journal import Journal, now_utc
+from zfstune.changes.journal import Journal
 from zfstune.changes.records import APPLIED, GONE, RESTORED, Layer, Original, Override
 from zfstune.errors import NotPossible, RestoredError
 from zfstune.tunables import guard, planner
@@ -138,7 +139,7 @@ class Applier:
             value in history.expected[name]
             and time.monotonic() - self._wrote.get(name, -_LATE_S) < _LATE_S
         )
-        override = Override(name, value, change.pid, change.comm, now_utc(), lost)
+        override = Override(name, value, change.pid, change.comm, iso_second(), lost)
         self._journal.override(override)
         self._say(f"{override}, " + ("set it again" if lost else "it is left as it is"))
         return override

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from zfstrace.clock import iso_second
 from zfstune.changes.copies import DAMAGED, FOREIGN, LAST, Content, Copy
 from zfstune.changes.records import (
     RESTORED,
@@ -262,7 +262,7 @@ class Journal:
         if new:
             self._add(self._header())
         record: Record = {"type": "begin", "kind": kind, "identity": identity}
-        record |= {"pid": os.getpid(), "command": command, "time": now_utc()}
+        record |= {"pid": os.getpid(), "command": command, "time": iso_second()}
         count = len(self.history.layers)
         try:
             self._append(record, sync=not originals)
@@ -316,7 +316,7 @@ class Journal:
                 "value": override.value,
                 "pid": override.pid,
                 "comm": override.comm,
-                "time": override.time or now_utc(),
+                "time": override.time or iso_second(),
                 "lost": override.lost,
             },
             tolerant=True,
@@ -324,7 +324,7 @@ class Journal:
 
     def end(self, layer: Layer, how: str) -> None:
         if layer.end != how:
-            self._append({"type": "end", "layer": layer.number, "how": how, "time": now_utc()})
+            self._append({"type": "end", "layer": layer.number, "how": how, "time": iso_second()})
 
     def close(self) -> None:
         if self._write and not self._refused:
@@ -334,8 +334,3 @@ class Journal:
 def _no_journal(reason: object) -> NotPossible:
     advice = ", make room or set ZFSTUNE_STATE_DIR" if str(reason).startswith("cannot wr") else ""
     return NotPossible(f"{reason}; nothing can be changed without a journal{advice}")
-
-
-def now_utc() -> str:
-    """Of now, ISO 8601 in UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

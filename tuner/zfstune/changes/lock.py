@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zfstrace.clock import iso_second
 from zfstune.changes.state_dir import Places, open_directory, open_file
 from zfstune.errors import NotPossible
 
@@ -75,7 +76,7 @@ class Lock:
             os.close(fd)
             os.close(run)
             raise
-        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        started = iso_second()
         # only to name the holder: the lock itself is what counts
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TextIO
 
+from zfstrace.clock import iso_now
 from zfstrace.types import SCHEMA, WRITES_BLOCKED, Json, TraceOptions
 from zfstune.diagnose.judge import Diagnosis, judge
 from zfstune.diagnose.observe import Watched, watching
@@ -20,7 +20,6 @@ from zfstune.preflight import prepare
 from zfstune.term import log
 from zfstune.term.signals import Stop
 from zfstune.term.table import style_of
-from zfstune.term.units import iso_utc
 from zfstune.trace.live import Run
 
 # What is measured are counters and times of the kernel.
@@ -52,7 +51,7 @@ def diagnose(run: Run[TraceOptions]) -> int:
         if state in WRITES_BLOCKED and run.options.pool:
             # no fsync ends there, and a thread that tries to write may spin in the kernel: while
             # one does no BPF program can be detached
-            found = [judge(in_need(pool, state, iso_utc(time.time_ns()), run.host.version()))]
+            found = [judge(in_need(pool, state, iso_now(), run.host.version()))]
             return show(found, None, run.out, as_json=run.args.json)
     with watching(run) as watched:
         # printed before the traces are detached, which may take long

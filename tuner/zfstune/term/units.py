@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 US = 1_000
 MS = 1_000_000
@@ -128,10 +127,3 @@ def format_rate(number: int, duration_ns: int) -> str:
     """Per second: ``0.4/s``, ``1,234/s``."""
     rate = number * SECOND / duration_ns if duration_ns > 0 else 0.0
     return f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
-
-
-def iso_utc(time_ns: int) -> str:
-    """ISO 8601 in UTC with milliseconds, of a time since 1970 in ns."""
-    seconds, rest = divmod(time_ns, SECOND)
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{stamp}.{rest // 1_000_000:03d}Z"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TextIO, TypeVar
 
+from zfstrace.clock import iso_now
 from zfstrace.host import Host, Session
 from zfstrace.summary import Span
 from zfstrace.types import FsyncOptions, Json, Losses, TraceOptions
@@ -20,7 +20,7 @@ from zfstune.term.log import say
 from zfstune.term.screen import Screen
 from zfstune.term.signals import Stop
 from zfstune.term.table import Style, is_terminal, style_of
-from zfstune.term.units import SECOND, format_span, iso_utc
+from zfstune.term.units import SECOND, format_span
 
 # Names of new datasets are read and a process that ended is noticed this often.
 _TICK_NS = SECOND
@@ -225,7 +225,7 @@ class Meter(Generic[Counts, AnyRow]):
         since, earlier, lost = self._last if step else self._start
         self._last = now, counts, losses
         probes = self._session.probes()
-        span = Span(iso_utc(time.time_ns()), now - since, losses.since(lost), probes)
+        span = Span(iso_now(), now - since, losses.since(lost), probes)
         return self._rows(counts, earlier, span), span
 
 
@@ -267,7 +267,7 @@ def watch(
                 display.keep()
             display.draw(shown.body, shown.end, final)
         else:
-            head = [f"--- {iso_utc(time.time_ns())}"] if interval else []
+            head = [f"--- {iso_now()}"] if interval else []
             print(
                 "\n".join([*head, *shown.body, *shown.end, *([""] if interval else [])]), file=out
             )

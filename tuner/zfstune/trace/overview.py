@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zfstrace.arc import ArcRow
+from zfstrace.clock import iso_now
 from zfstrace.device import DeviceRow, device_ns
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
@@ -24,7 +24,6 @@ from zfstune.term.units import (
     format_size,
     format_span,
     format_time,
-    iso_utc,
 )
 from zfstune.trace import arc, device, live, signs, txg
 from zfstune.trace.fsync import largest_stages
@@ -249,9 +248,7 @@ def trace(run: Run[TraceOptions]) -> None:
         def frame(step: bool, style: Style) -> Frame:
             measured = [source.measure(step=step) for source in sources]
             span_ns = min((m.duration_ns for m in measured if not m.error), default=0)
-            body, end = screen(
-                list(map(shown, measured)), style, iso_utc(time.time_ns()), span_ns, run.where
-            )
+            body, end = screen(list(map(shown, measured)), style, iso_now(), span_ns, run.where)
             return Frame([row for m in measured for row in m.rows], body, end)
 
         def tick() -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 
+from zfstrace.clock import iso_now, iso_utc
 from zfstrace.errors import TraceError
 from zfstrace.types import FsyncOptions, Json
 from zfstune.changes import recovery, revert
@@ -26,7 +27,7 @@ from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
 from zfstune.term.progress import Progress
 from zfstune.term.secrets import masked
 from zfstune.term.signals import Stop
-from zfstune.term.units import SECOND, format_span, iso_utc
+from zfstune.term.units import SECOND, format_span
 from zfstune.tunables.guard import Refused
 from zfstune.tune import flame as session_flame
 from zfstune.tune.plan import Setup
@@ -304,7 +305,7 @@ class TuningRun:
         setup, request = self.setup, self.setup.request
         return Circumstances(
             started=iso_utc(self.started_ns),
-            ended=iso_utc(time.time_ns()),
+            ended=iso_now(),
             seconds=(self.stop.now() - self.start_ns) / SECOND,
             host={
                 "hostname": socket.gethostname(),
