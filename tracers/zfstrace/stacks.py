@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from zfstrace.printable import printable
 from zfstrace.stages import NAMES
 
 KINDS = ("off-cpu", "on-cpu", "wakeup", "other")
@@ -65,7 +66,7 @@ def fold(frames: Iterable[str]) -> str:
 @lru_cache(maxsize=8192)
 def _clean(frame: str) -> str:
     text = " ".join(frame.replace(";", ":").split())
-    return "".join(c if c.isprintable() else "?" for c in text) or UNKNOWN
+    return printable(text) or UNKNOWN
 
 
 def unfold(stack: str) -> list[str]:

@@ -159,7 +159,9 @@ def _shown(*words: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join("".join(c if c.isprintable() else "?" for c in text).split())
+    from zfstrace.printable import printable
+
+    return " ".join(printable(text).split())
 
 
 def _run(argv: Sequence[str]) -> int:

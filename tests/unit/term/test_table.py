@@ -8,9 +8,10 @@ import json
 import pytest
 from support.fake_host import FakeHost, FakeSession, ios, run_of, vdev
 
+from zfstrace.printable import printable
 from zfstune import cli
 from zfstune.errors import UsageError
-from zfstune.term.table import Column, Lines, Style, fit, printable, wrap
+from zfstune.term.table import Column, Lines, Style, fit, wrap
 from zfstune.term.units import MS, SECOND
 from zfstune.trace.device import trace
 

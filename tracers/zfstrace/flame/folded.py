@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
+from zfstrace.printable import printable
 from zfstrace.stacks import Stacks
 
 # The rule of flamegraph.pl: the last number of a line is the count, decimals are allowed.
@@ -69,5 +70,4 @@ def has_two_counts(stacks: Iterable[str]) -> bool:
 def dump(stacks: Stacks) -> Iterator[str]:
     """One line for each stack, in the order of their names; it may go to a terminal."""
     for stack in sorted(stacks.counts):
-        shown = "".join(c if c.isprintable() else "?" for c in stack)
-        yield f"{shown} {stacks.counts[stack]}\n"
+        yield f"{printable(stack)} {stacks.counts[stack]}\n"

@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 
 from zfstrace.flame import colors, human, layout
+from zfstrace.printable import printable
 from zfstrace.stacks import WAKER, Stacks, label_frames
 
 WIDTH = 1200
@@ -105,14 +106,10 @@ def _element(
 
 
 @cache
-def _clean(text: str) -> str:
-    # XML has no way at all to write control characters and halves of surrogate pairs.
-    return escape("".join(c if c.isprintable() else "?" for c in text))
-
-
 def xml(text: str) -> str:
-    """Any text, as it can stand in XML."""
-    return _clean(text)
+    """Any text, as it can stand in XML, which has no way at all to write control characters and
+    halves of surrogate pairs."""
+    return escape(printable(text))
 
 
 def page(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zfstrace.printable import printable
 from zfstrace.types import SCHEMA, Json
 from zfstune.advise.database import PAGES
 from zfstune.advise.gather import Asked, State
 from zfstune.advise.judge import Finding, Verdict
 from zfstune.advise.rules import SEVERITIES
-from zfstune.term.table import Style, printable, wrap
+from zfstune.term.table import Style, wrap
 
 # More datasets than that are counted.
 _NAMED = 4

@@ -11,6 +11,7 @@ from typing import TextIO
 
 from zfstrace.disk import Scratch
 from zfstrace.host import Host
+from zfstrace.printable import printable
 from zfstune.bench import place as bench_place
 from zfstune.bench import scratch
 from zfstune.bench.load import SIZE, TESTS, Load, Test, bytes_needed, committers, committers_of
@@ -25,7 +26,7 @@ from zfstune.host import open_host
 from zfstune.preflight import require_tracing
 from zfstune.term.log import say
 from zfstune.term.signals import Stop
-from zfstune.term.table import Style, printable, style_of
+from zfstune.term.table import Style, style_of
 from zfstune.term.units import SECOND
 
 _OF_MATRIX = {"disk": "--disk", "slog": "--slog", "rows": "--rows", "keep_going": "--keep-going"}

@@ -9,9 +9,10 @@ from typing import TextIO
 
 from zfstrace.disk import Scratch
 from zfstrace.host import Host
+from zfstrace.printable import printable
 from zfstune.errors import NotPossible, UsageError
 from zfstune.term.log import say
-from zfstune.term.table import printable, render
+from zfstune.term.table import render
 from zfstune.term.units import format_size
 
 DISK_BYTES = 1 << 30

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from zfstrace.printable import printable
 from zfstrace.types import Json, Losses
 from zfstune.bench.load import Rate, Test
 from zfstune.bench.measure import MeasuredTest
 from zfstune.term.progress import Progress
-from zfstune.term.table import Style, printable, render, style_of, wrap
+from zfstune.term.table import Style, render, style_of, wrap
 from zfstune.term.units import SECOND, format_percent, format_span, format_time
 from zfstune.trace import fsync
 from zfstune.trace.footer import footer

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from zfstrace.host import Host
 from zfstrace.params import Kept
+from zfstrace.printable import printable
 from zfstune.changes.journal import Journal
 from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
 from zfstune.host import open_host
 from zfstune.term.log import say
-from zfstune.term.table import printable
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables.guard import Violation
 

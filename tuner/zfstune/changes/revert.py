@@ -8,6 +8,7 @@ import json
 import sys
 
 from zfstrace.host import Host
+from zfstrace.printable import printable
 from zfstune.changes import recovery
 from zfstune.changes.apply import Applier, RestoreReport
 from zfstune.changes.journal import Journal
@@ -16,7 +17,6 @@ from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
 from zfstune.term.log import say
 from zfstune.term.signals import deferred_signals
-from zfstune.term.table import printable
 from zfstune.tunables import catalogue
 
 

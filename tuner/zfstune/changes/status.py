@@ -7,6 +7,7 @@ import json
 import sys
 
 from zfstrace.host import Host
+from zfstrace.printable import printable
 from zfstrace.types import Json
 from zfstune.changes.journal import Journal
 from zfstune.changes.lock import Holder, holder
@@ -14,7 +15,7 @@ from zfstune.changes.records import History
 from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
-from zfstune.term.table import printable, render, style_of
+from zfstune.term.table import render, style_of
 from zfstune.tunables import catalogue, values
 
 

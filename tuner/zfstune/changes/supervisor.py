@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from zfstrace.printable import printable
 from zfstune.host import protections
 from zfstune.term.outlet import write_now
-from zfstune.term.table import printable
 
 _READY = b"r"
 # of the tuner: something is in force, nothing is, it ends; the first two are answered by the same

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from zfstrace.arc import ArcRow
 from zfstrace.device import BACKGROUND, DeviceRow, against_siblings, device_ns
+from zfstrace.printable import printable
 from zfstrace.stages import NAMES as STAGES
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import WRITES_BLOCKED, FsyncSummary
 from zfstrace.version import version_key
 from zfstune.rules.thresholds import threshold
-from zfstune.term.table import printable
 from zfstune.term.units import format_count, format_percent, format_size, format_time
 
 Value = int | str | None

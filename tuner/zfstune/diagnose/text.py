@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from zfstrace.printable import printable
 from zfstune.diagnose.judge import Diagnosis, Finding
 from zfstune.diagnose.observe import Watched
 from zfstune.diagnose.quantities import number, show
-from zfstune.term.table import Style, printable, wrap
+from zfstune.term.table import Style, wrap
 from zfstune.term.units import format_count, format_percent, format_rate, format_span, format_time
 from zfstune.trace.footer import footer
 

@@ -23,12 +23,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from zfstrace.printable import printable
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.space import Knob, Space
 from zfstune.experiment.storage import failing, losing, opened
 from zfstune.term.secrets import masked
-from zfstune.term.table import printable
 from zfstune.term.units import format_size
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables import values as sizes

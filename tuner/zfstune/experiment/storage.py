@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zfstrace import files
+from zfstrace.printable import printable
 from zfstune.errors import CommandError, NotPossible, RestoredError, UsageError
 from zfstune.term.secrets import masked
-from zfstune.term.table import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

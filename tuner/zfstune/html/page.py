@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from zfstrace.printable import printable
 from zfstrace.types import Json
 from zfstune.term.json import clean
-from zfstune.term.table import printable
 
 # The session inside of the page, in characters; what is longer leaves its lists out.
 MOST_JSON = 450_000

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from typing import TextIO
 
-from zfstune.term.table import printable
+from zfstrace.printable import printable
 
 _KEPT = 100
 """So many lines wait for a reader that has stopped."""

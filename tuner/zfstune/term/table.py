@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from zfstrace.printable import printable
+
 WIDTH = 99
 _HEADER_EVERY = 50
 
@@ -159,11 +161,6 @@ class Lines:
         clip = self._style.clip
         parts = (c.cell(text, clip) for c, text in zip(self._columns, cells, strict=True))
         return " ".join(parts).rstrip()
-
-
-def printable(name: str) -> str:
-    """A program may call itself anything, also escape codes."""
-    return "".join(c if c.isprintable() else "?" for c in name)
 
 
 def wrap(text: str, indent: str = "", width: int = WIDTH) -> list[str]:

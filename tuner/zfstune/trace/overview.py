@@ -12,11 +12,12 @@ from typing import Any
 from zfstrace.arc import ArcRow
 from zfstrace.clock import iso_now
 from zfstrace.device import DeviceRow, device_ns
+from zfstrace.printable import printable
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary, TraceOptions
 from zfstune.term import log
-from zfstune.term.table import Column, Style, cut, printable, wrap
+from zfstune.term.table import Column, Style, cut, wrap
 from zfstune.term.units import (
     format_count,
     format_rate,

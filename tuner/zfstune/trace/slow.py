@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from zfstrace.clock import iso_utc
 from zfstrace.host import FsyncSession, Host
+from zfstrace.printable import printable
 from zfstrace.stages import NAMES
 from zfstrace.summary import name_of, wanted
 from zfstrace.throttle import ThrottleState
 from zfstrace.types import FsyncOptions, SlowEvent, SlowFsync
-from zfstune.term.table import Column, Lines, printable, style_of
+from zfstune.term.table import Column, Lines, style_of
 from zfstune.term.units import format_count, format_span, format_time
 from zfstune.trace import live
 from zfstune.trace.footer import footer

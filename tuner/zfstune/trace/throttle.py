@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from zfstrace import throttle
 from zfstrace.host import Host, ThrottleSession
+from zfstrace.printable import printable
 from zfstrace.summary import Span
 from zfstrace.throttle import ThrottleCounts, ThrottleRow, percent_of
 from zfstrace.types import TraceOptions
 from zfstune.term.signals import Stop
-from zfstune.term.table import Style, fit, printable, wrap
+from zfstune.term.table import Style, fit, wrap
 from zfstune.term.units import (
     format_count,
     format_percent,

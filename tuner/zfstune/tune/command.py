@@ -10,13 +10,14 @@ import sys
 from zfstrace import files
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
+from zfstrace.printable import printable
 from zfstrace.types import Json, TraceOptions
 from zfstune.errors import DONE, NEGATIVE, CommandError, NotPossible, RestoredError
 from zfstune.host import open_host
 from zfstune.preflight import prepare, require_tracing
 from zfstune.term.log import say
 from zfstune.term.signals import Stop
-from zfstune.term.table import printable, style_of
+from zfstune.term.table import style_of
 from zfstune.tune.plan import Setup, refusals, require_consent
 from zfstune.tune.request import Request, parse_request, pool_of, require_packages
 from zfstune.tune.session import TuningRun, not_suspended

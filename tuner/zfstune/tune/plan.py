@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zfstrace.host import Host
+from zfstrace.printable import printable
 from zfstrace.zpool.status import scanning
 from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment.space import Space
 from zfstune.term.secrets import masked
-from zfstune.term.table import printable, render
+from zfstune.term.table import render
 from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import catalogue, guard, values
 from zfstune.tune import production

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zfstrace.printable import printable
 from zfstrace.types import Json
 from zfstune.report import words
 from zfstune.report.data import listed, mapped, number
-from zfstune.term.table import Style, fit, printable, wrap
+from zfstune.term.table import Style, fit, wrap
 from zfstune.term.units import format_count
 
 _LOOKS = {"better": "bold", "worse": "bad", "equivalent": "bold"}
