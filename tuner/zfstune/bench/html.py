@@ -9,14 +9,10 @@ from zfstrace.flame import output
 from zfstrace.types import Json
 from zfstune.bench.measure import MeasuredTest
 from zfstune.bench.text import HEAD, PathResult, cells, heading, limit_text, notes
-from zfstune.html.page import Section, code, embedded, esc, page, paragraph, table
+from zfstune.html.page import Section, code, embedded, esc, page, paragraph, raw_json, table
 from zfstune.html.stage_colors import stage_color
 from zfstune.term.units import format_percent, format_time
 
-_RAW = (
-    '<details class="raw-json"><summary>The measurements as JSON</summary>\n'
-    '<pre class="json"></pre><noscript>It is in the last lines of this file.</noscript></details>\n'
-)
 _HEIGHT = 18
 
 
@@ -37,7 +33,7 @@ def render(found: PathResult) -> str:
     sections = [
         Section("rates", "Rates", "What a write and its sync cost", _rates(found)),
         Section("stages", "Stages", "Where the time of the syncs goes", _stages(found.rows)),
-        Section("measurements", "Data", "All that was measured", _RAW),
+        Section("measurements", "Data", "All that was measured", raw_json("The measurements")),
     ]
     return frame("Synchronous writes", heading(found), problems(found), sections, data)
 

@@ -134,6 +134,15 @@ def embedded(session: Json) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
+def raw_json(what: str) -> str:
+    """Where page.js shows the data of page(), as it is; what names them: "The session"."""
+    return (
+        f'<details class="raw-json"><summary>{esc(what)} as JSON</summary>\n'
+        '<pre class="json"></pre><noscript>It is in the last lines of this file.</noscript>'
+        "</details>\n"
+    )
+
+
 def page(title: str, head: str, sections: Sequence[Section], data: str, scripts: list[str]) -> str:
     """The file. scripts has the text of those that frames inside of it run; no others can run,
     and nothing can be loaded."""

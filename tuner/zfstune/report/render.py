@@ -22,6 +22,7 @@ from zfstune.html.page import (
     interval,
     page,
     paragraph,
+    raw_json,
     spread,
     table,
 )
@@ -552,11 +553,7 @@ def _session(session: Json) -> str:
         "All parameters that were looked after, before the session",
         table(["parameter", "value"], ["name", ""], rows) if rows else "",
     )
-    return made + (
-        '<details class="raw-json"><summary>The session as JSON</summary>\n'
-        '<pre class="json"></pre><noscript>It is in the last lines of this file.</noscript>'
-        "</details>\n"
-    )
+    return made + raw_json("The session")
 
 
 def _span(session: Json) -> str:

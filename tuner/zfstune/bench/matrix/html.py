@@ -7,13 +7,8 @@ from zfstune.bench.html import bar, frame, key
 from zfstune.bench.matrix import rows as bench_rows
 from zfstune.bench.matrix.result import MatrixResult
 from zfstune.bench.matrix.text import explained, rate, summary, times
-from zfstune.html.page import Section, esc, paragraph, table
+from zfstune.html.page import Section, esc, paragraph, raw_json, table
 from zfstune.term.units import format_percent
-
-_RAW = (
-    '<details class="raw-json"><summary>The measurements as JSON</summary>\n'
-    '<pre class="json"></pre><noscript>It is in the last lines of this file.</noscript></details>\n'
-)
 
 
 def save(found: MatrixResult, path: str) -> None:
@@ -28,7 +23,7 @@ def render(found: MatrixResult) -> str:
     sections = [
         Section("rates", "Rates", "Measured against reported", _rates(found)),
         Section("orders", "Orderings", "What agrees with the report", _orders(found)),
-        Section("data", "Data", "All that was measured", _RAW),
+        Section("data", "Data", "All that was measured", raw_json("The measurements")),
     ]
     where = f"{found.heading}; reported: {found.matrix.source}"
     data = found.to_json() | {"rows": rows}
