@@ -18,7 +18,7 @@ from typing import Any
 from freebsd_host import COMMAND_S, FSYNCS, Failed, Host, Result, Skipped
 from freebsd_items import ITEMS, TXG_TIMEOUT, Item
 
-from zfstrace.zpool import command
+from zfstrace import processes
 from zfstune import __version__
 
 DESCRIPTION = """\
@@ -63,7 +63,7 @@ _KIND = re.compile(r"(mirror|raidz\d?|draid\d?|spares?|replacing|logs|cache|spec
 
 def layout() -> list[str]:
     """The shape of each pool as zpool(8) shows it, without names."""
-    said = command.output(["zpool", "status"], COMMAND_S)
+    said = processes.output(["zpool", "status"], COMMAND_S)
     found: list[str] = []
     for block in re.findall(r"^\s*NAME\s+STATE.*\n((?:\t.*\n)+)", said, re.MULTILINE):
         words: dict[str, int] = {}
@@ -85,7 +85,7 @@ def facts(host: Host) -> list[str]:
     lines = [
         f"zfstune {__version__}, Python {'.'.join(map(str, sys.version_info[:3]))}",
         f"{name.sysname} {name.release} {name.machine}, kern.osreldate {osreldate}",
-        f"freebsd-version -ku: {' '.join(command.output(['freebsd-version', '-ku'], 5).split())}",
+        f"freebsd-version -ku: {' '.join(processes.output(['freebsd-version', '-ku'], 5).split())}",
         f"OpenZFS module: {host.version() or 'not loaded'}",
         f"CPUs: {os.cpu_count()}, memory: {memory >> 20} MiB",
     ]

@@ -32,8 +32,7 @@ from zfs_freebsd import mounts
 from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.parameters import FreeBSDParameters
 from zfs_freebsd.sysctl import SysctlError
-from zfstrace import version
-from zfstrace.zpool import command
+from zfstrace import processes, version
 from zfstune.tunables import catalogue
 
 SCRIPTS = "tracers/dtrace/freebsd"
@@ -111,7 +110,7 @@ def in_version(one: catalogue.Parameter, here: tuple[int, ...]) -> bool:
 
 def by_sysctl(names: Sequence[str]) -> dict[str, str]:
     """What sysctl(8) prints of them."""
-    said = command.output(["sysctl", "-e", *names], COMMAND_S)
+    said = processes.output(["sysctl", "-e", *names], COMMAND_S)
     return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 
 
@@ -213,7 +212,7 @@ def dtrace(host: Host) -> Said:
     why, fix = scripts.why_not(host.root)
     if why:
         raise Failed(f"{why}, {fix}")
-    said = command.output(["dtrace", "-V"], COMMAND_S).strip()
+    said = processes.output(["dtrace", "-V"], COMMAND_S).strip()
     there, why = probes.look_up(("profile:::tick-1s",))
     if not there:
         raise Failed("dtrace lists no probe", [why or "and does not say why"])

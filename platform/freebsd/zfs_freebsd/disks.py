@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from zfstrace import processes
 from zfstrace.disk import Disk
 from zfstrace.kstat.parse import is_number
-from zfstrace.zpool import command
 
 _TIMEOUT_S = 5
 _LINE = re.compile(r"\s*(\S.*?)\s*# (sectorsize|stripesize|Rotation rate in RPM)\s*")
@@ -30,4 +30,4 @@ def parse_diskinfo(text: str) -> Disk | None:
 
 def inspect(path: str) -> Disk | None:
     """Needs to read the device, so root."""
-    return parse_diskinfo(command.output(["diskinfo", "-v", path], _TIMEOUT_S))
+    return parse_diskinfo(processes.output(["diskinfo", "-v", path], _TIMEOUT_S))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from zfstrace import processes
 from zfstrace.disk import Dev
-from zfstrace.zpool import command
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _TIMEOUT_S = 5
@@ -27,7 +27,7 @@ def datasets() -> dict[Dev, str]:
     """By device number; may wait for a pool that is suspended."""
     found = {}
     for name, path in parse_mounts(
-        command.output(["mount", "-p", "-t", "zfs"], _TIMEOUT_S)
+        processes.output(["mount", "-p", "-t", "zfs"], _TIMEOUT_S)
     ).items():
         try:
             device = os.stat(path).st_dev  # noqa: PTH116  (only the number)

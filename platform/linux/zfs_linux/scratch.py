@@ -13,15 +13,14 @@ import fcntl
 import json
 import os
 import stat
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from zfs_linux import kstat, mounts
+from zfstrace import processes
 from zfstrace.disk import Dev, Scratch
 from zfstrace.errors import TraceError, UnknownName
-from zfstrace.zpool import command
 
 # As much at both ends of a disk is looked at.
 _LOOK_BYTES = 1 << 20
@@ -82,7 +81,7 @@ def erase(disk: Scratch) -> None:
             fcntl.ioctl(fd, _BLKRRPART)
     finally:
         os.close(fd)
-    command.output(["udevadm", "settle", f"--timeout={_TIMEOUT_S:.0f}"], 2 * _TIMEOUT_S)
+    processes.output(["udevadm", "settle", f"--timeout={_TIMEOUT_S:.0f}"], 2 * _TIMEOUT_S)
 
 
 def _zero(fd: int, start: int, length: int) -> None:
@@ -219,7 +218,7 @@ def _loops(root: Path) -> Iterator[tuple[str, str]]:
 def _pool_of(devices: set[str]) -> str | None:
     """The imported pool that has one of them; None also when zpool(8) does not answer."""
     pool = None
-    for line in command.output(["zpool", "list", "-v", "-H", "-P", "-L"], _TIMEOUT_S).split("\n"):
+    for line in processes.output(["zpool", "list", "-v", "-H", "-P", "-L"], _TIMEOUT_S).split("\n"):
         words = line.split("\t")
         if words[0] and not (words[0].strip() in _CLASSES and words[1:2] == ["-"]):
             pool = words[0]
@@ -242,17 +241,13 @@ def _data(device: str, entry: Path) -> tuple[str, ...]:
 def _signatures(device: str) -> list[str]:
     """Raises TraceError when that cannot be told."""
     try:
-        done = subprocess.run(
-            ["wipefs", "--no-act", "--json", "--", device],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-        said = json.loads(done.stdout or b"{}")
+        done = processes.run(["wipefs", "--no-act", "--json", "--", device], _TIMEOUT_S)
+        if done.status:
+            raise ValueError(f"it ended with {processes.how_ended(done.status)}")
+        said = json.loads(done.out or "{}")
     except FileNotFoundError:
         raise TraceError("wipefs is not there, install util-linux") from None
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise TraceError(f"wipefs cannot tell what is on {device}: {error}") from None
     return parse_signatures(said)
 

@@ -300,7 +300,7 @@ def test_a_dataset_by_its_name(
 ) -> None:
     said = f"tank                            /tank\ntank/db    {tmp_path}/data\n"
     monkeypatch.setattr(
-        "zfstrace.zpool.command.output", lambda argv, _s: said if "zfs" in argv else "fio-3"
+        "zfstrace.processes.output", lambda argv, _s: said if "zfs" in argv else "fio-3"
     )
     status, out, _ = zfstune("--test", "fsync", where="tank/db")
     assert status == 0

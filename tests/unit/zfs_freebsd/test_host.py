@@ -14,10 +14,10 @@ from support.freebsd.standin import ROOT, Table
 from zfs_freebsd import mounts
 from zfs_freebsd.dtrace import scripts
 from zfs_freebsd.host import FreeBSDHost
+from zfstrace import processes
 from zfstrace.errors import NoZfs, TraceError
 from zfstrace.recording import StackOptions
 from zfstrace.types import FsyncOptions, TraceOptions
-from zfstrace.zpool import command
 from zfstune.tunables import catalogue
 from zfstune.tune import production
 
@@ -168,7 +168,7 @@ def test_databases_by_ps() -> None:
     # of "pid=,etimes=" ps(1) of FreeBSD makes one column (parsefmt() in bin/ps/keyword.c)
     assert not any("=" in word.rstrip("=") for word in production._PS)
     if shutil.which("ps"):
-        found = production.parse_ps(command.output(production._PS, 5))
+        found = production.parse_ps(processes.output(production._PS, 5))
         assert str(os.getpid()) in [pid for pid, _comm, _run_s in found]
     text = " 4711  360000 postgres\n   12      50 sh\nrubbish\n"
     assert list(production.parse_ps(text)) == [("4711", "postgres", 360000.0), ("12", "sh", 50.0)]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from zfs_freebsd.host import FreeBSDHost
 from zfs_linux import scratch
 from zfs_linux.scratch import NotFree
+from zfstrace import processes
 from zfstrace.disk import Scratch
 from zfstrace.errors import NotSupported, TraceError, UnknownName
-from zfstrace.zpool import command
 
 MIB = 1 << 20
 SWAPS = "Filename Type Size Used Priority\n"
@@ -36,7 +36,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "proc/swaps").write_text(SWAPS)
     (tmp_path / "proc/self/mountinfo").write_text("")
     monkeypatch.setattr(scratch, "_exclusively", lambda _device: None)
-    monkeypatch.setattr(command, "output", lambda _argv, _timeout: "")
+    monkeypatch.setattr(processes, "output", lambda _argv, _timeout: "")
     return tmp_path
 
 
@@ -122,7 +122,7 @@ logs\t-\t-\t-\t-\t-\t-\t-\t-\t-
 
 @pytest.mark.parametrize("device", ["/dev/sdx1", "/dev/sdy"])
 def test_part_of_a_pool(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    monkeypatch.setattr(command, "output", lambda _argv, _timeout: ZPOOL)
+    monkeypatch.setattr(processes, "output", lambda _argv, _timeout: ZPOOL)
     # the heading of the log devices has no indent either
     assert scratch._pool_of({device}) == "tank"
     assert scratch._pool_of({"/dev/sdz"}) is None
@@ -163,7 +163,7 @@ def file_of(tmp_path: Path, size: int, fill: bytes = b"x") -> Scratch:
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "output", lambda _argv, _timeout: "")
+    monkeypatch.setattr(processes, "output", lambda _argv, _timeout: "")
 
 
 @pytest.mark.usefixtures("settled")

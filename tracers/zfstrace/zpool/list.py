@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zfstrace.zpool import command
+from zfstrace import processes
 
 # `zpool list` may wait for a pool that is suspended.
 _TIMEOUT_S = 5
@@ -68,4 +68,4 @@ def count_logs(named: str) -> int:
 
 
 def _list(*options: str) -> str:
-    return command.output(["zpool", "list", "-v", "-H", *options], _TIMEOUT_S)
+    return processes.output(["zpool", "list", "-v", "-H", *options], _TIMEOUT_S)

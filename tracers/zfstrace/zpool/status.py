@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from zfstrace.zpool import command
+from zfstrace import processes
 
 _STATES = (
     "ONLINE|DEGRADED|FAULTED|OFFLINE|REMOVED|UNAVAIL|AVAIL|INUSE|SUSPENDED|CANT_OPEN|CLOSED|SPLIT"
@@ -140,7 +140,7 @@ _ZPOOL_S = 20.0
 
 def scanning(pool: str) -> str | None:
     """``scrub`` or ``resilver`` while one runs on the pool."""
-    return scan_of(command.output(["zpool", "status", "--", pool], _ZPOOL_S))
+    return scan_of(processes.output(["zpool", "status", "--", pool], _ZPOOL_S))
 
 
 def scan_of(status: str) -> str | None:

@@ -8,8 +8,8 @@ import sys
 import threading
 from typing import TextIO
 
+from zfstrace import processes
 from zfstrace.host import Host
-from zfstrace.zpool import command
 from zfstune.advise import database, text
 from zfstune.advise.gather import Asked, Run, gather
 from zfstune.advise.judge import judge
@@ -51,7 +51,7 @@ def asked(args: argparse.Namespace) -> Asked:
 
 
 def advise(
-    host: Host, what: Asked, out: TextIO, *, as_json: bool, run: Run = command.output
+    host: Host, what: Asked, out: TextIO, *, as_json: bool, run: Run = processes.output
 ) -> int:
     """Prints the findings; status 1 when one is of severity high. Raises CommandError."""
     state = gather(host, what, run)

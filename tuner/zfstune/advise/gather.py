@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from zfstrace import processes
 from zfstrace import version as zfstrace_version
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import TraceOptions
-from zfstrace.zpool import command, properties, status
+from zfstrace.zpool import properties, status
 from zfstrace.zpool.properties import Properties
 from zfstrace.zpool.status import Vdev
 from zfstune.advise import pool_facts
@@ -56,7 +57,7 @@ class State:
     notes: tuple[str, ...] = ()
 
 
-def gather(host: Host, asked: Asked, run: Run = command.output) -> State:
+def gather(host: Host, asked: Asked, run: Run = processes.output) -> State:
     """Raises UsageError for a name that is not there, NotPossible."""
     pools = _pools(host, asked.where)
     here, subjects = _host(host, asked)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zfstrace.zpool import command
+from zfstrace import processes
 from zfstune.bench.child import Child
 from zfstune.bench.load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Watcher, too_late
 from zfstune.term.signals import Stop
@@ -25,7 +25,7 @@ def find(size: int = SIZE) -> Fio | None:
     path = shutil.which("fio")
     if not path:
         return None
-    version = command.output([path, "--version"], 10).strip()
+    version = processes.output([path, "--version"], 10).strip()
     return Fio(path, version.replace("-", " ", 1) or "fio", size) if version else None
 
 

@@ -14,7 +14,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from zfstrace.zpool import command
+from zfstrace import processes
 from zfstune.bench.child import Child
 from zfstune.bench.load import NOTHING, Rate, Test, Unable, Watcher, too_late
 from zfstune.term.signals import Stop
@@ -80,7 +80,7 @@ def find() -> PgTestFsync | None:
     path = shutil.which("pg_test_fsync") or (str(paths[-1]) if paths else None)
     if not path:
         return None
-    said = command.output([path, "--version"], 10)
+    said = processes.output([path, "--version"], 10)
     version = re.search(r"\d[\w.]*", said)
     return PgTestFsync(path, f"pg_test_fsync {version[0]}") if version else None
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from zfstrace import processes
 from zfstrace.host import Host
 from zfstrace.types import WRITES_BLOCKED, FsyncOptions
-from zfstrace.zpool import command
 from zfstune.errors import NotPossible, UsageError
 from zfstune.preflight import require_names
 from zfstune.term.log import say
@@ -59,7 +58,7 @@ def find(host: Host, where: str) -> Place:
 def _of_dataset(host: Host, name: str) -> Place:
     require_names(host, FsyncOptions(dataset=name))
     _require_health(host, name.split("/", 1)[0])
-    for line in command.output(["zfs", "mount"], _LIST_S).splitlines():
+    for line in processes.output(["zfs", "mount"], _LIST_S).splitlines():
         point = line.removeprefix(f"{name} ").lstrip()
         if point != line and point.startswith("/"):
             return _at(host, Path(point))
@@ -135,16 +134,8 @@ def remove(host: Host, path: Path, pool: str | None) -> str:
     state = host.pool_state(pool) if pool else ""
     if state in WRITES_BLOCKED:
         return f"pool {pool} is {state}"
-    process = subprocess.Popen(
-        ["rm", "-rf", "--", str(path)],
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        # a Ctrl-C is for us
-        start_new_session=True,
-    )
     try:
-        _, said = process.communicate(timeout=_REMOVE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+        done = processes.run(["rm", "-rf", "--", str(path)], _REMOVE_S)
+    except TimeoutError:
         return f"it takes longer than {_REMOVE_S:.0f} s"
-    return said.decode(errors="replace").strip().split("\n")[0] if process.returncode else ""
+    return done.err.strip().split("\n")[0] if done.status else ""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from zfstrace.zpool import command
+from zfstrace import processes
 
 _NAME = re.compile(r"(?:^|[-_.\d])(prod|prd|production|live)(?:$|[-_.\d])", re.IGNORECASE)
 _DAYS = 30
@@ -77,7 +77,7 @@ def _processes(root: Path) -> Iterator[tuple[str, str, float]]:
             # starttime, in ticks of 1/100 s
             yield pid, comm, up_s - int(fields[19]) / 100
     if not seen and root == _ROOT:
-        yield from parse_ps(command.output(_PS, _PS_S))
+        yield from parse_ps(processes.output(_PS, _PS_S))
 
 
 def _numbers(directory: Path) -> list[str]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import pwd
 import shlex
-import signal
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from zfstrace import files
+from zfstrace import files, processes
 from zfstune.errors import NotPossible, RestoredError, UsageError
 
+# A command that ends sooner is not started again: it does no work.
 _QUICK_S = 1.0
-"""A command that ends sooner is not started again: it does no work."""
+# how long it may take to end when it is asked to
 _TERM_S = 5.0
+# what the command of another user gets of our environment
 _KEPT = ("PATH", "LANG", "TERM", "TZ")
+# bytes of output after which what a command has said so far is dropped
 _MOST_OUTPUT = 4 << 20
 
 
@@ -28,8 +30,8 @@ class WorkloadFailed(RestoredError):
 class Workload:
     """Runs a command, as another user if one is named, and starts it again when it ends.
 
-    Without a shell unless asked. It is the leader of a process group of its own, which
-    close() ends. Raises UsageError when it cannot be started.
+    Without a shell unless asked. close() ends it with all that it has started. Raises UsageError
+    when it cannot be started.
     """
 
     def __init__(self, command: str, user: str | None, *, shell: bool = False) -> None:
@@ -43,12 +45,10 @@ class Workload:
         self._began = time.monotonic()
         who = self._account
         try:
-            return subprocess.Popen(
+            return processes.start(
                 self._argv,
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                start_new_session=True,
+                self._output,
+                self._output,
                 user=who.pw_uid if who else None,
                 group=who.pw_gid if who else None,
                 extra_groups=os.getgrouplist(who.pw_name, who.pw_gid) if who else None,
@@ -71,8 +71,7 @@ class Workload:
             self._shorten()
             return
         if status:
-            how = f"status {status}" if status > 0 else f"signal {-status}"
-            said = self._last_line()
+            how, said = processes.how_ended(status), processes.last_line(self._output)
             raise WorkloadFailed(f"the workload ended with {how}{f': {said}' if said else ''}")
         if time.monotonic() - self._began < _QUICK_S:
             raise WorkloadFailed(
@@ -87,24 +86,9 @@ class Workload:
         if os.fstat(fd).st_blocks * 512 > _MOST_OUTPUT:
             os.ftruncate(fd, 0)
 
-    def _last_line(self) -> str:
-        # not by seek(): the command writes where this file is
-        fd = self._output.fileno()
-        size = os.fstat(fd).st_size
-        text = os.pread(fd, 2000, max(0, size - 2000)).replace(b"\0", b"")
-        lines = text.decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")[:200]
-
     def close(self) -> None:
         """Ends it and all that it has started; does not wait for what hangs in the kernel."""
-        for signum in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, signum)
-                self._process.wait(_TERM_S)
-            except (ProcessLookupError, PermissionError):  # FreeBSD: only zombies are left
-                break
-            except subprocess.TimeoutExpired:
-                continue
+        processes.end(self._process, _TERM_S)
         self._output.close()
 
 

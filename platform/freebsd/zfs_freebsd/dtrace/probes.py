@@ -10,10 +10,10 @@ module is no part of a description: ZFS is `zfs` as a module and `kernel` when i
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from zfstrace import processes
 from zfstrace.types import Probe, merged
 
 
@@ -287,24 +287,17 @@ def program() -> str:
 def run(argv: Sequence[str]) -> tuple[str, str]:
     """What it prints, and why it ended otherwise than well ("" if it did not)."""
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            encoding="utf-8",
-            errors="replace",
-        )
+        done = processes.run(argv, _TIMEOUT_S)
+    except TimeoutError:
+        return "", f"dtrace did not answer within {_TIMEOUT_S} s"
     except FileNotFoundError:
         return "", "dtrace is not installed"
     except OSError as error:
         return "", f"dtrace does not run: {error.strerror}"
-    except subprocess.TimeoutExpired:
-        return "", f"dtrace did not answer within {_TIMEOUT_S} s"
-    if done.returncode == 0:
-        return done.stdout, ""
-    said = [line for line in done.stderr.splitlines() if line and "failed to match" not in line]
-    return done.stdout, said[-1] if said else f"dtrace ended with status {done.returncode}"
+    if done.status == 0:
+        return done.out, ""
+    said = [line for line in done.err.splitlines() if line and "failed to match" not in line]
+    return done.out, said[-1] if said else f"dtrace ended with status {done.status}"
 
 
 def survey(

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zfstrace import processes
 from zfstrace.disk import Scratch
 from zfstrace.host import Host
 from zfstrace.types import WRITES_BLOCKED
-from zfstrace.zpool import command
 from zfstune.bench.load import BenchFailed
 from zfstune.bench.matrix.rows import ReportRow
 
@@ -157,13 +156,15 @@ def _pool(row: ReportRow, data: Sequence[Scratch], log: Scratch | None, made: Ma
 
 def _guid(pool: str) -> str:
     """ "" when there is no such pool."""
-    return command.output(
+    return processes.output(
         ["zpool", "get", "-H", "-o", "value", "guid", "--", pool], _LIST_S
     ).strip()
 
 
 def _volume(row: ReportRow, pool: str) -> str:
-    said = command.output(["zfs", "get", "-Hpo", "value", "available", "--", pool], _LIST_S).strip()
+    said = processes.output(
+        ["zfs", "get", "-Hpo", "value", "available", "--", pool], _LIST_S
+    ).strip()
     size = (int(said) if said.isdigit() else 0) // _VOLUME_SHARE >> 20 << 20
     words = [word for name, value in row.dataset.items() for word in ("-o", f"{name}={value}")]
     # sparse, so that nothing is reserved
@@ -193,29 +194,16 @@ def _mount(device: str, directory: Path, made: Made) -> None:
 
 
 def _run(words: Sequence[str], limit_s: float) -> str:
-    """ "" when the command has ended well, otherwise what is wrong. In a session of its own: a
-    Ctrl-C is for us, and what it makes is taken away by us."""
-    with tempfile.TemporaryFile() as said:
-        try:
-            process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                start_new_session=True,
-                env=os.environ | {"LC_ALL": "C"},
-            )
-        except OSError as error:
-            return f"{words[0]}: {error.strerror}"
-        try:
-            status = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            # what hangs in the kernel is not waited for
-            process.kill()
-            return f"`{' '.join(words[:2])}` {_HANGS}"
-        said.seek(0)
-        text = " ".join(said.read(4000).decode(errors="replace").split())
-    return "" if status == 0 else text or f"{words[0]} ended with status {status}"
+    """ "" when the command has ended well, otherwise what is wrong. A Ctrl-C does not reach it:
+    what it makes is taken away by us."""
+    try:
+        done = processes.run(words, limit_s, os.environ | {"LC_ALL": "C"})
+    except TimeoutError:
+        return f"`{' '.join(words[:2])}` {_HANGS}"
+    except OSError as error:
+        return f"{words[0]}: {error.strerror}"
+    said = " ".join(done.err[:4000].split())
+    return "" if done.status == 0 else said or f"{words[0]} ended with status {done.status}"
 
 
 @contextlib.contextmanager

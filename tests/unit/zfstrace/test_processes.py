@@ -1,0 +1,73 @@
+"""Programs that are run: those that fail, hang or are not there, and what they have started."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from zfstrace import processes
+
+
+def alive(pid: str) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_output() -> None:
+    assert processes.output(["printf", "a\\377\\n"], 20) == "a\ufffd\n"
+
+
+def test_no_output_of_one_that_fails() -> None:
+    assert processes.output(["sh", "-c", "echo text; exit 1"], 20) == ""
+    assert processes.output(["/no/such/command"], 20) == ""
+
+
+def test_one_that_hangs_is_not_waited_for() -> None:
+    assert processes.output(["sleep", "100000"], 0.1) == ""
+
+
+def test_how_one_ends() -> None:
+    assert processes.run(["sh", "-c", "echo a; echo b >&2; exit 3"], 20) == (3, "a\n", "b\n")
+    done = processes.run(["sh", "-c", "kill -9 $$"], 20)
+    assert processes.how_ended(done.status) == "signal 9"
+    assert processes.how_ended(3) == "status 3"
+    with pytest.raises(FileNotFoundError):
+        processes.run(["/no/such/command"], 20)
+
+
+def test_what_one_that_hangs_has_started_ends_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with pytest.raises(TimeoutError):
+        processes.run(["sh", "-c", f"sleep 1000 & echo $! > {file}; wait"], 0.5)
+    deadline = time.monotonic() + 10
+    while alive(file.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(file.read_text().strip())
+
+
+def test_what_does_not_listen_is_killed(tmp_path: Path) -> None:
+    """The program itself ends by SIGTERM; what it has started ignores that."""
+    file = tmp_path / "pid"
+    script = f"sh -c 'trap \"\" TERM; echo $$ > {file}; while :; do sleep 1; done' & wait"
+    process = processes.start(["sh", "-c", script], subprocess.DEVNULL, subprocess.DEVNULL)
+    while not file.exists() or not file.read_text():
+        time.sleep(0.01)
+    processes.end(process, 5.0)
+    assert process.returncode == -signal.SIGTERM
+    deadline = time.monotonic() + 10
+    while alive(file.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(file.read_text().strip())
+
+
+def test_last_line() -> None:
+    with tempfile.TemporaryFile() as file:
+        assert processes.last_line(file) == ""
+        file.write(b"\0" * 5000 + b"one\n" + b"x" * 300 + b"\n\n \n")
+        file.flush()
+        assert processes.last_line(file) == "x" * 200
