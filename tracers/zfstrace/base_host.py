@@ -31,8 +31,8 @@ AnyTicking = TypeVar("AnyTicking", bound=Ticking)
 
 
 class BaseHost(ABC):
-    """Names by number, the state of txgs, zpool(8), and the running traces. The methods that are
-    not abstract implement those of zfstrace.host.Host."""
+    """Names by number, the state of txgs, zpool(8), and the running traces. Implements a part of
+    zfstrace.host.Host: the methods that are not abstract."""
 
     def __init__(self) -> None:
         self._by_objset: dict[tuple[str, int], str] = {}
@@ -62,6 +62,7 @@ class BaseHost(ABC):
         """The present name of a dataset in use; "" when it is in use no more."""
 
     def tick(self) -> None:
+        """Host.tick(): names first, then each running trace. Raises TraceError."""
         self._learn_names()
         for trace in list(self._running):
             trace.tick()
@@ -72,6 +73,7 @@ class BaseHost(ABC):
         return trace
 
     def dataset_name(self, pool: str, objset: int, dev: Dev) -> str | None:
+        """Host.dataset_name(): by the kstat of the object set, or by what is mounted."""
         if pool and objset:
             # read each time: a rename shows, and a pool made anew under the same name
             name = self._objset_name(pool, objset)
@@ -87,6 +89,7 @@ class BaseHost(ABC):
         return self._by_dev.get(dev)
 
     def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
+        """Host.txg_state(), from rows of the kstat that are at most 0.1 s old."""
         now = time.monotonic_ns()
         read_ns, rows = self._txgs.get(pool, (0, []))
         if not rows or now - read_ns > _TXGS_NS:

@@ -13,10 +13,10 @@ def iso_utc(time_ns: int) -> str:
 
 
 def iso_now() -> str:
-    """The present, with milliseconds."""
+    """The present as iso_utc() writes it, with milliseconds."""
     return iso_utc(time.time_ns())
 
 
 def iso_second() -> str:
-    """The present second: ``2026-11-21T09:49:12Z``."""
+    """The present without fractions of a second: ``2026-11-21T09:49:12Z``."""
     return f"{iso_now()[:19]}Z"

@@ -63,7 +63,7 @@ class Hist:
         return self.max_ns
 
     def merge(self, other: Hist) -> Hist:
-        """Both together."""
+        """The distribution of all values of this and of another one."""
         if not other.count:
             return self
         if not self.count:

@@ -219,25 +219,27 @@ class Host(Protocol):
     # --- attaches: a second or two, with dtrace(1) on a slow machine minutes
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
-        """Raises TraceError, UnknownName for a dataset that is not in use."""
+        """Fsyncs by dataset and stage, and with options.slow_ns single ones. Raises TraceError,
+        UnknownName for a dataset that is not in use."""
         ...
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
-        """With options.kstat only reads. Raises TraceError."""
+        """Transaction groups as they end. With options.kstat only reads. Raises TraceError."""
         ...
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
-        """Raises TraceError."""
+        """Waits of writers, by process. Raises TraceError."""
         ...
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
-        """Raises TraceError."""
+        """I/Os, by vdev and class. Raises TraceError."""
         ...
 
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
-        """With options.kstat only reads. Raises TraceError."""
+        """The cache, and waits for room in it. With options.kstat only reads. Raises TraceError."""
         ...
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:
-        """Raises TraceError, NotSupported for what cannot be recorded here."""
+        """Stacks of threads that sleep or run. Raises TraceError, NotSupported for what cannot be
+        recorded here."""
         ...

@@ -26,12 +26,14 @@ class Watch(Protocol):
         """The writes since the last call, oldest first; never blocks."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends the watch; called once."""
+        ...
 
 
 class ComparingWatch:
-    """A watch that compares values: it knows neither who wrote nor that somebody wrote what was
-    there already. read gives the value of a parameter, gone is called at the end."""
+    """Implements Watch by comparing values: it knows neither who wrote nor that somebody wrote
+    what was there already. read gives the value of a parameter, gone is called at the end."""
 
     def __init__(
         self,
@@ -43,11 +45,13 @@ class ComparingWatch:
         self._values = {name: read(name) for name in names}
 
     def known(self, name: str, value: int | None) -> None:
-        """This process wrote it."""
+        """A write by this process is no change: value is what the parameter reads since, None when
+        it is gone."""
         if name in self._values:
             self._values[name] = value
 
     def poll(self) -> list[Change]:
+        """The parameters whose values have changed since the last call; who did it is not known."""
         changes = []
         for name, before in self._values.items():
             now = self._read(name)
@@ -57,6 +61,7 @@ class ComparingWatch:
         return changes
 
     def close(self) -> None:
+        """Ends it: gone() is called with the watch."""
         self._gone(self)
 
 
@@ -127,4 +132,6 @@ class Parameters(Protocol):
         """The command that loads the module, for a root shell."""
         ...
 
-    def boot(self) -> BootConfig: ...
+    def boot(self) -> BootConfig:
+        """What sets values at the next boot, or when the module is loaded."""
+        ...

@@ -60,7 +60,7 @@ class ThrottleState:
 
     @property
     def dirty_percent(self) -> float | None:
-        """Of zfs_dirty_data_max."""
+        """Dirty data in percent of zfs_dirty_data_max; None when either is not known."""
         return percent_of(self.dirty_bytes, self.dirty_data_max)
 
     def to_json(self) -> Json:
@@ -148,16 +148,18 @@ class Ended:
         self._sum: ThrottleCounts | None = None
 
     def add(self, counts: ThrottleCounts) -> None:
+        """A process as it was at its end."""
         self._last.append(counts)
         if len(self._last) > self._most:
             first = self._last.popleft()
             self._sum = _add(self._sum, first) if self._sum else first
 
     def last(self) -> list[ThrottleCounts]:
+        """The last ones, the oldest first."""
         return list(self._last)
 
     def rest(self, rest: ThrottleCounts) -> ThrottleCounts:
-        """With those that are no longer told apart."""
+        """rest with those that are no longer told apart."""
         return _add(rest, self._sum) if self._sum else rest
 
 

@@ -40,6 +40,7 @@ class Probe:
 
     @property
     def missing(self) -> bool:
+        """Whether it could not be found or attached; cost says what that costs."""
         return self.how == "missing"
 
 
@@ -184,6 +185,7 @@ class FsyncSummary:
 
     @property
     def zil(self) -> bool:
+        """False when all operations came without a log commit (sync=disabled); True without any."""
         waited = any(s.name == "txg_fallback" and s.count for s in self.stages)
         return waited or not (self.count and self.no_zil == self.count)
 

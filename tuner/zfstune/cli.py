@@ -69,6 +69,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
+        """Raises UsageError, where argparse would print its usage and exit."""
         raise UsageError(f"{_plain(message)}, see `{self.prog} -h`")
 
 

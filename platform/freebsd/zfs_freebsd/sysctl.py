@@ -72,6 +72,7 @@ class Format:
 
     @property
     def node(self) -> bool:
+        """Whether it has no value but others below it."""
         return self.kind & _CTLTYPE == _NODE
 
     @property
@@ -94,7 +95,7 @@ class Sysctl:
     # --- by name
 
     def get(self, name: str) -> Value:
-        """Raises SysctlError."""
+        """A value by its name, of the type that its format tells. Raises SysctlError."""
         return self.get_mib(self.mib(name), name)
 
     def get_text(self, name: str) -> str:
@@ -151,7 +152,7 @@ class Sysctl:
         return data
 
     def format(self, mib: Mib, name: str) -> Format:
-        """Raises SysctlError."""
+        """Kind and format of an OID; the name is for the error. Raises SysctlError."""
         data = self._read((0, _OIDFMT, *mib), name)
         text = data[4:].partition(b"\0")[0].decode("ascii", "replace")
         return Format(struct.unpack_from("I", data)[0], text)

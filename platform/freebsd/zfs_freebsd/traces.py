@@ -50,4 +50,4 @@ class ArcStats:
         return ()
 
     def close(self) -> None:
-        """Nothing to undo."""
+        """Nothing to undo: nothing is attached."""

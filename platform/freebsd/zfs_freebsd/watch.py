@@ -21,8 +21,8 @@ _LATE_S = 0.15
 
 
 class TracedWatch:
-    """A watch that compares values and asks DTrace who wrote; when that ends, is late or has lost
-    an event, the comparison still tells of the change.
+    """Implements zfstrace.params.Watch: compares values and asks DTrace who wrote; when that ends,
+    is late or has lost an event, the comparison still tells of the change.
 
     known_as gives the parameters by what writers call them; ours are pids.
     """

@@ -26,7 +26,8 @@ _AT_FDCWD = -100
 
 
 class FanotifyWatch:
-    """Watches paths for writes by any process but those in ours (pids). Raises OSError.
+    """Implements zfstrace.params.Watch: sees writes of paths by any process but those in ours
+    (pids). Raises OSError.
 
     A thread takes each event as it comes: the name of a process that ends at once, as that
     of `sh -c 'echo 5 > FILE'`, is gone a moment later.

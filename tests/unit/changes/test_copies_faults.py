@@ -72,8 +72,8 @@ def mortal(host: ModuleHost, lives: int) -> None:
     host.params.write = one  # type: ignore[method-assign]
 
 
+# Told of the "begin" and of the "end" of a session.
 Turn = Callable[[str], None]
-"""Told of the "begin" and of the "end" of a session."""
 
 
 def work(host: ModuleHost, rng: random.Random, turn: Turn = lambda _moment: None) -> None:

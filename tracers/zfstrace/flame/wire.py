@@ -74,7 +74,7 @@ def numbers(value: int | bytes) -> list[int]:
 
 
 def signed(value: int) -> int:
-    """A number as int64."""
+    """The int64 that an unsigned varint of 64 bits stands for."""
     return value - (1 << 64) if value >> 63 else value
 
 

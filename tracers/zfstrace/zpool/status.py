@@ -21,6 +21,8 @@ _HEADING = re.compile(r"\t(logs|cache|special|dedup|spares)\s*")
 _BLOCKS = re.compile(r"block size: (\d{1,10})B configured, (\d{1,10})B native")
 _GROUPS = {"logs": "log", "cache": "cache", "l2cache": "cache", "special": "special"}
 _GROUPS |= {"dedup": "dedup", "spares": "spare"}
+# `zpool status` may wait for a pool that is suspended.
+_TIMEOUT_S = 20.0
 # No pool is deeper: root, mirror, spare or replacing, disk.
 _DEEPEST = 10
 
@@ -50,7 +52,7 @@ class Vdev:
         return self.kind != "disk" and len(self.children) > 1
 
     def leaves(self) -> Iterator[Vdev]:
-        """The disks and files."""
+        """The disks and files that it consists of; itself where it is one."""
         if not self.children:
             yield self
         for child in self.children:
@@ -135,16 +137,14 @@ def _sizes(entry: dict[str, Any]) -> tuple[int, int]:
     return (1 << shifts[0], 1 << shifts[1]) if all(0 < n < 32 for n in shifts) else (0, 0)
 
 
-_ZPOOL_S = 20.0
-
-
 def scanning(pool: str) -> str | None:
-    """``scrub`` or ``resilver`` while one runs on the pool."""
-    return scan_of(processes.output(["zpool", "status", "--", pool], _ZPOOL_S))
+    """``scrub`` or ``resilver`` while one runs on the pool; None also when zpool(8) does not
+    answer."""
+    return scan_of(processes.output(["zpool", "status", "--", pool], _TIMEOUT_S))
 
 
 def scan_of(status: str) -> str | None:
-    """The scan in the output of `zpool status`."""
+    """The scan that is in progress, in the output of `zpool status`; None without one."""
     for line in status.splitlines():
         name, _, rest = line.strip().partition(": ")
         if name == "scan" and " in progress" in rest:

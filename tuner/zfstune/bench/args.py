@@ -47,7 +47,7 @@ exit status:
 
 
 def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds `bench`."""
+    """Adds `bench` to the commands."""
     parser = commands.add_parser(
         "bench",
         help="what a synchronous write costs here, and where its time goes",

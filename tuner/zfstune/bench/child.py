@@ -45,6 +45,7 @@ class Child:
         self.close()
 
     def running(self) -> bool:
+        """Whether it has not ended yet; never waits."""
         return self.process.poll() is None
 
     def signal(self, number: int) -> None:

@@ -102,6 +102,7 @@ class PathBench:
 
     @property
     def lost(self) -> int:
+        """How many operations the traces of all tests could not count."""
         return sum(one.lost for one in self._found.rows)
 
     def measure_raw(self, disk: Scratch) -> None:
@@ -163,7 +164,8 @@ class PathBench:
         return None
 
     def show(self) -> None:
-        """Prints what was measured."""
+        """Prints what was measured, as text or what is left to say beside JSON, and writes the
+        page."""
         found, args, out = self._found, self._args, self._out
         if self._stop.reader_gone:
             return

@@ -21,7 +21,7 @@ _SYNC = {"fdatasync": "--fdatasync", "fsync": "--fsync"}
 
 
 def find(size: int = SIZE) -> Fio | None:
-    """The one in PATH."""
+    """The fio in PATH, for files of size bytes each; None when there is none that runs."""
     path = shutil.which("fio")
     if not path:
         return None
@@ -30,7 +30,7 @@ def find(size: int = SIZE) -> Fio | None:
 
 
 class Fio:
-    """size is of each file, in bytes."""
+    """Implements zfstune.bench.load.Load. size is of each file, in bytes."""
 
     def __init__(self, path: str, name: str, size: int) -> None:
         self.name = name
@@ -47,7 +47,8 @@ class Fio:
         return self._run(test, place, seconds, stop, watch)
 
     def raw(self, device: Path, seconds: float, stop: Stop) -> Rate | None:
-        """DESTROYS the device's data."""
+        """8 kB and fdatasync on a device, past the cache; DESTROYS its data. None when stop was
+        asked for. Raises BenchFailed."""
         test = Test("raw", "the device itself, fdatasync", "fdatasync")
         place = [f"--filename={escaped(device)}", "--direct=1"]
         return self._run(test, place, seconds, stop, NOTHING)

@@ -17,12 +17,12 @@ _HEIGHT = 18
 
 
 def save(found: PathResult, path: str) -> None:
-    """Raises zfstrace.flame.WriteFailed."""
+    """Writes the page to a file. Raises zfstrace.flame.WriteFailed."""
     output.save(path, [render(found)])
 
 
 def render(found: PathResult) -> str:
-    """The page."""
+    """The page of `zfstune bench PATH`."""
     data: Json = {
         "place": found.place,
         "seconds": found.seconds,

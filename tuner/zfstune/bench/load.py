@@ -14,8 +14,8 @@ from zfstune.term.signals import Stop
 from zfstune.term.units import format_time
 
 BLOCK = 8192
+# Of the file of each writer, in bytes; as pg_test_fsync has it.
 SIZE = 16 << 20
-"""Of the file of each writer, in bytes; as pg_test_fsync has it."""
 
 
 @dataclass(frozen=True)

@@ -49,11 +49,12 @@ class MeasuredTest:
 
     @property
     def p50_ns(self) -> int | None:
-        """Of one sync, from the tool or else from the trace."""
+        """Of one sync, from the tool or else from the trace; None when neither knows it."""
         return self.rate.p50_ns or (self._latency and self._latency[0])
 
     @property
     def p99_ns(self) -> int | None:
+        """Of one sync, from the tool or else from the trace; None when neither knows it."""
         return self.rate.p99_ns or (self._latency and self._latency[1])
 
     @property

@@ -90,7 +90,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 class PgTestFsync:
-    """Its file has 16 MiB, which cannot be changed."""
+    """Implements zfstune.bench.load.Load. Its file has 16 MiB, which cannot be changed."""
 
     def __init__(self, path: str, name: str) -> None:
         self.name = name

@@ -35,6 +35,7 @@ class Place:
 
     @property
     def name(self) -> str:
+        """The path, and the dataset that it is on."""
         return f"{self.path} ({self.dataset})" if self.dataset else str(self.path)
 
 

@@ -36,7 +36,7 @@ def find_load(wanted: str | None = None, size: int = SIZE) -> Load:
 
 @dataclass(frozen=True)
 class Both:
-    """The first for what it can do, the second for the rest."""
+    """Implements zfstune.bench.load.Load: the first for what it can do, the second for the rest."""
 
     first: Load
     second: Load

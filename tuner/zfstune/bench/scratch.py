@@ -132,6 +132,6 @@ def blank(host: Host, disks: Sequence[Scratch]) -> list[str]:
 
 
 def tell(left: Sequence[str]) -> None:
-    """Says what is left."""
+    """Says on stderr what is left, a line for each."""
     for line in left:
         say(line)

@@ -68,7 +68,8 @@ class PathResult:
 
 
 def view(found: PathResult, style: Style, *, stages: bool) -> list[str]:
-    """All lines."""
+    """The table, what must be known to read it, with stages those of each test, and what was not
+    measured."""
     lines = [*wrap(heading(found), "", style.width), ""]
     if found.rows:
         lines += [*_table(found, style), ""]
@@ -83,6 +84,7 @@ def view(found: PathResult, style: Style, *, stages: bool) -> list[str]:
 
 
 def heading(found: PathResult) -> str:
+    """What was measured, by what, and for how long; printable."""
     zfs = f", ZFS {found.zfs}" if found.zfs else ""
     span = format_span(int(found.seconds * SECOND))
     return f"{printable(found.place)}{zfs}: {found.load}, {span} for each test"
@@ -121,11 +123,12 @@ def cells(found: PathResult, one: MeasuredTest) -> list[str]:
 
 
 def per_s(rate: float) -> str:
-    """``31.4/s``, ``2,100/s``."""
+    """Syncs or writes per second: ``31.4/s``, ``2,100/s``."""
     return f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
 
 
 def limit_text(found: PathResult) -> str:
+    """What the column "device limit" is in this run, in one sentence."""
     if not found.raw:
         return LIMIT
     return (
@@ -189,7 +192,9 @@ class ProgressBar:
             self._progress.status(f"[{bar}] {place + 1} of {count}: {test.label}")
 
     def row(self, one: MeasuredTest) -> None:
+        """A test is over: its rate on a line that stays."""
         self._progress.line(f"{one.rate.test.label}: {per_s(one.rate.per_s)}")
 
     def end(self) -> None:
+        """Takes the bar off the terminal."""
         self._progress.end()

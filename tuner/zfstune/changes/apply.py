@@ -50,6 +50,8 @@ class Overridden(ApplyError):
 
 @dataclass(frozen=True)
 class Restored:
+    """A parameter that was put back: its value before that and after it."""
+
     name: str
     before: int
     value: int
@@ -69,6 +71,7 @@ class RestoreReport:
 
     @property
     def complete(self) -> bool:
+        """Whether all that could be put back was: nothing failed."""
         return not self.failed
 
 
@@ -116,7 +119,8 @@ class Applier:
     # --- others
 
     def notice(self) -> list[Override]:
-        """What others have done since the last call to parameters of the layer; recorded."""
+        """What others have done since the last call to parameters of the layer; recorded in the
+        journal."""
         changes = self.watch.poll() if self.watch else []
         return [found for change in changes if (found := self._override(change)) is not None]
 
@@ -304,6 +308,8 @@ class Applier:
         return self.back_to(dict(self._journal.history.base), self._journal.history.in_force)
 
     def back_to(self, originals: Mapping[str, Original], layers: Iterable[Layer]) -> RestoreReport:
+        """Back to these values, and the end of these layers. What others have set is left alone;
+        where something failed the layers stay open. Needs no room on any disk."""
         layers = list(layers)
         self._journal.tolerant = True
         try:

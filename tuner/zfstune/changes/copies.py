@@ -58,6 +58,7 @@ class Content:
 
     @property
     def id(self) -> str:
+        """Of the journal in the file; "" when it has no beginning."""
         return self.history.id
 
     def is_of(self, identity: str) -> bool:
@@ -82,6 +83,7 @@ class Copy:
         self.size: int | None = None
 
     def look(self, limit_s: float) -> None:
+        """Reads the file; failed says why that could not be done within limit_s."""
         try:
             self.found = Look(*self._do(limit_s, _look))
         except NotPossible as error:
@@ -110,6 +112,7 @@ class Copy:
             self.keep = FOREIGN
 
     def lacks(self, lines: Sequence[bytes]) -> bool:
+        """Whether it does not have exactly these lines, as far as is known."""
         return bool(self.failed) or self.size is None or self.have != len(lines)
 
     def update(self, lines: Sequence[bytes], *, sync: bool, limit_s: float) -> None:
@@ -155,6 +158,7 @@ class Copy:
         return True
 
     def remove(self, limit_s: float) -> None:
+        """Removes the file, as far as that goes within limit_s."""
         with contextlib.suppress(OSError, NotPossible):
             self._do(limit_s, _remove)
         self.have, self.size = 0, None

@@ -323,10 +323,14 @@ class Journal:
         )
 
     def end(self, layer: Layer, how: str) -> None:
+        """A layer has ended: how is APPLIED, RESTORED or GONE. Raises NotPossible when there is no
+        room to say so, unless tolerant."""
         if layer.end != how:
             self._append({"type": "end", "layer": layer.number, "how": how, "time": iso_second()})
 
     def close(self) -> None:
+        """Writes what a copy still lacks, as far as that goes in some seconds. The journal may be
+        used again."""
         if self._write and not self._refused:
             self.settle()
 

@@ -152,6 +152,7 @@ def _tell(kept: Kept, *, only_print: bool) -> None:
 
 
 def to_json(kept: Kept) -> dict[str, object]:
+    """As a ``keep`` object of the schema."""
     return {
         "schema": 1,
         "type": "keep",

@@ -15,12 +15,12 @@ _STATE = "/var/db/zfstune" if _FREEBSD else "/var/lib/zfstune"
 
 
 def state_directory() -> str:
-    """ZFSTUNE_STATE_DIR names another one."""
+    """Where the journal is on disk; ZFSTUNE_STATE_DIR names another place."""
     return os.path.abspath(os.environ.get("ZFSTUNE_STATE_DIR") or _STATE)
 
 
 def run_directory() -> str:
-    """ZFSTUNE_RUN_DIR names another one."""
+    """Where the journal is in memory, with the lock; ZFSTUNE_RUN_DIR names another place."""
     run = "/run" if os.path.isdir("/run") and not _FREEBSD else "/var/run"
     return os.path.abspath(os.environ.get("ZFSTUNE_RUN_DIR") or f"{run}/zfstune")
 

@@ -51,6 +51,9 @@ class Override:
 
 @dataclass
 class Layer:
+    """Changes that belong together, by one command. end is None while it lasts, or APPLIED,
+    RESTORED or GONE."""
+
     number: int
     kind: str  # "manual" | "session"
     identity: str
@@ -63,6 +66,7 @@ class Layer:
 
     @property
     def in_force(self) -> bool:
+        """Whether its values may be in force: it is open, or they were to stay."""
         return self.end in (None, APPLIED)
 
 
@@ -87,6 +91,7 @@ class History:
 
     @property
     def in_force(self) -> list[Layer]:
+        """The layers whose values may be in force, the first one first."""
         return [layer for layer in self.layers if layer.in_force]
 
     @property
@@ -171,7 +176,8 @@ class History:
 
 
 def encode(record: Record, previous: str) -> tuple[bytes, str]:
-    """A line, and its checksum."""
+    """A record as a line with its checksum, which covers previous, that of the line before ("" for
+    the first); and the checksum."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     digest = _digest(previous, text)
     return f"{digest} {text}\n".encode(), digest
@@ -213,6 +219,7 @@ def later_version(data: bytes) -> int | None:
 
 
 def encode_lines(records: Iterable[Record]) -> list[bytes]:
+    """The lines of a whole journal, each with its checksum."""
     lines, digest = [], ""
     for record in records:
         line, digest = encode(record, digest)

@@ -85,6 +85,7 @@ def commands(host: Host, where: Places) -> list[str]:
 
 
 def to_json(report: RestoreReport) -> dict[str, object]:
+    """As a ``revert`` object of the schema."""
     return {
         "schema": 1,
         "type": "revert",

@@ -31,11 +31,11 @@ _READY = b"r"
 # of the tuner: something is in force, nothing is, it ends; the first two are answered by the same
 _BEAT, _CALM, _DISMISS = b"b", b"c", b"q"
 _READY_S = 60
+# How long a process that was killed is waited for: in the kernel it may hang for ever.
 _GONE_S = 1.0
-"""A process that was killed is waited for so long: in the kernel it may hang for ever."""
 _ENDS_S = 5.0
+# So many ticks without a word are too many, and the length of one in s.
 SILENT = (60, 1.0)
-"""So many ticks without a word are too many, and the length of one in s."""
 # of Linux, of FreeBSD
 _LOGS = ("/dev/log", "/var/run/log")
 

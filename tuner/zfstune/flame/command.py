@@ -85,6 +85,7 @@ def record(args: argparse.Namespace, host: Host, stop: Stop) -> tuple[Recording,
 
 
 def say_begun(args: argparse.Namespace, session: StackSession) -> None:
+    """Says on stderr what is recorded, how long, and which probes are missing."""
     probes = session.probes()
     missing = [probe for probe in probes if probe.missing]
     there = f"{len(probes) - len(missing)} of {len(probes)} probes attached"

@@ -35,6 +35,7 @@ def esc(text: object) -> str:
 
 
 def code(text: object) -> str:
+    """Any text as HTML, set as code."""
     return f"<code>{esc(text)}</code>"
 
 
@@ -85,6 +86,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def details(summary: str, body: str) -> str:
+    """HTML that is folded up below a plain summary; nothing when it is empty."""
     return f"<details><summary>{esc(summary)}</summary>\n{body}</details>\n" if body else ""
 
 

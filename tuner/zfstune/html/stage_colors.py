@@ -20,5 +20,5 @@ _STAGE_COLORS = {
 
 
 def stage_color(name: str) -> str:
-    """As #rrggbb."""
+    """Of a stage, as #rrggbb; that of `other` for a name that is none."""
     return _STAGE_COLORS.get(name, _STAGE_COLORS["other"])

@@ -29,7 +29,7 @@ from zfstune.tunables.survey import (
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command. Raises CommandError."""
+    """The command and its subcommands. Raises CommandError."""
     _check(args)
     host = open_host()
     if args.what == "set":

@@ -23,7 +23,7 @@ exit status:
 
 
 def add_report(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command."""
+    """Adds `report` to the commands."""
     parser = commands.add_parser(
         "report",
         help="the HTML report of a tuning session, written again",

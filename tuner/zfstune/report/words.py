@@ -49,11 +49,12 @@ class Finding:
 
     @property
     def headline(self) -> str:
+        """What came of the session, in one sentence."""
         return f"{self.word}: {self.sentence}."
 
 
 def metric_name(name: str) -> str:
-    """``p99 of fsync``."""
+    """A metric for people: ``p99 of fsync`` of "fsync.p99"."""
     known = objective.METRICS.get(name)
     return known.words if known else _MORE.get(name, name)
 
@@ -206,7 +207,7 @@ def _outcome(session: Json) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 block``, ``2 blocks``."""
+    """A count with its noun: ``1 block``, ``2 blocks``."""
     return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
@@ -257,7 +258,7 @@ def source(name: object) -> str:
 
 
 def limit_result(limit: Json) -> str:
-    """``kept: 1 % lower``."""
+    """Whether a limit was kept, and the change: ``kept, 1 % lower``."""
     moved = number(limit.get("change"))
     state = "kept" if limit.get("ok") else "MISSED"
     return f"{state}, {change(moved)}" if moved is not None else f"{state}, not measured"

@@ -21,8 +21,8 @@ from typing import TextIO
 
 from zfstrace.printable import printable
 
+# How many lines wait for a reader that has stopped.
 _KEPT = 100
-"""So many lines wait for a reader that has stopped."""
 _AT_END_S = 1.0
 
 
@@ -39,7 +39,7 @@ class Outlet:
         self._drawn = False
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """A line that stays, in the order of the calls; never waits."""
         if len(self._lines) == _KEPT:
             self._lines.popleft()
             self._left_out += 1

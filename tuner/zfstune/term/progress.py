@@ -9,8 +9,8 @@ from zfstune.term.outlet import outlet
 from zfstune.term.table import cut, is_terminal, screen
 from zfstune.term.units import format_span
 
+# How often a log file is told the state when it is told nothing else.
 _LOG_EVERY_S = 30.0
-"""In a log file the state is told this often when nothing else is."""
 
 
 class Progress:
@@ -25,7 +25,7 @@ class Progress:
         self._said = time.monotonic()
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Says something that stays on the screen and in a log file."""
         self._outlet.line(f"zfstune: {text}")
         self._said = time.monotonic()
 
@@ -38,6 +38,7 @@ class Progress:
             self.line(text)
 
     def end(self) -> None:
+        """Takes the status off the terminal."""
         self._outlet.draw("")
 
     def _left(self) -> str:

@@ -90,7 +90,7 @@ class Stop:
         self.asked = True
 
     def now(self) -> int:
-        """CLOCK_MONOTONIC in ns."""
+        """The time by CLOCK_MONOTONIC in ns."""
         return time.monotonic_ns()
 
     def wait(self, ns: int) -> bool:

@@ -131,6 +131,7 @@ class Column:
     tail: bool = False
 
     def cell(self, text: str, clip: bool) -> str:
+        """A text in its column, printable and padded; with clip cut to the width."""
         text = printable(text)
         text = cut(text, self.width, tail=self.tail) if clip else text
         return text.ljust(self.width) if self.left else text.rjust(self.width)
@@ -147,6 +148,7 @@ class Lines:
         self._left = 0
 
     def print(self, columns: Sequence[Column], cells: Sequence[str]) -> None:
+        """One line, below a header where one is due. cells are the texts of the columns."""
         if columns != self._columns or not self._left:
             self._columns = columns
             # a file has no screen, but whoever pages through it has one of about that size

@@ -124,6 +124,6 @@ def format_percent(share: float) -> str:
 
 
 def format_rate(number: int, duration_ns: int) -> str:
-    """Per second: ``0.4/s``, ``1,234/s``."""
+    """How many per second: ``0.4/s``, ``1,234/s``."""
     rate = number * SECOND / duration_ns if duration_ns > 0 else 0.0
     return f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s"

@@ -100,7 +100,7 @@ COLUMNS = (
 
 
 def cells(row: ArcRow) -> list[str]:
-    """Of one line."""
+    """The texts of a line, by COLUMNS; ``-`` for what is not known."""
     return [
         row.time[11:19],
         format_size(row.size),
@@ -118,15 +118,18 @@ def cells(row: ArcRow) -> list[str]:
 
 
 def hit(row: ArcRow) -> str:
+    """The hit ratio: ``99.9%``; ``-`` without any read."""
     return "-" if row.hit_ratio is None else f"{row.hit_ratio:.1%}"
 
 
 def per_second(number: int, row: ArcRow) -> str:
+    """A count of the row as a rate, in at most five characters; ``-`` for a row without
+    duration."""
     return format_short(round(number * SECOND / row.duration_ns)) if row.duration_ns else "-"
 
 
 def brief(row: ArcRow) -> str:
-    """The end of a condensed line."""
+    """The end of a condensed line: what is most unusual, else the hit ratio."""
     if row.no_grow:
         return "must not grow"
     if row.memory_throttle:
@@ -135,7 +138,7 @@ def brief(row: ArcRow) -> str:
 
 
 def summary(row: ArcRow) -> str:
-    """On the whole time of a trace."""
+    """The whole time of a trace in one sentence, from a row over all of it."""
     parts = [f"{format_span(row.duration_ns)}: demand hits {hit(row)}"]
     if row.hit_ratio is not None:
         reads = format_count(row.demand_hits + row.demand_misses)

@@ -94,7 +94,7 @@ def per_second(row: DeviceRow) -> str:
 
 
 def bandwidth(row: DeviceRow) -> str:
-    """``123M/s``"""
+    """Bytes per second: ``123M/s``; ``-`` without any."""
     if not row.size:
         return "-"
     return format_size(row.size * SECOND // max(1, row.duration_ns)) + "/s"

@@ -25,7 +25,7 @@ _SAY = {
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command."""
+    """The command; its status is that of examine()."""
     return examine(open_host(), sys.stdout, as_json=args.json)
 
 

@@ -37,15 +37,23 @@ AnyRow = TypeVar("AnyRow")
 
 
 class JsonRow(Protocol):
-    def to_json(self) -> Json: ...
+    """What is printed with --json."""
+
+    def to_json(self) -> Json:
+        """As an object of the schema."""
+        ...
 
 
 class Events(Protocol[NewEvent]):
     """A session that tells of single events."""
 
-    def refresh(self) -> None: ...
+    def refresh(self) -> None:
+        """Brings the session up to date. Raises TraceError."""
+        ...
 
-    def poll(self, timeout_ms: int) -> Sequence[NewEvent]: ...
+    def poll(self, timeout_ms: int) -> Sequence[NewEvent]:
+        """Waits for events; may return none."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,7 @@ def options_of(args: argparse.Namespace) -> TraceOptions:
 
 
 def is_kstat(options: FsyncOptions | TraceOptions) -> bool:
+    """Whether the trace does without BPF."""
     return isinstance(options, TraceOptions) and options.kstat
 
 
@@ -130,6 +139,7 @@ def attached(
 
 
 def say_begun(run: Run[Options], how: str, what: str) -> None:
+    """Says on stderr how much is attached, what is traced and for how long."""
     span = f", {format_span(run.args.duration)}" if run.args.duration else ""
     say(f"{how}, tracing {what}{run.who}{span}; Ctrl-C to end")
 
@@ -214,7 +224,7 @@ class Meter(Generic[Counts, AnyRow]):
         self._start = self._last = (stop.now(), first, Losses())
 
     def restart(self) -> None:
-        """What was counted until now is of before the start; losses are not."""
+        """Discards what has been counted so far; losses since the session began stay."""
         self._session.refresh()
         self._start = self._last = self._stop.now(), self._read(), Losses()
 

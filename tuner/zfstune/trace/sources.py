@@ -63,7 +63,8 @@ class Source:
         self._name = name
 
     def open(self, open_it: Open, run: Run[TraceOptions], lack: str) -> None:
-        """Raises TraceError."""
+        """Opens the session, without BPF where there is a lack but kstats will do. Raises
+        TraceError."""
         try:
             if lack:
                 raise TraceError(lack)
@@ -75,18 +76,24 @@ class Source:
         self._opened = opened
 
     def close(self) -> None:
+        """Detaches; only after open() has gone well."""
         self._opened.session.close()
 
     def tick(self) -> None:
+        """What must be done every second, so that nothing overflows."""
         if not self.error:
             self._opened.tick()
 
     def restart(self) -> None:
+        """Discards what has been counted so far, but for txgs: one that has ended is worth its
+        line."""
         # a txg that has ended meanwhile is worth its line
         if not self.error and self._name != "txg":
             self._opened.meter.restart()
 
     def measure(self, *, step: bool) -> Reading:
+        """What was counted since the start or, with step, since the last time. A session that
+        cannot go on has an error from then on."""
         if self.error:
             return Reading(self._name, error=self.error)
         try:

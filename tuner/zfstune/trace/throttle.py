@@ -125,7 +125,7 @@ def view(rows: Sequence[ThrottleRow], style: Style, duration_ns: int, where: str
 
 
 def dirty(row: ThrottleRow) -> str:
-    """``2.9G 72%``"""
+    """Dirty data in bytes and in percent of its limit: ``2.9G 72%``; ``-`` when not known."""
     if row.dirty_bytes is None:
         return "-"
     percent = percent_of(row.dirty_bytes, row.dirty_data_max)

@@ -97,7 +97,7 @@ def columns(pools: bool) -> Sequence[Column]:
 
 
 def cells(txg: Txg, pools: bool) -> list[str]:
-    """Of one line."""
+    """The texts of a line, by columns(); ``-`` for what is not known."""
     share = zil_share(txg)
     return [
         txg.time[11:19],
@@ -124,6 +124,7 @@ def zil_share(txg: Txg) -> float | None:
 
 
 def size(number: int | None) -> str:
+    """Bytes; ``-`` for None, which is not known."""
     return "-" if number is None else format_size(number)
 
 
@@ -149,9 +150,11 @@ class Sum:
 
     @property
     def count(self) -> int:
+        """How many txgs there were."""
         return sum(self._reasons.values())
 
     def add(self, txg: Txg) -> None:
+        """One more txg, which has ended."""
         self._reasons[txg.reason] = self._reasons.get(txg.reason, 0) + 1
         if txg.sync_ns is not None:
             self._syncs.append(txg.sync_ns)
@@ -159,6 +162,7 @@ class Sum:
         self._delay_ns += txg.delay_ns or 0
 
     def text(self, duration_ns: int, where: str) -> str:
+        """All of them in one sentence; where is what was traced, in words."""
         span = format_span(duration_ns)
         if not self.count:
             return f"no txg ended on {where} in {span}; an idle pool has one every zfs_txg_timeout"
@@ -175,7 +179,8 @@ class Sum:
 
 
 def brief(txg: Txg) -> str:
-    """The end of a condensed line."""
+    """The end of a condensed line: why it was closed, and who was held up or how much of the sync
+    was for the ZIL."""
     share = zil_share(txg)
     parts = [txg.reason if txg.reason != "unknown" else ""]
     if txg.delayed_tx:

@@ -36,7 +36,7 @@ exit status:
 
 
 def add_tune(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds `tune`."""
+    """Adds `tune` to the commands."""
     parser = commands.add_parser(
         "tune",
         help="search better parameters under a load, and prove that they are",

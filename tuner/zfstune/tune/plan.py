@@ -37,7 +37,8 @@ class Setup:
 
     @classmethod
     def of(cls, request: Request, host: Host, pool: str) -> Setup:
-        """Raises UsageError, NotPossible."""
+        """Looks at what is in force on the host. Raises UsageError, NotPossible when there is
+        nothing to tune or no way to measure."""
         params = host.parameters()
         current, facts = guard.state(params), guard.facts(host)
         slog = host.kstat("zil").get("zil_itx_metaslab_slog_count", 0) > 0
@@ -57,6 +58,7 @@ class Setup:
         return cls(request, host, pool, facts, current, space, slog)
 
     def baseline(self) -> dict[str, int]:
+        """The values in force of the parameters that the session may change."""
         return {name: self.current[name] for name in self.space.parameters()}
 
     def describe(self, args: argparse.Namespace) -> list[str]:
@@ -132,7 +134,8 @@ def refusals(args: argparse.Namespace, setup: Setup) -> list[str]:
 
 
 def require_consent(args: argparse.Namespace, setup: Setup) -> None:
-    """Raises NotPossible, UsageError, CommandError."""
+    """Asks on the terminal unless --yes is given. Raises NotPossible when the host is not to be
+    tuned now, UsageError when nobody can be asked, CommandError when the answer is no."""
     for reason in refusals(args, setup):
         raise NotPossible(reason)
     if args.yes:

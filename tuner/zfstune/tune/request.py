@@ -17,18 +17,14 @@ from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import catalogue
 from zfstune.tune.workload import account, split
 
-BUDGET_NS = 60 * 60 * SECOND
-
-BLOCK_NS = 10 * SECOND
-
+# defaults of --budget, --block and --limit
+BUDGET_NS, BLOCK_NS = 60 * 60 * SECOND, 10 * SECOND
 LIMITS = ("write.throughput>=-5%", "fsync.mean<=+10%")
-
+# the file of the search, in --out
 STUDY = "study.db"
-
 _PACKAGES = ("numpy", "scipy", "optuna")
-
 _SHORTEST_BLOCKS = 4 + 4 + 12  # noise, one trial, the shortest proof
-
+# what is between two blocks, about: txgs that settle
 _BETWEEN_NS = 5 * SECOND
 
 
@@ -46,7 +42,7 @@ class Request:
 
 
 def parse_request(args: argparse.Namespace) -> Request:
-    """Raises UsageError."""
+    """The request of a command line; the host is not looked at. Raises UsageError."""
     try:
         objective = Objective.parse(args.objective)
         limits = tuple(Limit.parse(text) for text in args.limit or LIMITS)
@@ -118,7 +114,7 @@ def pool_of(args: argparse.Namespace, host: Host) -> str:
 
 
 def require_packages() -> None:
-    """Raises NotPossible."""
+    """Raises NotPossible when this Python lacks one of those that a session computes with."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise NotPossible(

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from zfstune.experiment.session_json import Circumstances
 
 
+# the default of --max-latency
 LONGEST_NS = 60 * SECOND
-
+# a change within +-5 % counts as none
 MARGIN = 0.05
 
 
@@ -78,6 +79,7 @@ class TuningRun:
 
     @classmethod
     def begin(cls, args: argparse.Namespace, setup: Setup, stop: Stop) -> TuningRun:
+        """A run whose time begins now."""
         now = stop.now()
         progress = Progress(sys.stderr, now + setup.request.budget_ns)
         return cls(args, setup, stop, progress, now, time.time_ns())

@@ -100,7 +100,7 @@ def _environment(who: pwd.struct_passwd) -> dict[str, str]:
 
 
 def split(command: str) -> list[str]:
-    """Its words. Raises UsageError."""
+    """The words of a command, as a shell would split it. Raises UsageError."""
     try:
         words = shlex.split(command)
     except ValueError as error:

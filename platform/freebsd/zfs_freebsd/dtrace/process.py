@@ -94,7 +94,7 @@ class Dtrace:
         return list(self._lines)
 
     def close(self) -> None:
-        """May be called again."""
+        """Kills it if it still runs; what it has printed is lost. May be called again."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

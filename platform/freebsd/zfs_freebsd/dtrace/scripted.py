@@ -29,6 +29,7 @@ class Times:
         self._buckets: dict[int, int] = {}
 
     def add(self, ns: int) -> None:
+        """Counts one more value in ns."""
         bucket = index(ns)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
         self._count += 1
@@ -36,7 +37,7 @@ class Times:
         self._max = max(self._max, ns)
 
     def hist(self) -> Hist:
-        """As of now."""
+        """The distribution of all values so far."""
         return Hist(self._count, self._sum, self._max, dict(self._buckets))
 
 
@@ -48,6 +49,8 @@ class Buckets:
         self._rows: dict[int, tuple[int, int, int]] = {}
 
     def take(self, row: Json) -> None:
+        """A row of the script with bucket, count, total_ns and max_ns. Raises KeyError for another
+        one."""
         self._rows[row["bucket"]] = row["count"], row["total_ns"], row["max_ns"]
 
     def hist(self) -> Hist:
@@ -96,10 +99,11 @@ class Scripted(ABC):
         )
 
     def probes(self) -> tuple[Probe, ...]:
+        """The places that the script watches, missing ones included."""
         return self._probes
 
     def close(self) -> None:
-        """May be called again."""
+        """Ends the script. May be called again."""
         self._closed = True
         with suppress(TraceError):
             self._dtrace.finish()

@@ -55,6 +55,8 @@ def why_not(root: Path) -> tuple[str, str]:
 
 
 def check(root: Path) -> Check:
+    """Whether dtrace(1) could run a script here: blocking when it could not. root is where /dev
+    is."""
     why, fix = why_not(root)
     if not why:
         return Check("dtrace", "kernel", "present")

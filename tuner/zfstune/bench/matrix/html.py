@@ -12,12 +12,12 @@ from zfstune.term.units import format_percent
 
 
 def save(found: MatrixResult, path: str) -> None:
-    """Raises zfstrace.flame.WriteFailed."""
+    """Writes the page to a file. Raises zfstrace.flame.WriteFailed."""
     output.save(path, [render(found)])
 
 
 def render(found: MatrixResult) -> str:
-    """The page."""
+    """The page of `zfstune bench --matrix`."""
     rows = [one.to_json(found.matrix, found.limit(one.row)) for one in found.results]
     said = [f"{one.row.label}: {one.failed}" for one in found.results if one.failed]
     sections = [

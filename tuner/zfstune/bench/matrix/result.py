@@ -68,6 +68,7 @@ class MatrixResult:
         return self.rates.get((row.limit or "", "fdatasync"))
 
     def measured(self, row_id: str, test: str) -> MeasuredTest | None:
+        """A test of a row, by the id of the row; None when it was not measured."""
         for result in self.results:
             for one in result.measured:
                 if (result.row.id, one.rate.test.name) == (row_id, test):
@@ -76,6 +77,7 @@ class MatrixResult:
 
     @property
     def whole(self) -> bool:
+        """Whether all rows were measured, nothing was lost, and nothing is left behind."""
         failed = any(result.failed for result in self.results)
         return not (self.interrupted or self.left or failed or self.lost)
 

@@ -46,6 +46,8 @@ class ReportRow:
 
 @dataclass(frozen=True)
 class Matrix:
+    """The rows of a report; source is where it was published."""
+
     name: str
     title: str
     source: str

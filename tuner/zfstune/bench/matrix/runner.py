@@ -35,12 +35,15 @@ class StuckStop(Stop):
 
     @property
     def asked(self) -> bool:  # type: ignore[override]
+        """Whether the stop was asked, nobody reads any more, or nothing can be written."""
         return self._stop.asked or self._stop.reader_gone or bool(self._stuck())
 
     def now(self) -> int:
+        """CLOCK_MONOTONIC in ns, of the stop."""
         return self._stop.now()
 
     def wait(self, ns: int) -> bool:
+        """As Stop.wait(); True as well when nothing can be written."""
         return bool(self._stuck()) or self._stop.wait(ns) or bool(self._stuck())
 
 

@@ -19,7 +19,7 @@ _WORDS = {-1: "slower", 0: "the same", 1: "faster"}
 
 
 def view(found: MatrixResult, style: Style) -> list[str]:
-    """All lines."""
+    """The lines of all rows, and below them which orderings agree with the report."""
     base = rows.base(found.matrix, found.rates)
     lines = [style.paint(f"{found.matrix.title}: here {found.heading}", "bold")]
     lines += wrap(f"reported: {found.matrix.source}", "", style.width)
@@ -68,7 +68,7 @@ def _cells(
 
 
 def rate(per_s: float) -> str:
-    """``331/s``."""
+    """Syncs or writes per second: ``331/s``."""
     return f"{per_s:,.1f}/s" if per_s < 100 else f"{per_s:,.0f}/s"
 
 
@@ -101,7 +101,7 @@ def orders(found: MatrixResult, style: Style) -> list[str]:
 
 
 def summary(pairs: Sequence[Pair]) -> str:
-    """One sentence."""
+    """How many orderings of the report agree with what was measured, in one sentence."""
     if not pairs:
         return "no two rows to compare with the report"
     agree = sum(pair.agrees for pair in pairs)
