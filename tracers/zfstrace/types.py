@@ -80,7 +80,7 @@ class Losses:
         )
 
     def to_json(self) -> Json:
-        """All but unfinished, which is no loss."""
+        """As ``losses`` of the schema: all but unfinished, which is no loss."""
         return {
             "start": self.start,
             "return": self.missed,

@@ -24,7 +24,8 @@ def parse_mounts(text: str) -> dict[str, str]:
 
 
 def datasets() -> dict[Dev, str]:
-    """By device number; may wait for a pool that is suspended."""
+    """Mounted file systems by device number; {} when mount(8) does not answer, as for a pool that
+    is suspended."""
     found = {}
     for name, path in parse_mounts(
         processes.output(["mount", "-p", "-t", "zfs"], _TIMEOUT_S)

@@ -27,7 +27,7 @@ def parse_names(named: str, numbered: str) -> dict[int, str]:
 
 
 def names(pool: str) -> dict[int, str]:
-    """Of an imported pool; {} when zpool(8) is not there or does not answer."""
+    """Leaf vdevs of an imported pool by guid; {} when zpool(8) is not there or does not answer."""
     return parse_names(_list("--", pool), _list("-g", "--", pool))
 
 

@@ -12,7 +12,7 @@ from zfstrace.host import Host
 from zfstrace.printable import printable
 from zfstune.errors import NotPossible, UsageError
 from zfstune.term.log import say
-from zfstune.term.table import render
+from zfstune.term.table import aligned
 from zfstune.term.units import format_size
 
 DISK_BYTES = 1 << 30
@@ -108,7 +108,7 @@ def _listed(wanted: Sequence[Wanted], found: Sequence[Scratch]) -> list[str]:
     ]
     return [
         "zfstune: all data on these disks will be destroyed:",
-        *render(rows, "<<><<", "  ", "  "),
+        *aligned(rows, "<<><<", "  ", "  "),
     ]
 
 

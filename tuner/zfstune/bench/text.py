@@ -12,7 +12,7 @@ from zfstrace.types import Json, Losses
 from zfstune.bench.load import Rate, Test
 from zfstune.bench.measure import MeasuredTest
 from zfstune.term.progress import Progress
-from zfstune.term.table import Style, render, style_of, wrap
+from zfstune.term.table import Style, aligned, style_of, wrap
 from zfstune.term.units import SECOND, format_percent, format_span, format_time
 from zfstune.trace import fsync
 from zfstune.trace.footer import footer
@@ -91,9 +91,9 @@ def heading(found: PathResult) -> str:
 
 
 def _table(found: PathResult, style: Style) -> list[str]:
-    left = render([HEAD, *(cells(found, one) for one in found.rows)], "<>>>>>")
+    left = aligned([HEAD, *(cells(found, one) for one in found.rows)], "<>>>>>")
     right = ["largest stages", *_largest(found, max(_STAGES, style.width - len(left[0]) - 2))]
-    first, *rest = render(list(zip(left, right, strict=True)), "<<")
+    first, *rest = aligned(list(zip(left, right, strict=True)), "<<")
     return [style.paint(first, "bold"), *rest]
 
 

@@ -98,7 +98,7 @@ class Applier:
     # --- what is there
 
     def state(self) -> dict[str, int]:
-        """The present values of what the catalogue knows and what the journal has."""
+        """The present values, by name, of what the catalogue knows and what the journal has."""
         return guard.state(self.params, self._journal.history.base)
 
     def originals(self, names: Iterable[str]) -> dict[str, Original]:

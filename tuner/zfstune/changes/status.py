@@ -15,7 +15,7 @@ from zfstune.changes.records import History
 from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE
 from zfstune.host import open_host
-from zfstune.term.table import render, style_of
+from zfstune.term.table import aligned, style_of
 from zfstune.tunables import catalogue, values
 
 
@@ -137,7 +137,7 @@ def words(found: Json) -> list[str]:
         for row in found["parameters"]
     ]
     if rows and found["state"] != "gone":
-        lines += render([["PARAMETER", "NOW", "BEFORE", ""], *rows], "<>><")
+        lines += aligned([["PARAMETER", "NOW", "BEFORE", ""], *rows], "<>><")
     for override in found["overrides"]:
         who = "somebody else" if override["pid"] is None else f"process {override['pid']}"
         comm = f" ({override['comm']})" if override["comm"] else ""

@@ -58,7 +58,8 @@ def who(args: argparse.Namespace) -> str:
 
 
 def record(args: argparse.Namespace, host: Host, stop: Stop) -> tuple[Recording, int]:
-    """Attaches, waits until stop or the duration, detaches. The recording and its duration."""
+    """Attaches, waits until stop or the duration, detaches. The recording, and how long it took in
+    ns. Raises TraceError."""
     say("attaching ...")
     options = StackOptions(args.mode, args.target, args.pid, args.pool)
     session = host.open_stack_trace(options)

@@ -34,7 +34,8 @@ def paragraphs(name: str, survey: Survey, style: Style) -> list[str]:
 
 
 def as_json(names: Sequence[str], survey: Survey) -> Json:
-    """The same for programs: null where nothing is known or this host does not have it."""
+    """As a ``params_explain`` object of the schema: null where nothing is known or this host does
+    not have it."""
     return {
         "schema": SCHEMA,
         "type": "params_explain",

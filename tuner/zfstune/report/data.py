@@ -24,21 +24,21 @@ class Pair:
     ratio: float
 
 
-def number(value: object) -> float | None:
-    """A finite number, None for anything else."""
+def finite(value: object) -> float | None:
+    """A finite number of the session; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def listed(session: Json, name: str) -> list[Json]:
-    """The objects of a list; empty when there is no such list."""
+    """The objects of the list with this name; [] when there is no such list."""
     found = session.get(name)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def mapped(session: Json, name: str) -> dict[str, Any]:
-    """An object of the session; empty when there is none."""
+    """The object with this name; {} when there is none."""
     found = session.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -54,7 +54,7 @@ def objective(session: Json) -> Objective | None:
 def judged(session: Json, block: Json) -> float | None:
     """What a block is judged by, in the unit of the objective; None when it is not known."""
     wanted = objective(session)
-    metrics = {name: number(value) for name, value in mapped(block, "metrics").items()}
+    metrics = {name: finite(value) for name, value in mapped(block, "metrics").items()}
     try:
         cost = wanted.value({k: v for k, v in metrics.items() if v is not None}) if wanted else None
     except (ValueError, OverflowError):
@@ -70,7 +70,7 @@ def blocks(session: Json) -> list[Json]:
     found = [
         one
         for one in listed(session, "blocks")
-        if one.get("label") in ("A", "B") and number(one.get("start_s")) is not None
+        if one.get("label") in ("A", "B") and finite(one.get("start_s")) is not None
     ]
     return sorted(found, key=lambda one: float(one["start_s"]))
 
@@ -117,7 +117,7 @@ def typical(session: Json, metric: str | None = None) -> tuple[float | None, flo
 
 def _value(session: Json, block: Json, metric: str | None) -> float | None:
     return (
-        judged(session, block) if metric is None else number(mapped(block, "metrics").get(metric))
+        judged(session, block) if metric is None else finite(mapped(block, "metrics").get(metric))
     )
 
 
@@ -136,7 +136,7 @@ def histogram(session: Json, side: str) -> Hist:
 def _rows(rows: object) -> Iterator[tuple[int, int, int]]:
     for row in rows if isinstance(rows, list | tuple) else ():
         if isinstance(row, list | tuple) and len(row) == 3:
-            values = [number(value) for value in row]
+            values = [finite(value) for value in row]
             if None not in values:
                 low, high, n = (int(value or 0) for value in values)
                 if n > 0 and high >= low >= 0:
@@ -147,7 +147,7 @@ def stage_times(session: Json, side: str) -> dict[str, float]:
     """Stage -> ns that the mean fsync of the confirmation spent in it; shares alone (of 1)
     when the number of fsyncs is not known."""
     totals = {
-        str(stage.get("name")): number(stage.get("total_ns")) or 0.0
+        str(stage.get("name")): finite(stage.get("total_ns")) or 0.0
         for stage in listed(mapped(session, "stages"), side)
     }
     count = histogram(session, side).count
@@ -160,8 +160,8 @@ def phases(session: Json) -> list[tuple[str, float, float]]:
     found: list[tuple[str, float, float]] = []
     for block in blocks(session):
         start = float(block["start_s"])
-        settle = number(block.get("settle_s")) or 0.0
-        end = start + (number(block.get("seconds")) or 0.0)
+        settle = finite(block.get("settle_s")) or 0.0
+        end = start + (finite(block.get("seconds")) or 0.0)
         phase = str(block.get("phase"))
         if found and found[-1][0] == phase:
             found[-1] = (phase, found[-1][1], end)
@@ -207,6 +207,6 @@ def thinned(rows: Sequence[Json], most: int, by: str) -> list[Json]:
         return list(rows)
     step = -(-len(rows) // most)
     return [
-        max(rows[i : i + step], key=lambda row: number(row.get(by)) or 0.0)
+        max(rows[i : i + step], key=lambda row: finite(row.get(by)) or 0.0)
         for i in range(0, len(rows), step)
     ]

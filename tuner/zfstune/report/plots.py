@@ -236,12 +236,12 @@ def timeline(session: Json) -> Plot | None:
             ys: list[float] = []
             for block, value in points:
                 start = float(block["start_s"])
-                xs += [start, start + (data.number(block.get("seconds")) or 0.0), math.nan]
+                xs += [start, start + (data.finite(block.get("seconds")) or 0.0), math.nan]
                 ys += [value, value, math.nan]
             axes.plot(xs, ys, color=_COLORS[label], linewidth=3 if narrow else 4)
             axes.plot(
                 [
-                    float(b["start_s"]) + (data.number(b.get("seconds")) or 0.0) / 2
+                    float(b["start_s"]) + (data.finite(b.get("seconds")) or 0.0) / 2
                     for b, _ in points
                 ],
                 [value for _, value in points],
@@ -332,14 +332,14 @@ def pairs(session: Json) -> Plot | None:
     """Ratios of neighbouring blocks: without a change (A/A), and of the confirmation."""
     noise = [pair.ratio for pair in data.pairs(session, "aa")] or [
         math.exp(value)
-        for value in map(data.number, data.mapped(session, "noise").get("ratios") or [])
+        for value in map(data.finite, data.mapped(session, "noise").get("ratios") or [])
         if value is not None and abs(value) < 50
     ]
     confirm = [pair.ratio for pair in data.pairs(session, "confirm")]
     if not noise and not confirm:
         return None
     verdict = data.mapped(session, "verdict")
-    span = [data.number(verdict.get(key)) for key in ("low", "change", "high")]
+    span = [data.finite(verdict.get(key)) for key in ("low", "change", "high")]
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
@@ -398,11 +398,11 @@ def trials(session: Json) -> Plot | None:
     found = [
         (place, one, moved)
         for place, one in enumerate(data.listed(session, "trials"), 1)
-        if (moved := data.number(one.get("change"))) is not None and moved > -1
+        if (moved := data.finite(one.get("change"))) is not None and moved > -1
     ]
     if not found:
         return None
-    effect = data.number(data.mapped(session, "noise").get("effect"))
+    effect = data.finite(data.mapped(session, "noise").get("effect"))
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
@@ -442,7 +442,7 @@ _MOST_TXGS = 900
 
 def txgs(session: Json) -> Plot | None:
     """Sync time and dirty data of each transaction group over time."""
-    rows = [row for row in data.listed(session, "txgs") if data.number(row.get("t_s")) is not None]
+    rows = [row for row in data.listed(session, "txgs") if data.finite(row.get("t_s")) is not None]
     if not rows:
         return None
     rows.sort(key=lambda row: float(row["t_s"]))
@@ -492,7 +492,7 @@ def _stems(
         xs: list[float] = []
         ys: list[float] = []
         for row in data.thinned(sides[label], most, name):
-            value = data.number(row.get(name))
+            value = data.finite(row.get(name))
             if value is not None:
                 xs += [float(row["t_s"])] * 2 + [math.nan]
                 ys += [0.0, value / divisor, math.nan]

@@ -28,7 +28,7 @@ from zfstune.html.page import (
 )
 from zfstune.html.stage_colors import stage_color
 from zfstune.report import data, words
-from zfstune.report.data import listed, mapped, number
+from zfstune.report.data import finite, listed, mapped
 from zfstune.report.flame import Flames, flames
 from zfstune.term.units import format_count, format_time
 
@@ -149,11 +149,11 @@ def _notes(session: Json, lack: str) -> Iterable[str]:
         state = "It failed" if session.get("state") == "failed" else "Note"
         yield f"{state}: {str(session['note']).rstrip('. ')}."
     for one in words.missed(session):
-        moved = words.change(number(one.get("change")))
+        moved = words.change(finite(one.get("change")))
         yield f"A limit was not kept: {one.get('text')} ({moved})."
     for one in listed(session, "overrides"):
         yield f"Somebody else changed a parameter, and it was left alone: {words.override(one)}."
-    lost = number(session.get("lost")) or 0
+    lost = finite(session.get("lost")) or 0
     if lost:
         yield (
             f"{words.plural(int(lost), 'event')} could not be measured and "
@@ -180,7 +180,7 @@ def _hero(session: Json) -> str:
 def _gauge(session: Json) -> str:
     """The change and its interval on a scale with numbers."""
     verdict = mapped(session, "verdict")
-    low, middle, high = (number(verdict.get(key)) for key in ("low", "change", "high"))
+    low, middle, high = (finite(verdict.get(key)) for key in ("low", "change", "high"))
     if low is None or middle is None or high is None or min(low, middle, high) <= -1:
         return ""
     logs = [math.log(1 + one) for one in (low, middle, high)]
@@ -260,7 +260,7 @@ def _parameter(name: str, value: object, look: str) -> str:
 def _limits(session: Json) -> str:
     rows = []
     for limit in listed(session, "limits"):
-        moved = number(limit.get("change"))
+        moved = finite(limit.get("change"))
         state = '<span class="ok">✓ kept</span>'
         if not limit.get("ok"):
             state = '<span class="missed">✗ missed</span>'
@@ -297,13 +297,13 @@ def _other_measures(session: Json) -> str:
 
 def _widest(changes: Json, names: Iterable[str]) -> float:
     return spread(
-        number(mapped(changes, name).get(key)) for name in names for key in ("low", "high")
+        finite(mapped(changes, name).get(key)) for name in names for key in ("low", "high")
     )
 
 
 def _change_cells(changes: Json, name: str, widest: float) -> list[str]:
     one = mapped(changes, name)
-    low, middle, high = (number(one.get(key)) for key in ("low", "change", "high"))
+    low, middle, high = (finite(one.get(key)) for key in ("low", "change", "high"))
     if middle is None:
         return ["", "", ""]
     return [
@@ -393,7 +393,7 @@ def _blocks(session: Json, plots: Plots) -> str:
     if not count:
         return paragraph("No block was measured.")
     noise = mapped(session, "noise")
-    effect = number(noise.get("effect"))
+    effect = finite(noise.get("effect"))
     text = (
         f"{words.plural(count, 'block')} were measured. Values were switched back and forth, so "
         "that what changes by itself meets both sides alike."
@@ -402,7 +402,7 @@ def _blocks(session: Json, plots: Plots) -> str:
         text = "One block was measured."
     sure = ""
     if effect is not None:
-        pairs = words.plural(int(number(noise.get("pairs")) or 0), "pair")
+        pairs = words.plural(int(finite(noise.get("pairs")) or 0), "pair")
         sure = (
             f"At first nothing was changed (A/A, {pairs}): "
             f"by that noise, a change of {words.percent(effect)} or more can be seen here."
@@ -468,12 +468,12 @@ def _trial(session: Json, place: int, one: Json) -> list[str]:
     values = "<br>".join(
         f'<span class="nb">{code(n)} {esc(words.value(n, v))}</span>' for n, v in wanted.items()
     )
-    pairs = number(one.get("pairs"))
+    pairs = finite(one.get("pairs"))
     note = one.get("note")
     return [
         esc(one.get("number") or place),
         esc(words.source(one.get("source"))),
-        esc(words.change(number(one.get("change")))),
+        esc(words.change(finite(one.get("change")))),
         "" if pairs is None else f"{pairs:.0f}",
         (values or "as before") + (f'<br><span class="missed">{esc(note)}</span>' if note else ""),
     ]
@@ -497,7 +497,7 @@ def _dropped(session: Json) -> str:
     rows = [
         [
             "<br>".join(code(name) for name in one.get("names") or ()),
-            esc(words.change(number(one.get("change")))),
+            esc(words.change(finite(one.get("change")))),
             esc(one.get("why") or ""),
         ]
         for one in listed(session, "dropped")
@@ -525,11 +525,11 @@ def _stacks(graphs: Flames) -> str:
 
 def _session(session: Json) -> str:
     host = mapped(session, "host")
-    memory = number(host.get("memory_bytes"))
+    memory = finite(host.get("memory_bytes"))
     said = session.get("command")
     line = " ".join(map(_shell_word, said)) if isinstance(said, list) else ""
     changes = listed(session, "overrides")
-    lost = int(number(session.get("lost")) or 0)
+    lost = int(finite(session.get("lost")) or 0)
     made = facts(
         [
             ("command", code(line) if line else ""),

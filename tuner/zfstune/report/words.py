@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from zfstrace.types import Json
 from zfstune.experiment import objective
 from zfstune.report import data
-from zfstune.report.data import listed, mapped, number
+from zfstune.report.data import finite, listed, mapped
 from zfstune.term.units import SECOND, format_count, format_span, format_time
 from zfstune.tunables import catalogue
 
@@ -141,11 +141,11 @@ def interval(low: float | None, high: float | None) -> str:
 def finding(session: Json) -> Finding:
     """The verdict as it is told first."""
     verdict = session.get("verdict")
-    if not isinstance(verdict, dict) or number(verdict.get("change")) is None:
+    if not isinstance(verdict, dict) or finite(verdict.get("change")) is None:
         return _no_verdict(session)
     name = goal(session)
-    moved = number(verdict.get("change"))
-    span = interval(number(verdict.get("low")), number(verdict.get("high")))
+    moved = finite(verdict.get("change"))
+    span = interval(finite(verdict.get("low")), finite(verdict.get("high")))
     kind = str(verdict.get("kind"))
     if kind not in _KINDS:
         kind = "inconclusive"
@@ -168,8 +168,8 @@ def _no_verdict(session: Json) -> Finding:
 
 
 def _evidence(session: Json, verdict: Json) -> str:
-    pairs, p = number(verdict.get("pairs")), number(verdict.get("p"))
-    block_s = number(session.get("block_s"))
+    pairs, p = finite(verdict.get("pairs")), finite(verdict.get("p"))
+    block_s = finite(session.get("block_s"))
     of = f" of {block_s:g} s" if block_s else ""
     text = f"Confirmed in {pairs or 0:.0f} pairs of fresh blocks{of}, old and new values in turn."
     if verdict.get("kind") not in ("better", "worse", "equivalent"):
@@ -186,7 +186,7 @@ def _evidence(session: Json, verdict: Json) -> str:
 
 def _seen(session: Json) -> str:
     noise = mapped(session, "noise")
-    effect = number(noise.get("effect"))
+    effect = finite(noise.get("effect"))
     if effect is None or not noise.get("pairs"):
         return ""
     return (
@@ -215,8 +215,8 @@ _QUANTILES = {"fsync.p50": 500, "fsync.p99": 990, "fsync.p999": 999}
 
 
 def before_after(session: Json) -> tuple[str, str] | None:
-    """The objective in the confirmation before and after, with unit: of all fsyncs together
-    where that can be told, else of the median block."""
+    """The objective before and after in the confirmation, with unit: of all fsyncs together where
+    that can be told, else of the median block. None when either is not known."""
     wanted, metric = data.objective(session), goal_metric(session)
     if wanted is None or metric is None:
         return None
@@ -259,7 +259,7 @@ def source(name: object) -> str:
 
 def limit_result(limit: Json) -> str:
     """Whether a limit was kept, and the change: ``kept, 1 % lower``."""
-    moved = number(limit.get("change"))
+    moved = finite(limit.get("change"))
     state = "kept" if limit.get("ok") else "MISSED"
     return f"{state}, {change(moved)}" if moved is not None else f"{state}, not measured"
 
@@ -277,12 +277,13 @@ def override(one: Json) -> str:
 
 def duration(session: Json) -> str:
     """How long the session took; empty when it is not known."""
-    seconds = number(session.get("seconds"))
+    seconds = finite(session.get("seconds"))
     return format_span(round(seconds * SECOND)) if seconds else ""
 
 
 def closing(session: Json) -> list[tuple[str, str]]:
-    """The last three lines: what changed, how to undo it, how to keep it."""
+    """The last three lines, each a title and its text: what changed, how to undo it, how to keep
+    it."""
     winner, base = mapped(session, "winner"), mapped(session, "baseline")
     if not (winner and session.get("in_force")):
         return [

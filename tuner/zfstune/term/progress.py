@@ -6,7 +6,7 @@ import time
 from typing import TextIO
 
 from zfstune.term.outlet import outlet
-from zfstune.term.table import cut, is_terminal, screen
+from zfstune.term.table import cut, is_terminal, terminal_size
 from zfstune.term.units import format_span
 
 # How often a log file is told the state when it is told nothing else.
@@ -33,7 +33,7 @@ class Progress:
         """What is going on; on a terminal in place of the last status."""
         text = f"{text}; {self._left()}"
         if self._terminal:
-            self._outlet.draw(cut(text, screen(self._out)[0] - 1))
+            self._outlet.draw(cut(text, terminal_size(self._out)[0] - 1))
         elif time.monotonic() - self._said >= _LOG_EVERY_S:
             self.line(text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from zfstune.term.table import rows_on_screen, screen
+from zfstune.term.table import rows_on_screen, terminal_size
 
 
 class Screen:
@@ -21,7 +21,7 @@ class Screen:
     def draw(self, body: list[str], end: list[str], final: bool) -> None:
         """What does not fit on the screen is left out, except at the end; the losses
         always fit."""
-        columns, rows = screen(self._out)
+        columns, rows = terminal_size(self._out)
         up = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
         if not final:
             room = max(rows, 10) - 2

@@ -53,11 +53,11 @@ def style_of(out: TextIO) -> Style:
     except (UnicodeEncodeError, LookupError):
         blocks = False
     color = terminal and not os.environ.get("NO_COLOR")
-    width = min(WIDTH, max(60, screen(out)[0] - 1)) if terminal else WIDTH
+    width = min(WIDTH, max(60, terminal_size(out)[0] - 1)) if terminal else WIDTH
     return Style(color, blocks, terminal, width)
 
 
-def screen(out: TextIO) -> tuple[int, int]:
+def terminal_size(out: TextIO) -> tuple[int, int]:
     """Columns and lines of a terminal; 80 and 24 when they are not known."""
     try:
         size = os.get_terminal_size(out.fileno())
@@ -83,7 +83,7 @@ def cut(text: str, width: int, *, tail: bool = False) -> str:
     return "~" + text[len(text) - width + 1 :] if tail else text[: width - 1] + "~"
 
 
-def render(
+def aligned(
     rows: Sequence[Sequence[str]], align: str, gap: str = "  ", indent: str = ""
 ) -> list[str]:
     """Rows of cells as aligned lines, printable. align has ``<`` or ``>`` for each column."""
@@ -106,14 +106,14 @@ def fit(
     (on a terminal: a file keeps whole names)."""
     width = min(style.width, WIDTH)
     for gap in ("  ", " "):
-        lines = render(rows, align, gap, "  ")
+        lines = aligned(rows, align, gap, "  ")
         over = max(map(len, lines)) - width
         if over <= 0:
             return lines
     if not style.clip:
         return lines
     room = max(4, max(len(row[name]) for row in rows) - over)
-    return render(
+    return aligned(
         [[*row[:name], cut(row[name], room, tail=tail), *row[name + 1 :]] for row in rows],
         align,
         " ",
@@ -152,7 +152,9 @@ class Lines:
         if columns != self._columns or not self._left:
             self._columns = columns
             # a file has no screen, but whoever pages through it has one of about that size
-            self._left = max(5, screen(self._out)[1] - 2) if self._style.clip else _HEADER_EVERY
+            self._left = (
+                max(5, terminal_size(self._out)[1] - 2) if self._style.clip else _HEADER_EVERY
+            )
             header = self._line([column.name for column in columns])
             print(self._style.paint(header, "bold"), file=self._out)
         self._left -= 1

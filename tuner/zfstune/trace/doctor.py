@@ -14,7 +14,7 @@ from zfstrace.types import SCHEMA, Check, Probe, ProbeSurvey, Tool
 from zfstune import __version__
 from zfstune.errors import DONE, NEGATIVE, NOT_POSSIBLE
 from zfstune.host import open_host
-from zfstune.term.table import Style, render, style_of, wrap
+from zfstune.term.table import Style, aligned, style_of, wrap
 
 _WORDS = {DONE: "ok", NEGATIVE: "incomplete", NOT_POSSIBLE: "impossible"}
 _SAY = {
@@ -113,7 +113,7 @@ def _check_lines(checks: Sequence[Check], style: Style) -> list[str]:
     # Colours come after the columns are aligned: their codes have a length, too.
     cells = [[check.name, check.value] for check in checks]
     lines = []
-    for check, row in zip(checks, render(cells, "<<"), strict=True):
+    for check, row in zip(checks, aligned(cells, "<<"), strict=True):
         if check.status == "ok":
             lines.append(row)
             continue
@@ -135,7 +135,7 @@ def _probe_lines(survey: ProbeSurvey, style: Style) -> list[str]:
         [probe.name, *(("", "") if probe.missing else (probe.how, probe.symbol))]
         for probe in survey.probes
     ]
-    for probe, row in zip(survey.probes, render(cells, "<<<", indent="  "), strict=True):
+    for probe, row in zip(survey.probes, aligned(cells, "<<<", indent="  "), strict=True):
         if not probe.missing:
             lines.append(row)
             continue

@@ -10,7 +10,7 @@ from zfstrace.host import FsyncSession, Host
 from zfstrace.summary import since, summarize
 from zfstrace.types import DatasetCounts, FsyncOptions, FsyncSummary, StageSummary
 from zfstune.term.signals import Stop
-from zfstune.term.table import Style, render, wrap
+from zfstune.term.table import Style, aligned, wrap
 from zfstune.term.units import format_count, format_rate, format_span, format_time
 from zfstune.trace import live
 from zfstune.trace.footer import footer
@@ -175,7 +175,7 @@ def _stage_table(row: FsyncSummary, style: Style) -> list[str]:
                 format_count(stage.count),
             ]
         )
-    lines = render(cells, "<><>>>>", indent="  ")
+    lines = aligned(cells, "<><>>>>", indent="  ")
     top = 1 + seen.index(_dominant(seen))
     lines[top] = style.paint(lines[top], "hot")
     unseen = [stage.name for stage in row.stages if not stage.count]
@@ -237,7 +237,7 @@ def _distribution(row: FsyncSummary, style: Style) -> list[str]:
                 format_count(n),
             ]
         )
-    return ["  total latency", *render(cells, "><><>", " ", "  ")]
+    return ["  total latency", *aligned(cells, "><><>", " ", "  ")]
 
 
 def largest_stages(stages: Mapping[str, int], width: int) -> str:

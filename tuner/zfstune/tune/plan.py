@@ -16,7 +16,7 @@ from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment.space import Space
 from zfstune.term.secrets import masked
-from zfstune.term.table import render
+from zfstune.term.table import aligned
 from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import catalogue, guard, values
 from zfstune.tune import production
@@ -82,7 +82,7 @@ class Setup:
             "3 txgs between two different ones:",
             "  4 to 12 for the noise, 4 for each candidate, 12 or more fresh ones for the proof",
             "",
-            *render(rows, "<>>>", indent="  "),
+            *aligned(rows, "<>>>", indent="  "),
             "",
             "order of writes: the guard's, no state in between is hazardous; each is in a journal",
             "before it is done, and a supervisor undoes all of them if this program dies",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from zfstrace.printable import printable
 from zfstrace.types import Json
 from zfstune.report import words
-from zfstune.report.data import listed, mapped, number
+from zfstune.report.data import finite, listed, mapped
 from zfstune.term.table import Style, fit, wrap
 from zfstune.term.units import format_count
 
@@ -78,12 +78,12 @@ def _trials(session: Json, style: Style) -> Iterator[str]:
     yield style.paint(f"{count}, change of {_one(words.goal(session))}", "bold")
     rows = [["#", "from", "change", "pairs"]]
     for place, one in enumerate(tried, 1):
-        pairs = number(one.get("pairs"))
+        pairs = finite(one.get("pairs"))
         rows.append(
             [
                 _one(one.get("number") or place),
                 _one(words.source(one.get("source"))),
-                words.change(number(one.get("change"))),
+                words.change(finite(one.get("change"))),
                 "" if pairs is None else f"{pairs:.0f}",
             ]
         )
@@ -108,12 +108,12 @@ def _dropped(session: Json, style: Style) -> Iterator[str]:
     yield style.paint("dropped, because it is not needed", "bold")
     for one in dropped:
         names = ", ".join(str(name) for name in one.get("names") or ())
-        why = one.get("why") or words.change(number(one.get("change")))
+        why = one.get("why") or words.change(finite(one.get("change")))
         yield from _wrap(f"{names}: {why}", style, "  ")
 
 
 def _losses(session: Json, style: Style) -> Iterator[str]:
-    lost = int(number(session.get("lost")) or 0)
+    lost = int(finite(session.get("lost")) or 0)
     text = f"lost {format_count(lost)}"
     yield style.paint(text, "bad") if lost else text
     changes = listed(session, "overrides")

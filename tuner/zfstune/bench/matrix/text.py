@@ -9,7 +9,7 @@ from zfstune.bench.matrix import rows
 from zfstune.bench.matrix.result import MatrixResult, RowResult
 from zfstune.bench.matrix.rows import Pair, ReportRow
 from zfstune.bench.measure import MeasuredTest
-from zfstune.term.table import Style, render, wrap
+from zfstune.term.table import Style, aligned, wrap
 from zfstune.term.units import format_count, format_percent
 
 _STAGES = 3
@@ -29,7 +29,7 @@ def view(found: MatrixResult, style: Style) -> list[str]:
     lines += wrap(text, "", style.width)
     # one table, so that columns stand below each other; its lines are dealt out to the rows
     cells = [_cells(found, r.row, one, base) for r in found.results for one in r.measured]
-    table = iter(render([_HEAD, *cells], "<>>>>><", "  ", "  "))
+    table = iter(aligned([_HEAD, *cells], "<>>>>><", "  ", "  "))
     lines += ["", style.paint(next(table), "dim")]
     for result in found.results:
         lines.append(style.paint(f"{result.row.label} ({result.row.id})", "bold"))
