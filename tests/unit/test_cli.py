@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -215,19 +217,43 @@ def test_help_ends_in_examples(words: tuple[str, ...], capsys: pytest.CaptureFix
     assert max(map(len, text.splitlines())) < 100
 
 
-def test_version_is_cheap() -> None:
-    done = zfstune("--version", flags=("-X", "importtime"))
+TRACE = {"zfstune.term", "zfstune.term.argtypes", "zfstune.term.units"}
+TRACE |= {"zfstune.trace", "zfstune.trace.args"}
+
+
+@pytest.mark.parametrize(
+    ("words", "more"), [(("--version",), set()), (("trace", "fsync", "-h"), TRACE)]
+)
+def test_the_start_is_cheap(words: Sequence[str], more: set[str]) -> None:
+    done = zfstune(*words, flags=("-X", "importtime"))
     assert done.returncode == 0
-    assert re.fullmatch(r"zfstune \d+\.\d+\.\d+\n", done.stdout)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     ours = {name for name in loaded if name.startswith(("zfstune", "zfstrace", "zfs_"))}
-    packages = ["advise", "bench", "changes", "diagnose", "flame", "params", "report", "term"]
-    packages += ["trace", "tune"]
-    allowed = {"zfstune", "zfstune.cli", "zfstune.errors"}
-    allowed |= {"zfstune.term.argtypes", "zfstune.term.units"}
-    allowed |= {f"zfstune.{name}{part}" for name in packages for part in ("", ".args")}
-    assert ours <= allowed
+    assert ours <= {"zfstune", "zfstune.cli", "zfstune.errors"} | more
     assert not loaded & {"ctypes", "json", "dataclasses", "typing", "asyncio", "numpy"} - site()
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"zfstune \d+\.\d+\.\d+\n", zfstune("--version").stdout)
+
+
+def subcommands(parser: argparse.ArgumentParser) -> set[str]:
+    (found,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return set(found.choices)
+
+
+@pytest.mark.parametrize("package", cli._COMMANDS)
+def test_a_command_is_made_by_its_package_alone(package: str) -> None:
+    for name in cli._COMMANDS[package]:
+        parser = cli.build_parser(name)
+        assert subcommands(parser) == set(cli._COMMANDS[package])
+        assert parser.format_usage() == cli.build_parser().format_usage()
+
+
+@pytest.mark.parametrize("first", ["", "-h", "--", "fsync"])
+def test_all_commands_are_there_for_what_is_none(first: str) -> None:
+    names = {name for names in cli._COMMANDS.values() for name in names}
+    assert subcommands(cli.build_parser(first)) == names
 
 
 def site() -> set[str]:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import sys
 
 from zfstune import __version__
-from zfstune.advise.args import add_advise
-from zfstune.bench.args import add_bench
-from zfstune.changes.args import add_restore
-from zfstune.diagnose.args import add_diagnose
 from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
-from zfstune.flame.args import add_flame
-from zfstune.params.args import add_params
-from zfstune.report.args import add_report
-from zfstune.trace.args import add_trace
-from zfstune.tune.args import add_tune
 
 # As everywhere: typing would be a tenth of the start of `zfstune --version`, and its constant says
 # no more. What stands below it is either for types alone, or loaded where it is needed.
@@ -47,18 +39,18 @@ exit status:
   4  it failed after parameters had been changed; all is as it was before
 """
 
-DOCTOR = """\
-Loads and attaches nothing. Works without privilege as far as that goes.
-
-examples:
-  zfstune doctor
-  sudo zfstune doctor
-  zfstune doctor --json | jq '.checks[] | select(.status != "ok")'
-
-exit status:
-  0  all there; 1  something cannot be measured; 2  usage
-  3  tracing is not possible here
-"""
+# The commands in the order of `zfstune -h`, by the package whose args.py adds them.
+_COMMANDS = {
+    "trace": ("doctor", "trace"),
+    "diagnose": ("diagnose",),
+    "flame": ("flame",),
+    "params": ("params",),
+    "advise": ("advise",),
+    "bench": ("bench",),
+    "tune": ("tune",),
+    "changes": ("status", "revert", "keep", "recover"),
+    "report": ("report",),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -95,8 +87,9 @@ def _plain(message: str) -> str:
     return " ".join(message.removeprefix("argument ").split())
 
 
-def build_parser() -> Parser:
-    """All of the command line."""
+def build_parser(first: str = "") -> Parser:
+    """The command line; all of it, or as much as it takes when its first word is known: the parser
+    of a command takes a millisecond or two."""
     parser = Parser(
         prog="zfstune",
         description="Finds out where an fsync on OpenZFS spends its time, and makes it shorter.",
@@ -104,23 +97,9 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"zfstune {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
-    doctor = commands.add_parser(
-        "doctor",
-        help="what this host can measure, and what is missing",
-        description="Tells what this host can measure, what is missing, and what that costs.",
-        epilog=DOCTOR,
-    )
-    doctor.add_argument("--json", action="store_true", help="one JSON object")
-    doctor.set_defaults(run="trace.doctor")
-    add_trace(commands)
-    add_diagnose(commands)
-    add_flame(commands)
-    add_params(commands)
-    add_advise(commands)
-    add_bench(commands)
-    add_tune(commands)
-    add_restore(commands)
-    add_report(commands)
+    wanted = [package for package, names in _COMMANDS.items() if first in names]
+    for package in () if first == "--version" else wanted or _COMMANDS:
+        importlib.import_module(f"zfstune.{package}.args").add(commands)
     return parser
 
 
@@ -171,13 +150,11 @@ def _run(argv: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     _check_first(argv)
-    args, unknown = build_parser().parse_known_args(argv)
+    args, unknown = build_parser(argv[0] if argv else "").parse_known_args(argv)
     if unknown:
         name = " ".join(filter(None, (args.command, getattr(args, "what", None))))
         raise UsageError(f"unrecognized arguments: {_shown(*unknown)}, see `zfstune {name} -h`")
     _check_names(args)
-    import importlib
-
     from zfstrace.errors import TraceError, UnknownName
     from zfstune.changes.recovery import if_needed
 

@@ -72,7 +72,7 @@ class Host(ModuleHost):
 
 def args_of(*words: str) -> argparse.Namespace:
     parser = Parser(prog="zfstune")
-    params_args.add_params(parser.add_subparsers(dest="command"))
+    params_args.add(parser.add_subparsers(dest="command"))
     return parser.parse_args(["params", *words])
 
 

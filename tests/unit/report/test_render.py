@@ -507,7 +507,7 @@ def test_values_have_their_units(name: str, value: object, words: str) -> None:
 def command(*words: str) -> int:
     """`zfstune report` as the command line calls it."""
     parser = argparse.ArgumentParser()
-    report_args.add_report(parser.add_subparsers())
+    report_args.add(parser.add_subparsers())
     args = parser.parse_args(["report", *words])
     assert args.run == "report.command"
     return report_cmd.run(args)

@@ -29,8 +29,8 @@ exit status:
 """
 
 
-def add_advise(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds `advise`."""
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `advise` to the commands."""
     parser = commands.add_parser(
         "advise",
         help="what is set up badly, why, and what would change it",

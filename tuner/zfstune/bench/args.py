@@ -46,7 +46,7 @@ exit status:
 """
 
 
-def add_bench(commands: argparse._SubParsersAction[Any]) -> None:
+def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `bench` to the commands."""
     parser = commands.add_parser(
         "bench",

@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
         _check_file(args.html)
     if args.matrix is not None:
         _refuse(args, _OF_PATH, "is not for --matrix, leave it out")
-        from zfstune.bench.matrix import command
+        from zfstune.bench.matrix import command as matrix_command
 
-        return command.run(args)
+        return matrix_command.run(args)
     _refuse(args, _OF_MATRIX, "is for --matrix only")
     if args.where is None:
         raise UsageError("PATH|DATASET is missing, see `zfstune bench -h`")

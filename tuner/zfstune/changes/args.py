@@ -65,7 +65,7 @@ exit status:
 """
 
 
-def add_restore(commands: argparse._SubParsersAction[Any]) -> None:
+def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `status`, `revert`, `keep` and `recover`."""
     status = commands.add_parser(
         "status",

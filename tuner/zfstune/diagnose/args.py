@@ -30,8 +30,8 @@ exit status:
 """
 
 
-def add_diagnose(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds the command."""
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `diagnose` to the commands."""
     parser = commands.add_parser(
         "diagnose",
         help="why fsyncs are slow: causes, evidence, what to do",

@@ -75,7 +75,7 @@ examples:
 """
 
 
-def add_flame(commands: argparse._SubParsersAction[Any]) -> None:
+def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `flame` and its subcommands."""
     flame = commands.add_parser(
         "flame",

@@ -79,7 +79,7 @@ exit status:
 """
 
 
-def add_params(commands: argparse._SubParsersAction[Any]) -> None:
+def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `params` and its subcommands."""
     params = commands.add_parser(
         "params",

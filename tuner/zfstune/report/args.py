@@ -22,7 +22,7 @@ exit status:
 """
 
 
-def add_report(commands: argparse._SubParsersAction[Any]) -> None:
+def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `report` to the commands."""
     parser = commands.add_parser(
         "report",

@@ -16,6 +16,19 @@ exit status:
   2  usage, also a pool, dataset or process that is not there
   3  not possible here (no ZFS, no privilege, no BTF, library not built)"""
 
+_DOCTOR = """\
+Loads and attaches nothing. Works without privilege as far as that goes.
+
+examples:
+  zfstune doctor
+  sudo zfstune doctor
+  zfstune doctor --json | jq '.checks[] | select(.status != "ok")'
+
+exit status:
+  0  all there; 1  something cannot be measured; 2  usage
+  3  tracing is not possible here
+"""
+
 _REDRAWN = """\
 On a terminal the table is redrawn and counts from the start. Elsewhere --interval
 prints one table (or JSON lines) for each interval, without it one at the end.
@@ -205,8 +218,16 @@ _TRACES = {
 _ALWAYS = {"--duration", "--json", "--no-fentry"}
 
 
-def add_trace(commands: argparse._SubParsersAction[Any]) -> None:
-    """Adds `trace` and its subcommands."""
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `doctor`, and `trace` with its subcommands."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="what this host can measure, and what is missing",
+        description="Tells what this host can measure, what is missing, and what that costs.",
+        epilog=_DOCTOR,
+    )
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
+    doctor.set_defaults(run="trace.doctor")
     trace = commands.add_parser(
         "trace",
         help="watch fsyncs, txgs, writers, devices and the cache",

@@ -35,7 +35,7 @@ exit status:
 """
 
 
-def add_tune(commands: argparse._SubParsersAction[Any]) -> None:
+def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `tune` to the commands."""
     parser = commands.add_parser(
         "tune",
