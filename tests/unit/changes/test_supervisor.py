@@ -215,7 +215,7 @@ def test_session_that_cannot_begin_leaves_nothing(
         if what == "watch":
             patch.setattr(host.params, "watch", fail)
         elif what == "supervisor":
-            patch.setattr("zfstune.changes.supervisor._settle", lambda _keep: os._exit(0))
+            patch.setattr("zfstune.changes.supervisor._settle", lambda *_: os._exit(0))
         else:
             patch.setattr(one, "_take_signals", fail, raising=False)
         with pytest.raises((NotPossible, type(error))):
