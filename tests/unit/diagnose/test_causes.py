@@ -421,11 +421,11 @@ def test_words_of_a_probe_decide_nothing(cost: str) -> None:
     seen = observed({"flush": [MS] * 9})
 
     def found(*probes: Probe) -> Any:
-        return measure(replace(seen, fsync=replace(seen.fsync, probes=probes)), 1)
+        return measure(replace(seen, fsync=replace(seen.fsync, probes=probes)))
 
     (missing,) = (probe for probe in PROBES if probe.missing)
-    assert found(replace(missing, cost=cost)) == found(missing) != measure(seen, 1)
-    assert found(replace(missing, merges=())) == measure(seen, 1)
+    assert found(replace(missing, cost=cost)) == found(missing) != measure(seen)
+    assert found(replace(missing, merges=())) == measure(seen)
 
 
 def test_commands_of_ours_are_right() -> None:

@@ -36,8 +36,10 @@ def about(objective: str = "fsync.p99") -> Circumstances:
 
 def record(number: int, label: str, phase: str = "confirm", txg: int = 0) -> Record:
     stage = {"name": "flush", "total_ns": 100, "count": 10, "p50": 8 * number, "p99": 9, "max": 20}
-    spans = {"open_ns": SECOND, "sync_ns": 7, "dirty_bytes": 9}
-    rows = [txg_row(txg + i, birth_ns=i * SECOND, **spans) for i in range(2)]
+    rows = [
+        txg_row(txg + i, birth_ns=i * SECOND, open_ns=SECOND, sync_ns=7, dirty_bytes=9)
+        for i in range(2)
+    ]
     block = Block(20.0, 10, {"fsync.p99": 1e6}, ((0, 10, 4), (10, 20, 6)), (stage,), tuple(rows), 1)
     return Record(number, phase, None, label, 100.0 * number, 5.0, block)
 
