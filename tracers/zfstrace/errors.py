@@ -1,12 +1,22 @@
-"""What can keep a trace from starting or going on.
-
-The message of each is one line: what, why, what to do.
-"""
+"""What can keep a trace from starting or going on."""
 
 from __future__ import annotations
 
 
-class TraceError(Exception):
+class Hinted(Exception):
+    """An error for a person. The message is one line, `what: why`; hint is what to do about it, an
+    imperative sentence without a full stop, "" if there is nothing to do. The hint is shown on a
+    line of its own, or after a semicolon where there is one line only (`in_one_line`)."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def in_one_line(self) -> str:
+        return f"{self}; {self.hint}" if self.hint else str(self)
+
+
+class TraceError(Hinted):
     """The trace cannot be had or cannot go on."""
 
 

@@ -61,8 +61,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        """Raises UsageError, where argparse would print its usage and exit."""
-        raise UsageError(f"{_plain(message)}, see `{self.prog} -h`")
+        """Raises UsageError, where argparse would print its usage and exit. The second line of an
+        ArgumentTypeError, if it has one, is the hint."""
+        what, _, hint = message.partition("\n")
+        raise UsageError(_plain(what), hint or f"see `{self.prog} -h`")
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
@@ -80,7 +82,7 @@ def _plain(message: str) -> str:
         names = choice[2].replace("'", "")
         near = difflib.get_close_matches(choice[1], names.split(", "), 1)
         guess = f"did you mean {near[0]}?" if near else f"there are: {names}"
-        return f"no command {choice[1]!r}, {guess}"
+        return f"no command {choice[1]!r}: {guess}"
     if message.startswith("the following arguments are required: "):
         what = message.partition(": ")[2]
         return "no command given" if what == "COMMAND" else f"{what} is missing"
@@ -128,7 +130,7 @@ def _check_first(argv: Sequence[str]) -> None:
     """argparse would only say that there is no command."""
     first = argv[0] if argv else ""
     if first.startswith("-") and first not in ("-", "--", "-h", "--help", "--version"):
-        raise UsageError(f"no option {_shown(first)}, see `zfstune -h`")
+        raise UsageError(f"no option {_shown(first)}", "see `zfstune -h`")
 
 
 def _shown(*words: str) -> str:
@@ -153,7 +155,7 @@ def _run(argv: Sequence[str]) -> int:
     args, unknown = build_parser(argv[0] if argv else "").parse_known_args(argv)
     if unknown:
         name = " ".join(filter(None, (args.command, getattr(args, "what", None))))
-        raise UsageError(f"unrecognized arguments: {_shown(*unknown)}, see `zfstune {name} -h`")
+        raise UsageError(f"unrecognized arguments: {_shown(*unknown)}", f"see `zfstune {name} -h`")
     _check_names(args)
     from zfstrace.errors import TraceError, UnknownName
     from zfstune.changes.recovery import if_needed
@@ -165,19 +167,21 @@ def _run(argv: Sequence[str]) -> int:
     try:
         status: int = command.run(args)
     except UnknownName as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(str(error), error.hint) from None
     except TraceError as error:
-        raise NotPossible(str(error)) from None
+        raise NotPossible(str(error), error.hint) from None
     sys.stdout.flush()
     return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit status; errors go to stderr as one line."""
+    """Runs a command and returns its exit status; an error goes to stderr, and a hint below it."""
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except CommandError as error:
-        print(f"zfstune: {_one_line(_shown(str(error)))}", file=sys.stderr)
+        print(f"zfstune: error: {_one_line(_shown(str(error)))}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {_one_line(_shown(error.hint))}", file=sys.stderr)
         return error.status
     except BrokenPipeError:
         # The reader has what it wanted. Python would complain again at exit.
@@ -188,5 +192,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
         why = _one_line(f"{what}{error.strerror or error}")
-        print(f"zfstune: cannot go on, {why}", file=sys.stderr)
+        print(f"zfstune: error: cannot go on: {why}", file=sys.stderr)
         return NOT_POSSIBLE

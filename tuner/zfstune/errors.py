@@ -1,6 +1,8 @@
-"""Errors that end the command: one line on stderr, and a status."""
+"""Errors that end the command: one line on stderr, a hint, and a status."""
 
 from __future__ import annotations
+
+from zfstrace.errors import Hinted
 
 DONE = 0
 NEGATIVE = 1
@@ -9,8 +11,8 @@ NOT_POSSIBLE = 3
 RESTORED = 4
 
 
-class CommandError(Exception):
-    """The message says what, why, and what to do; it has no line break."""
+class CommandError(Hinted):
+    """main() prints it as `zfstune: error: WHAT: WHY` and, if there is one, `hint: WHAT TO DO`."""
 
     status = NEGATIVE
 

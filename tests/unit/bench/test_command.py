@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support import bench_programs
+from support.errors import ONE_ERROR
 from support.fake_host import FakeHost, FakeSession, counts
 
 from zfstrace.errors import TraceError
@@ -209,7 +210,7 @@ def test_fio_fails_after_the_first(zfstune: Any, tmp_path: Path) -> None:
     assert "8 kB, fdatasync  2,000/s" in out
     assert "not measured: fsync, plain" in out
     assert err.splitlines()[-1] == (
-        "zfstune: fio ended with status 1: "
+        "zfstune: error: fio ended with status 1: "
         "fio: io_u error on file bench.0.0: No space left on device"
     )
 
@@ -276,7 +277,7 @@ def test_errors_are_one_line(
     assert cli.main(["bench", *words]) == status
     out, err = capsys.readouterr()
     assert out == ""
-    assert re.fullmatch(r"zfstune: [^\n]+\n", err)
+    assert re.fullmatch(ONE_ERROR, err)
     assert hint in err
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.errors import ONE_ERROR
 from support.paths import DATA
 
 from zfstrace import flame
@@ -19,7 +20,7 @@ def fails(command: list[str], capsys: pytest.CaptureFixture[str], status: int = 
     assert cli.main(command) == status
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert re.fullmatch(r"zfstune: [^\n]+\n", captured.err)
+    assert re.fullmatch(ONE_ERROR, captured.err)
     return captured.err
 
 

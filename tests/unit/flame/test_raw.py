@@ -398,7 +398,9 @@ def test_convert_takes_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert capsys.readouterr().out == "fio;schedule 5\n"
     path.write_text("@[\n")
     assert cli.main(["flame", "convert", str(path), "-o", "-"]) == 2
-    assert re.fullmatch(r"zfstune: [^\n]*a\.folded, line 1: [^\n]+\n", capsys.readouterr().err)
+    assert re.fullmatch(
+        r"zfstune: error: [^\n]*a\.folded, line 1: [^\n]+\n", capsys.readouterr().err
+    )
 
 
 # --- real samples (tests/data/flame/raw/README.md)
