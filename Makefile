@@ -113,8 +113,8 @@ test-endurance: all
 	$(PYTHON) -m pytest -s tests/lab/test_endurance.py --endurance 600 \
 		$(addprefix --flavour ,$(FLAVOURS))
 
-# What `make test` runs on one flavour only (tests/lab/conftest.py), but for tune and diagnose.
-ONCE = bench bench_matrix causes endurance faults flame slots tools views
+# What `make test` runs on one flavour or on none (tests/lab/conftest.py), except tune and diagnose.
+ONCE = advise bench bench_matrix causes endurance faults flame robust slots tools views
 
 ## test-matrix: test, trixie-backports as well, more faults, whole tuning sessions, all causes
 test-matrix: test

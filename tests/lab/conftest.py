@@ -63,23 +63,26 @@ MACHINES = {"slots": ("--max-cpus", "64")}
 # as well, or it is small.
 ONCE = {
     "tune": 0,
+    "robust": 1,
+    "advise": 0,
     "views": 1,
     "tools": 1,
     "diagnose": 0,
     "causes": 1,
     "flame": 0,
     "faults": 1,
-    "slots": 1,
     "bench": 0,
     "bench_matrix": 1,
-    "endurance": 0,
 }
+
+# With --sample these do not run: they are about long runs and large machines.
+MATRIX_ONLY = {"slots", "endurance"}
 
 # Of the scenario "diagnose" in a run that is not about it.
 FEW = "healthy,slow_flush,failing_log,mapped"
 
 # Arguments of the scenario "tune", by --tune.
-TUNE = {"short": ["5m", "5s", "short"], "full": ["15m", "10s"]}
+TUNE = {"short": [], "full": ["15m", "10s"]}
 
 # What scenarios have to tell at the end of the run.
 SUMMARIES: list[str] = []
@@ -99,7 +102,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--flavour", action="append", default=None, help="lab flavour to test on (repeatable)"
     )
     parser.addoption(
-        "--sample", action="store_true", help=f"{', '.join(ONCE)}: on one flavour only"
+        "--sample",
+        action="store_true",
+        help=f"{', '.join(ONCE)}: on one flavour only; {', '.join(sorted(MATRIX_ONLY))}: on none",
     )
     parser.addoption("--endurance", default="45", help="seconds that test_endurance takes")
     parser.addoption(
@@ -122,7 +127,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def flavours_of(name: str, config: pytest.Config) -> list[str]:
     """Those that a scenario runs on."""
     flavours = wanted_flavours(config)
-    if name in ONCE and config.getoption("--sample"):
+    sample = config.getoption("--sample")
+    if sample and name in MATRIX_ONLY:
+        return []
+    if sample and name in ONCE:
         return [flavours[ONCE[name] % len(flavours)]]
     if name.startswith("dtrace"):
         return [one for one in flavours if one.endswith("-dtrace")]
@@ -145,8 +153,7 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         "bench_matrix": [option("--signals")],
         "endurance": [option("--endurance")],
         "faults": [option("--rounds")],
-        "robust": [str((20 if option("--sample") else 50) // len(wanted_flavours(config)))],
-        "slots": ["32", "48"] if option("--sample") else [],
+        "robust": ["10" if option("--sample") else "25"],
         "tune": TUNE[option("--tune")],
     }.get(name, [])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from lab.rows import Json
 
-KEYS = ("slow", "fast")
+KEYS = ("resumed", "slow", "fast")
 
 
 @pytest.fixture
@@ -16,10 +16,10 @@ def found(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 
 
 @pytest.fixture
-def one(found: Json, key: str, request: pytest.FixtureRequest) -> Json:
-    """The session on the slow or on the fast disk."""
-    if key == "fast" and request.config.getoption("--tune") == "short":
-        pytest.skip("takes minutes: make test-matrix")
+def one(found: Json, key: str) -> Json:
+    """A session that came to its end: a resumed one, one on the slow, one on the fast disk."""
+    if key not in found:
+        pytest.skip("takes a quarter of an hour: make test-matrix")
     session: Json = found[key]
     return session
 
@@ -29,7 +29,7 @@ def kind(session: Json) -> str | None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_session_comes_to_its_end(one: Json, request: pytest.FixtureRequest) -> None:
+def test_a_session_comes_to_its_end(one: Json, key: str) -> None:
     session = one["session"]
     assert session["state"] == "finished", one["stderr"]
     assert one["status"] == (0 if session["in_force"] else 1)
@@ -37,7 +37,7 @@ def test_a_session_comes_to_its_end(one: Json, request: pytest.FixtureRequest) -
         kind(session) == "better" and all(limit["ok"] for limit in session["limits"])
     )
     # a proof is begun when it seems to end a tenth late at most; some of its waits take longer
-    late = 1.2 if request.config.getoption("--tune") == "short" else 1.1
+    late = 1.2 if key == "resumed" else 1.1
     assert session["seconds"] <= session["budget_s"] * late
     assert {"session.json", "report.html", "study.db", "before.folded"} <= set(one["files"])
     assert ("after.folded" in one["files"]) == session["in_force"]
@@ -78,13 +78,10 @@ def test_defaults_that_are_right_stay(one: Json) -> None:
     assert one["in_force"] == {}
 
 
-def test_better_values_are_found_where_they_matter(
-    found: Json, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.parametrize("key", ["slow"])
+def test_better_values_are_found_where_they_matter(one: Json) -> None:
     """p99 of fsync at least halved at -5 % of throughput or better, by fresh blocks."""
-    if request.config.getoption("--tune") == "short":
-        pytest.skip("takes a session of a quarter of an hour: make test-matrix")
-    session = found["slow"]["session"]
+    session = one["session"]
     verdict = session["verdict"]
     assert verdict["kind"] == "better"
     assert verdict["change"] <= -0.5

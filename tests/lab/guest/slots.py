@@ -16,7 +16,7 @@ from pathlib import Path
 from labkit import Json, Tracer, commits, finish, make_pool, progress, sh, sync_writes
 from zfstrace.bpf.fsync import FsyncTrace
 
-MANY, TURNS = map(int, sys.argv[1:3] or ("100", "200"))  # in use at once, one after the other
+MANY, TURNS = 100, 200  # in use at once, one after the other
 FEW = 8  # slots
 CPUS = Path("/sys/devices/system/cpu")
 

@@ -1,10 +1,6 @@
-"""Scenario: whole sessions of `zfstune tune`, on a slow disk where values matter and on a
-fast one where the defaults are right; one that is stopped, and one that is resumed.
-
-tune.py BUDGET BLOCK, e.g. 15m 10s; with a third argument only on the slow disk: the dirty limit is
-small, txgs end every second, two writers call fsync, and only the depth of the queue is tuned, so
-that a short session has time for something. Where it had none, since the machine is slow or busy,
-it gets twice the time, and twice that.
+"""Scenario: sessions of `zfstune tune`: a pool without a load, one that is stopped, and one that is
+resumed; tune.py BUDGET BLOCK, e.g. 15m 10s: also a whole one on a slow disk where values matter, and
+on a fast one where the defaults are right.
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ from pathlib import Path
 from labkit import OUT, Json, finish, make_pool, programs, progress, run, sh
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
-DEPTH = "zfs_vdev_async_write_"
 BULK = "--name=bulk --rw=write --bs=1M --size=1500M"
 WAL = "--name=wal --rw=write --bs=8k --size=64M --fsync=1"
 FIO = "fio --output=/dev/null --fallocate=none --time_based --runtime=3600"
@@ -37,18 +32,11 @@ def changed(before: dict[str, str]) -> dict[str, list[str]]:
     return {name: [before[name], now[name]] for name in before if before[name] != now[name]}
 
 
-def tune(results: Json, key: str, directory: str, jobs: str, *options: str) -> None:
+def tune(results: Json, key: str, out: Path, *command: str) -> None:
     """A session to its end; what is in force then, and after `zfstune revert`."""
-    progress(f"tune {key}: {' '.join(options)}")
+    progress(f"tune {key}: {' '.join(command)}")
     before = values()
-    out = Path(f"/tmp/tune-{key}")
-    shutil.rmtree(out, ignore_errors=True)
-    workload = f"{FIO} --directory={directory} {jobs}"
-    command = ["zfstune", "tune", directory.split("/")[1], "--yes", "--seed", "1", "--json"]
-    done = run(
-        [*command, "--workload", workload, "--out", str(out), *options],
-        timeout=2400,
-    )
+    done = run(["zfstune", "tune", *command, "--yes", "--json"], timeout=2400)
     if not out.is_dir():
         raise RuntimeError(f"no session: {done['stderr']}")
     results[key] = {
@@ -70,24 +58,21 @@ def tried_something(one: Json) -> bool:
     return any(block["phase"] != "aa" for block in (one["session"] or {}).get("blocks", []))
 
 
-def stopped(results: Json, directory: str, out: Path) -> None:
-    """Ctrl-C in the midst of the search, then the same goes on."""
+def stopped(results: Json) -> None:
+    """Ctrl-C in the midst of the search, then the same goes on: for longer where the machine is too
+    slow or too busy to try anything."""
     progress("a session that is stopped")
     default = (PARAMETERS / "zfs_txg_timeout").read_text()
     (PARAMETERS / "zfs_txg_timeout").write_text("1")
     before = values()
-    log = Path("/tmp/stopped.err")
-    command = ["zfstune", "tune", "tank", "--workload", f"{FIO} --directory={directory} {WAL}"]
-    command += ["--yes", "--out", str(out), "--budget", "10m", "--block", "3s", "--no-flame"]
+    log, out = Path("/tmp/stopped.err"), Path("/tmp/tune-resumed")
+    command = ["tank", "--workload", f"{FIO} --directory=/tank/db {WAL}", "--block", "3s"]
     # none that makes txgs longer: three of them are waited for after each change
-    command += [
-        "--objective",
-        "fsync.p50",
-        "--parameters",
-        "zfs_delay_scale,zfs_commit_timeout_pct",
-    ]
+    only = "zfs_delay_scale,zfs_commit_timeout_pct"
+    command += ["--objective", "fsync.p50", "--parameters", only]
+    begin = ["zfstune", "tune", *command, "--out", str(out), "--budget", "10m", "--yes", "--json"]
     with log.open("w") as err:
-        process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=err)
+        process = subprocess.Popen(begin, stdout=subprocess.PIPE, stderr=err)
         end = time.monotonic() + 540
         # the first trial has ended, and what comes next has set its values
         while "trial 1: " not in log.read_text() or not changed(before):
@@ -103,17 +88,10 @@ def stopped(results: Json, directory: str, out: Path) -> None:
         "after": changed(before),
         "fio_left": sh("pgrep -c fio || true").strip(),
     }
-    progress("and resumed")
-    command[command.index("--out")] = "--resume"
-    command[command.index("10m")] = "160s"
-    done = run([*command, "--json"], timeout=1200)
-    results["resumed"] = {
-        "status": done["status"],
-        "stderr": done["stderr"],
-        "session": json.loads(done["stdout"]) if done["stdout"] else None,
-    }
-    run(["zfstune", "revert"])
-    results["resumed"]["after_revert"] = changed(before)
+    for budget in ("160s", "320s", "640s"):
+        tune(results, "resumed", out, *command, "--resume", str(out), "--budget", budget)
+        if tried_something(results["resumed"]):
+            break
     (PARAMETERS / "zfs_txg_timeout").write_text(default)
 
 
@@ -126,29 +104,23 @@ def too_few(results: Json) -> None:
     results["idle"]["after"] = changed(before)
 
 
+def whole(results: Json, key: str, pool: str, jobs: str, *options: str) -> None:
+    out = Path(f"/tmp/tune-{key}")
+    load = f"{FIO} --directory=/{pool}/db {jobs}"
+    tune(results, key, out, pool, "--workload", load, "--seed", "1", "--out", str(out), *options)
+
+
 def main() -> None:
-    minutes, block = int(sys.argv[1].removesuffix("m")), sys.argv[2]
-    budgets = [f"{minutes * times}m" for times in (1, 2, 4)]
-    slow = f"{BULK} {WAL}"
-    only: tuple[str, ...] = ()
-    if len(sys.argv) > 3:
-        (PARAMETERS / "zfs_dirty_data_max").write_text(str(64 << 20))
-        (PARAMETERS / "zfs_txg_timeout").write_text("1")
-        slow += " --numjobs=2"
-        only = ("--parameters", f"{DEPTH}min_active,{DEPTH}max_active")
     results: Json = {}
     make_pool("slow", "/dev/vdb")
     make_pool("tank", "/dev/vdc")
     sh("zfs create slow/db; zfs create tank/db")
     too_few(results)
-    stopped(results, "/tank/db", Path("/tmp/tune-resumed"))
-    for budget in budgets if only else budgets[:1]:
-        tune(results, "slow", "/slow/db", slow, "--budget", budget, "--block", block, *only)
-        if tried_something(results["slow"]):
-            break
-    if not only:
-        time_and_block = ("--budget", budgets[0], "--block", block)
-        tune(results, "fast", "/tank/db", WAL, *time_and_block, "--objective", "fsync.p50")
+    stopped(results)
+    if len(sys.argv) > 1:
+        time_and_block = ("--budget", sys.argv[1], "--block", sys.argv[2])
+        whole(results, "slow", "slow", f"{BULK} {WAL}", *time_and_block)
+        whole(results, "fast", "tank", WAL, *time_and_block, "--objective", "fsync.p50")
     finish(results)
 
 
