@@ -113,7 +113,9 @@ BY_ID = {rule.id: rule for rule in rules.load()}
 
 
 @pytest.mark.parametrize(("name", "both", "yes", "no"), CASES)
-def test_rule(name: str, both: dict[str, Fact], yes: dict[str, Fact], no: dict[str, Fact]) -> None:
+def test_each_rule_holds_only_for_the_facts_it_is_about(
+    name: str, both: dict[str, Fact], yes: dict[str, Fact], no: dict[str, Fact]
+) -> None:
     both = {"has_data": 1, "has_log": 1, **both}
     assert language.holds(BY_ID[name].when, both | yes)
     assert not language.holds(BY_ID[name].when, both | no)

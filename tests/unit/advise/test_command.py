@@ -23,7 +23,7 @@ def _no_journal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(tmp_path / "state"))
 
 
-def test_a_pool_without_defects() -> None:
+def test_a_pool_without_defects_has_no_findings() -> None:
     status, said = run(Tools())
     assert status == 0
     assert said["findings"] == []
@@ -31,7 +31,7 @@ def test_a_pool_without_defects() -> None:
     assert "nothing found; nothing was changed" in text(Tools())
 
 
-def test_small_ashift_end_to_end() -> None:
+def test_a_small_ashift_is_found() -> None:
     status, said = run(Tools(status=SINGLE))
     assert status == 1
     first = said["findings"][0]
@@ -78,7 +78,7 @@ def test_no_command_that_changes_is_run() -> None:
         ({"type": "volume", "volblocksize": "131072 local"}, "vm", "volblocksize-large"),
     ],
 )
-def test_datasets(values: dict[str, str], load: str, rule: str) -> None:
+def test_properties_of_a_dataset_break_rules(values: dict[str, str], load: str, rule: str) -> None:
     tools = Tools({"tank": {}, "tank/a": values})
     assert rule in found(tools, Asked("tank/a", load))
     assert rule not in found(Tools({"tank": {}, "tank/a": {}}), Asked("tank"))
@@ -93,7 +93,7 @@ def test_xattr_on_means_directories_only_before_2_3() -> None:
     assert "xattr-dir" not in found(Tools())
 
 
-def test_logbias_and_slog() -> None:
+def test_findings_on_a_slog_name_its_disk() -> None:
     tools = Tools({"tank": {"logbias": "throughput local"}}, status=SINGLE)
     status, said = run(tools)
     by_rule = [finding["rule"] for finding in said["findings"]]
@@ -114,7 +114,7 @@ def test_logbias_and_slog() -> None:
         ({"health": "DEGRADED"}, "pool-degraded", 0),
     ],
 )
-def test_pools(pool: dict[str, str], rule: str, status: int) -> None:
+def test_properties_of_a_pool_break_rules(pool: dict[str, str], rule: str, status: int) -> None:
     tools = Tools(pool=pool)
     assert rule in found(tools)
     assert run(tools)[0] == status
@@ -158,7 +158,7 @@ def test_advice_that_lowers_durability_is_last_and_no_command() -> None:
     assert "LOWERS DURABILITY" in text(tools, Asked("tank", "postgresql"))
 
 
-def test_what_is_not_known_is_not_judged_and_counted() -> None:
+def test_what_is_unknown_is_counted_as_not_judged() -> None:
     host = AdviseHost()
     host.disks = {}
     said = run(Tools(), host=host)[1]
@@ -168,14 +168,14 @@ def test_what_is_not_known_is_not_judged_and_counted() -> None:
     assert "rules could not be judged: " in text(Tools(), host=host)
 
 
-def test_vdevs_that_are_not_known_are_told() -> None:
+def test_unknown_vdevs_are_counted_as_not_judged() -> None:
     said = run(Tools(status=""))[1]
     assert said["findings"] == []
     assert "`zpool status tank` cannot be read" in said["notes"][0]
     assert run(Tools())[1]["notes"] == []
 
 
-def test_parameters(tmp_path: Path) -> None:
+def test_parameters_are_judged_unless_kept(tmp_path: Path) -> None:
     host = AdviseHost(zfs_txg_timeout=30, zil_nocacheflush=1)
     status, said = run(Tools(), host=host)
     by_rule = {finding["rule"]: finding for finding in said["findings"]}
@@ -186,7 +186,7 @@ def test_parameters(tmp_path: Path) -> None:
     assert "parameter-changed" not in found(Tools(), host=host)
 
 
-def test_database_with_configuration(tmp_path: Path) -> None:
+def test_findings_on_a_database_are_about_its_own_dataset(tmp_path: Path) -> None:
     config = tmp_path / "postgresql.conf"
     config.write_text("data_directory = '/tank/db/pg'\nshared_buffers = 40GB\n")
     asked = Asked(None, "postgresql", database.load(str(config), "postgresql"))
@@ -208,7 +208,7 @@ def test_database_with_configuration(tmp_path: Path) -> None:
     assert "full-page-writes" not in {finding["rule"] for finding in said["findings"]}
 
 
-def test_log_of_the_database_is_elsewhere(tmp_path: Path) -> None:
+def test_the_log_of_a_database_may_be_on_another_dataset(tmp_path: Path) -> None:
     config = tmp_path / "my.cnf"
     config.write_text(
         "[mysqld]\ndatadir=/tank/db\ninnodb_log_group_home_dir=/tank/log\n"
@@ -262,7 +262,7 @@ def test_no_properties_are_too_strange(
     assert text(tools, Asked("tank", load))
 
 
-def test_thousands_of_datasets() -> None:
+def test_findings_on_thousands_of_datasets_are_shortened() -> None:
     count = 3000
     tools = Tools({"tank": {}} | {f"tank/{i}": {"compression": "off"} for i in range(count)})
     (finding,) = [f for f in run(tools)[1]["findings"] if f["rule"] == "compression-off"]
@@ -283,12 +283,12 @@ def test_thousands_of_datasets() -> None:
         ("tnak/db", "no pool 'tnak'"),
     ],
 )
-def test_names_that_are_not_there(where: str, message: str) -> None:
+def test_unknown_names_are_refused_with_a_guess(where: str, message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         run(Tools({"tank": {}, "tank/db": {}}), Asked(where))
 
 
-def test_sectors_of_disks_matter_by_vdev() -> None:
+def test_different_sectors_matter_across_vdevs_only() -> None:
     """ZFS makes one of any sectors, which is fit for the largest."""
     host = AdviseHost()
     host.disks["/dev/vdc"] = Disk(512, 512, rotational=False, volatile=True)
@@ -297,7 +297,7 @@ def test_sectors_of_disks_matter_by_vdev() -> None:
     assert "sectors-mixed" in found(Tools(status=striped.replace("    vd", "  vd")), host=host)
 
 
-def test_a_suspended_pool_among_others_is_told_and_not_asked() -> None:
+def test_a_suspended_pool_among_others_is_reported_and_skipped() -> None:
     class One(AdviseHost):
         def pool_state(self, pool: str) -> str:
             return "SUSPENDED" if pool == "idle" else "ONLINE"
@@ -322,7 +322,7 @@ def test_suspended_pool_is_not_waited_for() -> None:
     assert tools.asked == []
 
 
-def test_tools_that_fail() -> None:
+def test_a_failing_tool_is_named_in_the_error() -> None:
     with pytest.raises(NotPossible, match="cannot look at pool tank, `zpool get all tank` fails"):
         run(lambda argv, timeout_s: "")  # type: ignore[arg-type]
 
@@ -341,7 +341,7 @@ class Unloaded(AdviseHost):
 @pytest.mark.parametrize(
     ("host", "message"), [(NoPools(), "none is imported"), (Unloaded(), "ZFS is not loaded")]
 )
-def test_nothing_to_look_at(host: FakeHost, message: str) -> None:
+def test_without_zfs_or_pools_it_says_why(host: FakeHost, message: str) -> None:
     with pytest.raises(NotPossible, match=message):
         run(Tools(), Asked(), host)
 

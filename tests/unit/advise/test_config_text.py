@@ -17,7 +17,7 @@ def values(path: Path) -> dict[str, str]:
     return {name: setting.value for name, setting in postgresql_conf.load(path, []).items()}
 
 
-def test_postgresql(tmp_path: Path) -> None:
+def test_postgresql_conf_is_read_as_the_server_does(tmp_path: Path) -> None:
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d/10-a.conf").write_text("wal_recycle = on\n")
     (tmp_path / "conf.d/20-b.conf").write_text("wal_recycle off\n")
@@ -59,7 +59,7 @@ def test_postgresql_auto_conf_is_last_and_in_the_data_directory(tmp_path: Path) 
     assert facts.directory == str(tmp_path / "data")
 
 
-def test_postgresql_auto_conf_that_may_not_be_seen(
+def test_an_inaccessible_postgresql_auto_conf_is_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> bool:
@@ -82,7 +82,7 @@ def test_postgresql_auto_conf_that_may_not_be_seen(
         ("131072kB", 128 << 20),
     ],
 )
-def test_postgresql_units(text: str, bytes_: int, tmp_path: Path) -> None:
+def test_units_of_postgresql_are_converted(text: str, bytes_: int, tmp_path: Path) -> None:
     path = tmp_path / "postgresql.conf"
     path.write_text(f"shared_buffers = {text}\n")
     assert database.load(str(path), "postgresql").facts["buffers"] == bytes_
@@ -105,14 +105,16 @@ def test_postgresql_units(text: str, bytes_: int, tmp_path: Path) -> None:
         ("data_directory = '\\000'\n", "line 1: a value cannot have a zero byte"),
     ],
 )
-def test_postgresql_errors(text: str, message: str, tmp_path: Path) -> None:
+def test_errors_in_postgresql_conf_are_usage_errors(
+    text: str, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "postgresql.conf"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
         database.load(str(path), "postgresql")
 
 
-def test_mysql(tmp_path: Path) -> None:
+def test_my_cnf_is_read_as_the_server_does(tmp_path: Path) -> None:
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d/a.cnf").write_text("[mariadb-10.11]\ninnodb-flush-neighbors=0\n")
     (tmp_path / "conf.d/b.txt").write_text("not read\n")
@@ -145,13 +147,13 @@ def test_mysql(tmp_path: Path) -> None:
     }
 
 
-def test_the_mark_of_utf_8_is_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "my.cnf"
     path.write_bytes(b"\xef\xbb\xbf[mysqld]\ndatadir=/x\n")
     assert database.load(str(path), "mysql").directory == "/x"
 
 
-def test_a_fifo_that_is_included_is_not_waited_for(tmp_path: Path) -> None:
+def test_an_included_fifo_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.cnf")
     (tmp_path / "my.cnf").write_text("[mysqld]\n!include fifo.cnf\n")
     message = r"fifo.cnf \(included in .*my.cnf line 2\) is no regular file"
@@ -159,7 +161,7 @@ def test_a_fifo_that_is_included_is_not_waited_for(tmp_path: Path) -> None:
         database.load(str(tmp_path / "my.cnf"), "mysql")
 
 
-def test_mysql_defaults_that_versions_share(tmp_path: Path) -> None:
+def test_only_mysql_defaults_that_all_versions_share_are_assumed(tmp_path: Path) -> None:
     path = tmp_path / "my.cnf"
     path.write_text("[mysqld]\ninnodb_doublewrite=DETECT_ONLY\n")
     found = database.load(str(path), "mysql")
@@ -182,14 +184,14 @@ def test_mysql_defaults_that_versions_share(tmp_path: Path) -> None:
         ("[mysqld]\ninnodb_doublewrite=maybe\n", "line 2: 'maybe' is neither ON nor OFF"),
     ],
 )
-def test_mysql_errors(text: str, message: str, tmp_path: Path) -> None:
+def test_errors_in_my_cnf_are_usage_errors(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "my.cnf"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
         database.load(str(path), "mysql")
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_what_is_not_a_text_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nul.cnf").write_bytes(b"[mysqld]\0")
     (tmp_path / "utf16.cnf").write_bytes("[mysqld]".encode("utf-16"))
     for name, message in (
@@ -238,7 +240,7 @@ def test_no_configuration_is_too_strange(kind: str, parts: list[str], tmp_path: 
 
 
 @pytest.mark.parametrize("proc", [True, False])
-def test_what_is_no_file_is_not_opened(
+def test_only_regular_files_are_opened(
     proc: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The opening of /dev/watchdog alone arms it, and postgres may include what it likes."""
@@ -265,7 +267,7 @@ def test_what_is_no_file_is_not_opened(
     assert opened[0][1] & (os.O_NONBLOCK | os.O_NOCTTY) == os.O_NONBLOCK | os.O_NOCTTY
 
 
-def test_what_became_a_device_after_the_look_is_not_read(
+def test_a_file_exchanged_before_it_is_opened_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without /proc the name is looked up again."""

@@ -61,7 +61,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_findings(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_come_from_the_output_of_zpool_and_zfs(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["advise", "tank", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     by_rule = {finding["rule"]: finding for finding in said["findings"]}
@@ -72,12 +74,14 @@ def test_findings(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said["version"] == "2.1.11-1"
 
 
-def test_unknown_dataset(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_dataset_is_refused_with_a_guess(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["advise", "tank/bd"]) == 2
     assert capsys.readouterr().err.startswith("zfstune: no dataset 'tank/bd', did you mean ")
 
 
-def test_tools_are_not_there(
+def test_without_zpool_it_says_what_fails(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -85,7 +89,7 @@ def test_tools_are_not_there(
     assert "`zpool get all tank` fails or takes longer" in capsys.readouterr().err
 
 
-def test_suspended(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_suspended_pool_is_status_3(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "proc/spl/kstat/zfs/tank/state").write_text("SUSPENDED\n")
     assert cli.main(["advise"]) == 3
     assert "its I/O is suspended" in capsys.readouterr().err

@@ -59,7 +59,7 @@ config:
 """
 
 
-def test_status_as_text() -> None:
+def test_zpool_status_is_read_from_text() -> None:
     vdevs = status.parse_text(BIG)
     assert [(v.name, v.group, v.kind, v.redundant) for v in vdevs] == [
         ("raidz2-0", "data", "raidz", True),
@@ -75,7 +75,7 @@ def test_status_as_text() -> None:
     assert leaves[1].state == "UNAVAIL"
 
 
-def test_paths_come_from_a_second_call() -> None:
+def test_paths_are_taken_from_a_second_call() -> None:
     named = status.parse_text(MIRROR)
     pathed = status.parse_text(MIRROR.replace(" vd", " /dev/vd"))
     (mirror,) = status.with_paths(named, pathed)
@@ -120,7 +120,7 @@ STATUS = {
 }
 
 
-def test_status_as_json() -> None:
+def test_zpool_status_is_read_from_json() -> None:
     vdevs = status.parse_json(json.dumps(STATUS), "tank")
     assert [(v.name, v.group) for v in vdevs] == [
         ("mirror-0", "data"),
@@ -134,7 +134,7 @@ def test_status_as_json() -> None:
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_is_read(text: str) -> None:
     status.parse_text(text)
     status.parse_json(text, "tank")
     properties.parse(text)
@@ -145,7 +145,7 @@ LINES = BIG.splitlines(keepends=True)
 
 
 @given(st.lists(st.sampled_from([*LINES, "\t\n", "\tlogs\n", "\t          x  ONLINE  0\n"])))
-def test_status_out_of_order(lines: list[str]) -> None:
+def test_lines_in_any_order_are_read(lines: list[str]) -> None:
     for vdev in status.parse_text("".join(lines)):
         list(vdev.leaves())
 
@@ -160,13 +160,13 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.sampled_from(["configured_ashift", "vdevs", "logs", "path"]))
-def test_json_of_another_shape(value: object, key: str) -> None:
+def test_json_of_any_shape_is_read(value: object, key: str) -> None:
     status.parse_json(json.dumps({"pools": {"tank": value}}), "tank")
     inner = {"vdevs": {"tank": {"vdevs": {"a": leaf("a", **{key: value})}}}, "logs": value}
     status.parse_json(json.dumps({"pools": {"tank": inner}}), "tank")
 
 
-def test_properties() -> None:
+def test_properties_are_read_with_their_origin() -> None:
     text = (
         "tank\trecordsize\t131072\tdefault\n"
         "tank\tcapacity\t12%\t-\n"
@@ -195,7 +195,7 @@ def queue(sys: Path, name: str, **files: str) -> Path:
     return entry
 
 
-def test_disks_on_linux(tmp_path: Path) -> None:
+def test_disks_are_described_from_sysfs(tmp_path: Path) -> None:
     entry = queue(
         tmp_path,
         "sda",
@@ -246,6 +246,6 @@ DISKINFO = """\
         ("4096", "Unknown", Disk(512, 4096, None)),
     ],
 )
-def test_disks_on_freebsd(stripe: str, rate: str, disk: Disk) -> None:
+def test_disks_are_described_from_diskinfo(stripe: str, rate: str, disk: Disk) -> None:
     assert freebsd_disks.parse_diskinfo(DISKINFO.format(stripe=stripe, rate=rate)) == disk
     assert freebsd_disks.parse_diskinfo("diskinfo: /dev/x: No such file\n") is None

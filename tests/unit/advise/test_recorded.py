@@ -50,7 +50,7 @@ class Host(AdviseHost):
 
 
 @pytest.mark.parametrize("raw", states())
-def test_everything_is_read(raw: Raw) -> None:
+def test_recorded_output_is_read_completely(raw: Raw) -> None:
     pool = pool_of(raw)
     state = gather(Host(pool), Asked(pool), Replay(raw))
     scopes = {subject.scope for subject in state.subjects}
@@ -61,7 +61,7 @@ def test_everything_is_read(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("raw", states())
-def test_json_and_text_tell_the_same(raw: Raw) -> None:
+def test_json_and_text_give_the_same_vdevs(raw: Raw) -> None:
     if raw["zpool_status_json"]["status"]:
         pytest.skip("no JSON in this version")
     text = status.parse_text(raw["zpool_status"]["stdout"])

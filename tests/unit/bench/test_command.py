@@ -82,7 +82,7 @@ def zfstune(host: FakeHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     return run
 
 
-def test_table(zfstune: Any, host: FakeHost) -> None:
+def test_the_table_has_rates_and_stages(zfstune: Any, host: FakeHost) -> None:
     status, out, err = zfstune("--test", "fdatasync,plain,committers-3")
     assert status == 0, err
     head = out.partition("\n\n")[0].replace("\n", " ")
@@ -104,7 +104,7 @@ def test_table(zfstune: Any, host: FakeHost) -> None:
     assert "zfstune: 8 kB, fdatasync: 2,000/s\n" in err
 
 
-def test_json(zfstune: Any) -> None:
+def test_json_has_a_line_for_each_test(zfstune: Any) -> None:
     status, out, err = zfstune("--json")
     assert status == 0
     rows = [json.loads(line) for line in out.splitlines()]
@@ -119,14 +119,14 @@ def test_json(zfstune: Any) -> None:
     assert "lost 0" in err
 
 
-def test_all_stages(zfstune: Any) -> None:
+def test_verbose_shows_all_stages(zfstune: Any) -> None:
     _, out, _ = zfstune("--test", "fsync", "-v")
     assert re.search(r"^ +flush +75\.\d %", out, re.MULTILINE)
     # of the test alone: fio's runtime in the recording
     assert "100 operations in 0.5 s" in out
 
 
-def test_page(zfstune: Any, tmp_path: Path) -> None:
+def test_the_page_has_the_table_and_its_data(zfstune: Any, tmp_path: Path) -> None:
     page = tmp_path / "x.html"
     status, _, err = zfstune("--test", "fsync,plain", "--html", str(page))
     assert status == 0
@@ -140,7 +140,7 @@ def test_page(zfstune: Any, tmp_path: Path) -> None:
     assert [row["test"] for row in data["tests"]] == ["fsync", "plain"]
 
 
-def test_pg_test_fsync_and_fio(zfstune: Any, tmp_path: Path) -> None:
+def test_fio_runs_the_tests_that_pg_test_fsync_lacks(zfstune: Any, tmp_path: Path) -> None:
     bench_programs.pg_test_fsync(tmp_path / "bin")
     status, out, _ = zfstune("--test", "fsync,committers-2")
     assert status == 0
@@ -158,7 +158,9 @@ def test_committers_need_fio(zfstune: Any, tmp_path: Path) -> None:
     assert "committers-2 was left out: pg_test_fsync has one writer only, fio is needed" in out
 
 
-def test_not_on_zfs(zfstune: Any, host: FakeHost, tmp_path: Path) -> None:
+def test_off_zfs_there_are_rates_without_stages(
+    zfstune: Any, host: FakeHost, tmp_path: Path
+) -> None:
     host.devices = {}
     status, out, _ = zfstune("--test", "fsync")
     assert status == 0
@@ -166,14 +168,14 @@ def test_not_on_zfs(zfstune: Any, host: FakeHost, tmp_path: Path) -> None:
     assert host.options is None
 
 
-def test_no_trace_wanted(zfstune: Any, host: FakeHost) -> None:
+def test_no_trace_attaches_nothing(zfstune: Any, host: FakeHost) -> None:
     status, out, _ = zfstune("--test", "fsync", "--no-trace")
     assert status == 0
     assert "no stages: --no-trace." in out
     assert host.options is None
 
 
-def test_no_privilege(zfstune: Any, host: FakeHost) -> None:
+def test_without_privilege_there_are_rates_without_stages(zfstune: Any, host: FakeHost) -> None:
     host._checks = [Check("privileges", "privilege", "none", "blocking", "no BPF", "run as root")]
     status, out, _ = zfstune("--test", "fsync")
     assert status == 1
@@ -181,14 +183,14 @@ def test_no_privilege(zfstune: Any, host: FakeHost) -> None:
     assert "the stages were not measured: cannot trace, privileges none: no BPF" in out
 
 
-def test_the_trace_fails(zfstune: Any, host: FakeHost) -> None:
+def test_a_failing_trace_leaves_the_rates(zfstune: Any, host: FakeHost) -> None:
     host.sessions["fsync"] = TraceError("no probe")
     status, out, _ = zfstune("--test", "fsync")
     assert status == 1
     assert "the stages were not measured: no probe" in out
 
 
-def test_losses_are_told(zfstune: Any, host: FakeHost) -> None:
+def test_losses_are_printed_and_status_1(zfstune: Any, host: FakeHost) -> None:
     class Losing(Counting):
         def losses(self) -> Losses:
             return Losses(event=self.looks)
@@ -199,7 +201,7 @@ def test_losses_are_told(zfstune: Any, host: FakeHost) -> None:
     assert "lost 1 " in out
 
 
-def test_fio_fails_after_the_first(zfstune: Any, tmp_path: Path) -> None:
+def test_results_before_a_failure_are_printed(zfstune: Any, tmp_path: Path) -> None:
     """What was measured is printed; then the error, in one line."""
     log = tmp_path / "bin/fio.log"
     path = tmp_path / "bin/fio"
@@ -229,7 +231,7 @@ def test_a_signal_keeps_what_was_measured(
     assert "not measured: fsync, o_dsync" in err
 
 
-def test_a_signal_at_the_start(zfstune: Any, tmp_path: Path) -> None:
+def test_a_signal_during_the_first_test_ends_it(zfstune: Any, tmp_path: Path) -> None:
     bench_programs.fio(tmp_path / "bin", seconds=60)
 
     def interrupt() -> None:
@@ -282,21 +284,21 @@ def test_errors_are_one_line(
 
 
 @pytest.mark.parametrize("state", ["SUSPENDED", "FAULTED"])
-def test_a_pool_that_does_not_write(zfstune: Any, host: FakeHost, state: str) -> None:
+def test_a_pool_that_cannot_write_is_refused(zfstune: Any, host: FakeHost, state: str) -> None:
     host.state = state
     status, out, err = zfstune()
     assert (status, out) == (3, "")
     assert f"cannot write to pool tank, it is {state}" in err
 
 
-def test_a_degraded_pool_is_told(zfstune: Any, host: FakeHost) -> None:
+def test_a_degraded_pool_is_reported(zfstune: Any, host: FakeHost) -> None:
     host.state = "DEGRADED"
     status, _, err = zfstune("--test", "fsync")
     assert status == 0
     assert "pool tank is DEGRADED" in err
 
 
-def test_a_dataset_by_its_name(
+def test_a_dataset_may_be_given_by_name(
     zfstune: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = f"tank                            /tank\ntank/db    {tmp_path}/data\n"
@@ -311,7 +313,7 @@ def test_a_dataset_by_its_name(
     assert "tank/home has no directory (a volume, or not mounted), name a path" in err
 
 
-def test_what_another_run_left(zfstune: Any, host: FakeHost, tmp_path: Path) -> None:
+def test_leftovers_of_another_run_are_named(zfstune: Any, host: FakeHost, tmp_path: Path) -> None:
     other = tmp_path / "data" / f"{bench_place.PREFIX}abcd"
     other.mkdir()
     found = bench_place.others(tmp_path / "data")
@@ -332,7 +334,7 @@ def test_what_cannot_be_removed_is_named(host: FakeHost, tmp_path: Path) -> None
     assert made.is_dir()
 
 
-def test_chosen() -> None:
+def test_tests_and_committers_are_chosen_by_name() -> None:
     assert command.chosen(None, None) == list(TESTS)
     names = [test.name for test in command.chosen(None, [16])]
     assert names[-2:] == ["committers-16", "plain"]

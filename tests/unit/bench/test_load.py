@@ -51,7 +51,7 @@ def recorded(version: str, name: str) -> str:
 
 @pytest.mark.parametrize("name", RECORDED)
 @pytest.mark.parametrize("version", ["3.33", "3.39"])
-def test_recordings_of_fio(version: str, name: str) -> None:
+def test_recorded_output_of_fio_is_read(version: str, name: str) -> None:
     test = RECORDED[name]
     rate = fio.parse_json(recorded(version, name), test, f"fio {version}")
     job = json.loads(recorded(version, name))["jobs"][0]
@@ -65,7 +65,7 @@ def test_recordings_of_fio(version: str, name: str) -> None:
     assert rate.tool == f"fio {version}"
 
 
-def test_notes_come_before() -> None:
+def test_notes_of_fio_before_its_json_are_skipped() -> None:
     text = recorded("3.39", "two")
     noted = f"fio: a note {{odd}}\nand another\n{text}"
     test = RECORDED["two"]
@@ -73,7 +73,7 @@ def test_notes_come_before() -> None:
 
 
 @given(st.text())
-def test_what_is_not_of_fio(text: str) -> None:
+def test_text_that_is_not_from_fio_is_an_error(text: str) -> None:
     with pytest.raises(BenchFailed):
         fio.parse_json(text, FDATASYNC, "fio")
 
@@ -99,7 +99,9 @@ ODD: st.SearchStrategy[Any] = (
 
 
 @given(st.sampled_from(PATHS), ODD, st.sampled_from(list(RECORDED)))
-def test_odd_values_of_fio(path: tuple[Any, ...], value: Any, name: str) -> None:
+def test_odd_values_of_fio_give_a_number_or_an_error(
+    path: tuple[Any, ...], value: Any, name: str
+) -> None:
     """A number, or an error of one line."""
     found = json.loads(recorded("3.39", name))
     inner = found
@@ -115,7 +117,7 @@ def test_odd_values_of_fio(path: tuple[Any, ...], value: Any, name: str) -> None
         assert rate.per_s > 0
 
 
-def test_command_line_of_fio() -> None:
+def test_fio_is_asked_for_the_syncs_of_the_test() -> None:
     def words(test: Test) -> set[str]:
         return set(fio.options(test, 1.5))
 
@@ -132,7 +134,7 @@ def test_command_line_of_fio() -> None:
 
 
 @pytest.mark.parametrize("version", ["15", "17"])
-def test_recordings_of_pg_test_fsync(version: str) -> None:
+def test_recorded_output_of_pg_test_fsync_is_read(version: str) -> None:
     lines, running = pg_test_fsync.parse_text((BENCH / f"pg_test_fsync-{version}.txt").read_text())
     assert running is None
     assert len(lines) == 18
@@ -146,7 +148,7 @@ def test_recordings_of_pg_test_fsync(version: str) -> None:
     assert lacks == ["fsync_writethrough"] * 2
 
 
-def test_recording_of_pg_test_fsync_on_zfs() -> None:
+def test_output_of_pg_test_fsync_that_ends_with_an_error_is_read() -> None:
     """Of PostgreSQL 17.11 on ZFS 2.3.9, where it ended with an error at its writes of 2 kB."""
     lines, running = pg_test_fsync.parse_text((BENCH / "pg_test_fsync-17-zfs.txt").read_text())
     assert len(lines) == 13
@@ -154,7 +156,7 @@ def test_recording_of_pg_test_fsync_on_zfs() -> None:
 
 
 @pytest.mark.parametrize("version", ["15", "17"])
-def test_pg_test_fsync_as_it_comes(version: str) -> None:
+def test_no_test_of_pg_test_fsync_ends_before_it_began(version: str) -> None:
     """Its output ends behind a label while that test runs: no test ends before it began."""
     text = (BENCH / f"pg_test_fsync-{version}.txt").read_text()
     all_lines, _ = pg_test_fsync.parse_text(text)
@@ -171,7 +173,9 @@ RATE = st.none() | st.floats(0.001, 1e7).map(lambda rate: round(rate, 3))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["Compare x", "Test y"]), LABEL, RATE)))
-def test_pg_test_fsync_there_and_back(tests: list[tuple[str, str, float | None]]) -> None:
+def test_generated_output_of_pg_test_fsync_is_read_back(
+    tests: list[tuple[str, str, float | None]],
+) -> None:
     text = "5 seconds per test\n"
     for section, label, rate in tests:
         result = (
@@ -184,7 +188,7 @@ def test_pg_test_fsync_there_and_back(tests: list[tuple[str, str, float | None]]
 
 
 @given(st.text())
-def test_any_text_of_pg_test_fsync(text: str) -> None:
+def test_any_text_from_pg_test_fsync_is_read(text: str) -> None:
     pg_test_fsync.parse_text(text)
 
 
@@ -226,7 +230,7 @@ def run(
     return rate, watch
 
 
-def test_fio_runs(programs: Path, tmp_path: Path) -> None:
+def test_fio_runs_in_the_directory(programs: Path, tmp_path: Path) -> None:
     bench_programs.fio(programs, seconds=0.2)
     rate, watch = run("fdatasync", tmp_path)
     assert rate.per_s == pytest.approx(2000)
@@ -236,13 +240,13 @@ def test_fio_runs(programs: Path, tmp_path: Path) -> None:
     assert "--overwrite=1" in log
 
 
-def test_fio_fails(programs: Path, tmp_path: Path) -> None:
+def test_a_failure_of_fio_says_why(programs: Path, tmp_path: Path) -> None:
     bench_programs.fio(programs, fails=True)
     with pytest.raises(BenchFailed, match=r"status 1: fio: io_u error .* No space left on device"):
         run("fdatasync", tmp_path)
 
 
-def test_raw(programs: Path) -> None:
+def test_the_raw_device_is_measured_by_fio(programs: Path) -> None:
     with Stop(io.StringIO()) as stop:
         with pytest.raises(NotPossible, match="without fio"):
             raw(Path("/dev/nothing"), 0.1, stop)
@@ -256,7 +260,9 @@ def test_raw(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", pg_test_fsync._PLACES)
-def test_pg_test_fsync_runs(programs: Path, tmp_path: Path, name: str) -> None:
+def test_only_the_wanted_test_of_pg_test_fsync_takes_its_time(
+    programs: Path, tmp_path: Path, name: str
+) -> None:
     """Only the test that is wanted takes its time, and the result is of that one."""
     bench_programs.pg_test_fsync(programs)
     start = time.monotonic()
@@ -270,14 +276,16 @@ def test_pg_test_fsync_runs(programs: Path, tmp_path: Path, name: str) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["bin"]
 
 
-def test_pg_test_fsync_ends_early(programs: Path, tmp_path: Path) -> None:
+def test_an_early_end_of_pg_test_fsync_says_why(programs: Path, tmp_path: Path) -> None:
     text = "import sys\nif '--version' in sys.argv: print('x 17')\nelse: sys.exit('no room')\n"
     bench_programs.install(programs, "pg_test_fsync", text)
     with pytest.raises(BenchFailed, match="pg_test_fsync ended with status 1: no room"):
         run("fsync", tmp_path)
 
 
-def test_fio_does_what_pg_test_fsync_cannot(programs: Path, tmp_path: Path) -> None:
+def test_a_test_that_pg_test_fsync_cannot_reach_asks_for_fio(
+    programs: Path, tmp_path: Path
+) -> None:
     """On ZFS 2.3 and later it ends at its writes of 2 kB, before the test without syncs."""
     path = bench_programs.pg_test_fsync(programs)
     ends = 'if "4 *  4kB" in line: sys.exit("pg_test_fsync: error: write failed: Invalid argument")'
@@ -292,7 +300,7 @@ def test_fio_does_what_pg_test_fsync_cannot(programs: Path, tmp_path: Path) -> N
     assert run("two-fdatasync", tmp_path)[0].tool == "pg_test_fsync 17.11"
 
 
-def test_the_newest_of_debian(programs: Path, tmp_path: Path) -> None:
+def test_the_newest_pg_test_fsync_of_debian_is_taken(programs: Path, tmp_path: Path) -> None:
     for version in ("9.6", "13", "17"):
         directory = tmp_path / "postgresql" / version
         directory.mkdir(parents=True)
@@ -304,7 +312,7 @@ def test_the_newest_of_debian(programs: Path, tmp_path: Path) -> None:
     assert found.name == "pg_test_fsync 17.4"
 
 
-def test_which_program(programs: Path) -> None:
+def test_pg_test_fsync_is_preferred_to_fio(programs: Path) -> None:
     for wanted in (None, "fio", "pg_test_fsync"):
         with pytest.raises(NotPossible, match="install"):
             find_load(wanted)
@@ -358,6 +366,6 @@ def test_children_end_with_what_they_started(tmp_path: Path) -> None:
     assert ended()
 
 
-def test_a_program_that_is_not_there() -> None:
+def test_a_missing_program_is_an_error() -> None:
     with pytest.raises(BenchFailed, match="cannot be run: No such file"):
         Child(["/nowhere/fio"])

@@ -55,7 +55,7 @@ def fix(tmp_path: Path) -> Iterator[Fixture]:
     found.journal.close()
 
 
-def test_apply_and_restore(fix: Fixture) -> None:
+def test_a_restore_puts_back_what_apply_changed(fix: Fixture) -> None:
     applier = fix.applier()
     writes = applier.apply(CANDIDATE)
     assert fix.host.now() == DEFAULTS | CANDIDATE
@@ -109,7 +109,9 @@ def test_failed_write_puts_the_others_back(fix: Fixture, name: str) -> None:
     assert fix.untouched()
 
 
-def test_limit_that_zfs_ignores(fix: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_zfs_ignores_is_an_error_and_undone(
+    fix: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fix.host.params, "_arc_tuning_update", fix.host.params.variables)
     with pytest.raises(ApplyError, match="ZFS ignores it and stays at 66571993088"):
         fix.applier().apply({"zfs_arc_max": 16 * GIB})
@@ -145,7 +147,7 @@ def test_every_computed_parameter_is_back_in_force(fix: Fixture) -> None:
     assert free == [8 * GIB, ARC["arc_sys_free"], 0]
 
 
-def test_limit_that_is_not_back_in_force_is_told(
+def test_a_limit_not_back_in_force_is_reported(
     fix: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     applier = fix.applier()
@@ -157,7 +159,7 @@ def test_limit_that_is_not_back_in_force_is_told(
 
 
 @pytest.mark.parametrize("after", range(12))
-def test_death_between_any_two_steps(
+def test_death_between_any_two_steps_is_recovered(
     fix: Fixture, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """Of the restore as well: the next one ends it."""
@@ -198,7 +200,9 @@ def test_death_between_any_two_steps(
     assert fix.untouched(), fix.said
 
 
-def test_no_room_for_the_journal(fix: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_the_journal_undoes_the_writes(
+    fix: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     applier, intend, left = fix.applier(), fix.journal.intend, 3
 
     def full(name: str, old: int, new: int) -> None:
@@ -217,7 +221,7 @@ def test_no_room_for_the_journal(fix: Fixture, monkeypatch: pytest.MonkeyPatch) 
 # --- others
 
 
-def test_value_of_somebody_else_is_left(fix: Fixture) -> None:
+def test_a_value_set_by_another_program_is_left(fix: Fixture) -> None:
     applier = fix.applier()
     applier.apply(CANDIDATE)
     fix.host.params.put("zfs_txg_timeout", 33)
@@ -229,7 +233,7 @@ def test_value_of_somebody_else_is_left(fix: Fixture) -> None:
     )
 
 
-def test_parameter_of_somebody_else_is_not_set_again(fix: Fixture) -> None:
+def test_a_parameter_set_by_another_program_is_not_set_again(fix: Fixture) -> None:
     applier = fix.applier()
     applier.apply(CANDIDATE)
     fix.host.params.put("zfs_txg_timeout", 33)
@@ -242,7 +246,7 @@ def test_parameter_of_somebody_else_is_not_set_again(fix: Fixture) -> None:
         applier.apply({"zfs_txg_timeout": 33})
 
 
-def test_same_value_written_by_somebody_else_is_theirs(fix: Fixture) -> None:
+def test_the_same_value_written_by_another_program_is_theirs(fix: Fixture) -> None:
     """Only the watch can tell: it is what they want."""
     applier = fix.applier()
     applier.apply(CANDIDATE)
@@ -253,7 +257,7 @@ def test_same_value_written_by_somebody_else_is_theirs(fix: Fixture) -> None:
     assert fix.host.now() == DEFAULTS | {"zfs_txg_timeout": 9}
 
 
-def test_somebody_else_in_the_moment_before_a_write(
+def test_another_program_just_before_a_write_wins(
     fix: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intend = fix.journal.intend
@@ -269,7 +273,7 @@ def test_somebody_else_in_the_moment_before_a_write(
     assert fix.host.now() == DEFAULTS | {"zfs_txg_timeout": 44}
 
 
-def test_somebody_else_in_the_very_moment_is_named(
+def test_another_program_at_the_same_moment_is_named(
     fix: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their value was never seen: ours is undone, and they are told."""
@@ -292,7 +296,7 @@ def test_somebody_else_in_the_very_moment_is_named(
     assert fix.untouched()
 
 
-def test_safe_order_passes_by_what_is_somebody_elses(fix: Fixture) -> None:
+def test_the_safe_order_skips_what_another_program_has_set(fix: Fixture) -> None:
     """A lowering needs zfs_delay_min_dirty_percent for a moment; theirs is there afterwards."""
     fix.host.params.put("zfs_dirty_data_max", 512 * MIB)
     applier = fix.applier()
@@ -306,7 +310,7 @@ def test_safe_order_passes_by_what_is_somebody_elses(fix: Fixture) -> None:
     assert ("zfs_delay_min_dirty_percent", 100) in fix.host.params.log
 
 
-def test_no_lowering_when_it_cannot_be_made_safe(fix: Fixture) -> None:
+def test_a_limit_is_not_lowered_unless_it_is_safe(fix: Fixture) -> None:
     fix.host.params.put("zfs_dirty_data_max", 512 * MIB)
     applier = fix.applier()
     applier.apply({"zfs_dirty_data_max": 2 * GIB, "zfs_txg_timeout": 9})
@@ -319,7 +323,7 @@ def test_no_lowering_when_it_cannot_be_made_safe(fix: Fixture) -> None:
     assert fix.host.now() == DEFAULTS | {"zfs_dirty_data_max": 512 * MIB}
 
 
-def test_module_loaded_anew(fix: Fixture) -> None:
+def test_after_a_reload_of_the_module_nothing_is_written(fix: Fixture) -> None:
     applier = fix.applier()
     applier.apply(CANDIDATE)
     for name, value in DEFAULTS.items():
@@ -334,7 +338,9 @@ def test_module_loaded_anew(fix: Fixture) -> None:
     assert not fix.journal.history.in_force
 
 
-def test_module_loaded_anew_in_the_midst(fix: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reload_of_the_module_between_writes_stops_them(
+    fix: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rest of the writes must not reach the new module."""
     write, left = fix.host.params.write, 2
 
@@ -357,7 +363,7 @@ def test_module_loaded_anew_in_the_midst(fix: Fixture, monkeypatch: pytest.Monke
     assert applier.restore(fix.journal.layer).gone
 
 
-def test_parameter_that_vanished(fix: Fixture) -> None:
+def test_a_vanished_parameter_is_reported_as_gone(fix: Fixture) -> None:
     applier = fix.applier()
     applier.apply(CANDIDATE)
     (fix.host.params.root / "zfs_txg_timeout").unlink()
@@ -366,7 +372,7 @@ def test_parameter_that_vanished(fix: Fixture) -> None:
     assert report.complete
 
 
-def test_restore_that_fails_stays_open(fix: Fixture) -> None:
+def test_a_failed_restore_stays_open(fix: Fixture) -> None:
     applier = fix.applier()
     applier.apply(CANDIDATE)
     fix.host.params.refuse["zfs_txg_timeout"] = ParameterError("no")
@@ -380,7 +386,7 @@ def test_restore_that_fails_stays_open(fix: Fixture) -> None:
     assert fix.untouched()
 
 
-def test_waits_until_the_throttle_stands_still(
+def test_apply_waits_until_the_throttle_is_idle(
     fix: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter(range(3))

@@ -105,7 +105,9 @@ HARM = [writable, no_directory, link, gone, no_file, a_pipe, empty]
 
 @pytest.mark.parametrize("which", ["state", "run"])
 @pytest.mark.parametrize("harm", HARM)
-def test_one_copy_restores(host: ModuleHost, harm: Callable[[Path], None], which: str) -> None:
+def test_one_copy_is_enough_for_recover(
+    host: ModuleHost, harm: Callable[[Path], None], which: str
+) -> None:
     crash(host)
     harm(getattr(host.where, which))
     assert recovered() == 0
@@ -114,7 +116,7 @@ def test_one_copy_restores(host: ModuleHost, harm: Callable[[Path], None], which
 
 @pytest.mark.parametrize("which", ["state", "run"])
 @pytest.mark.parametrize("harm", HARM)
-def test_one_copy_reverts(
+def test_one_copy_is_enough_for_revert(
     host: ModuleHost,
     harm: Callable[[Path], None],
     which: str,
@@ -141,7 +143,7 @@ ERRNOS = [errno.EIO, errno.EROFS, errno.ENOSPC, errno.EACCES]
 @pytest.mark.parametrize("which", ["state", "run"])
 @pytest.mark.parametrize("error", ERRNOS)
 @pytest.mark.parametrize("reads", [False, True])
-def test_errors_of_one_copy(
+def test_errors_of_one_copy_stop_no_restore(
     host: ModuleHost, faults: Faults, which: str, error: int, reads: bool
 ) -> None:
     change(host, {"zfs_txg_timeout": 7})
@@ -166,7 +168,7 @@ def test_the_reason_is_the_real_one(host: ModuleHost, faults: Faults) -> None:
 
 
 @pytest.mark.parametrize("which", ["state", "run"])
-def test_a_directory_that_cannot_be_listed(
+def test_an_unlistable_directory_stops_no_restore(
     host: ModuleHost,
     which: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -198,7 +200,7 @@ def test_nothing_begins_with_one_copy(host: ModuleHost) -> None:
     assert host.now() == DEFAULTS | {"zfs_txg_timeout": 7}
 
 
-def test_restores_whatever_the_state_directory_is_called_now(
+def test_a_restore_ignores_where_the_state_directory_is_now(
     host: ModuleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(host)
@@ -209,7 +211,7 @@ def test_restores_whatever_the_state_directory_is_called_now(
     assert not (host.where.state / "journal").exists()
 
 
-def test_what_is_over_is_known_without_the_disk(
+def test_the_end_of_a_session_is_known_without_the_disk(
     host: ModuleHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(host, {"zfs_txg_timeout": 7})
@@ -342,7 +344,7 @@ def test_a_part_that_cannot_be_read_is_not_forgotten(
     assert shown(capsys)[0] == 0
 
 
-def test_no_room_to_put_it_aside(
+def test_no_room_to_put_a_damaged_journal_aside_loses_nothing(
     host: ModuleHost, faults: Faults, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(host, {"zfs_txg_timeout": 60})
@@ -454,7 +456,7 @@ def test_the_one_of_this_boot_counts_wherever_it_is(host: ModuleHost, tmp_path: 
     assert host.now() == DEFAULTS
 
 
-def test_values_that_went_with_the_module_are_there(
+def test_values_reset_by_a_reload_are_not_reported_missing(
     host: ModuleHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(host, {"zfs_txg_timeout": 60})
@@ -465,7 +467,7 @@ def test_values_that_went_with_the_module_are_there(
     assert not any("not there any more" in line for line in lines)
 
 
-def test_a_copy_that_comes_back_after_the_end(host: ModuleHost) -> None:
+def test_a_copy_that_comes_back_after_the_end_restores_nothing(host: ModuleHost) -> None:
     """As by a rollback of the state directory's dataset."""
     change(host, {"zfs_txg_timeout": 60})
     data = (host.where.state / "journal").read_bytes()
@@ -516,7 +518,7 @@ def test_no_room_at_the_end_of_a_session_disowns_nothing(
     assert host.now() == DEFAULTS
 
 
-def test_no_room_and_a_death_before_the_last_write_of_a_limit(host: ModuleHost) -> None:
+def test_no_room_and_a_death_before_the_last_write_still_restores_a_limit(host: ModuleHost) -> None:
     """A restore writes the number that was in force, then 0; no record says so."""
     crash(host, {"zfs_arc_max": 20 * GIB})
     host.params.put("zfs_arc_max", ARC["c_max"])
@@ -525,7 +527,7 @@ def test_no_room_and_a_death_before_the_last_write_of_a_limit(host: ModuleHost) 
     assert host.params.arc() == ARC
 
 
-def test_there_is_room_again_at_the_end(host: ModuleHost, faults: Faults) -> None:
+def test_room_again_at_the_end_completes_the_journal(host: ModuleHost, faults: Faults) -> None:
     change(host, {"zfs_txg_timeout": 7})
     with ChangeSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
         session.apply({"zfs_txg_timeout": 20})
@@ -553,7 +555,9 @@ def test_no_room_for_an_original_is_an_apply_error(
 
 
 @pytest.mark.parametrize("which", ["state", "run"])
-def test_no_room_to_say_who_it_was(host: ModuleHost, faults: Faults, which: str) -> None:
+def test_no_room_to_record_another_writer_leaves_its_value(
+    host: ModuleHost, faults: Faults, which: str
+) -> None:
     """A value of somebody else stays theirs, and the session goes its way to the end."""
     with ChangeSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
         session.apply({"zfs_txg_timeout": 20, "zfs_commit_timeout_pct": 4})
@@ -577,7 +581,7 @@ def test_no_room_for_the_last_word_restores(host: ModuleHost, faults: Faults, wh
 # --- restoring comes before telling
 
 
-def test_restores_before_it_tells(host: ModuleHost) -> None:
+def test_a_recovery_restores_before_it_prints(host: ModuleHost) -> None:
     crash(host)
 
     def say(_text: str) -> None:

@@ -173,11 +173,11 @@ def attempt(seed: int, faults: Faults, *, die: bool, fail: bool) -> None:
 
 
 @pytest.mark.parametrize("die", [False, True])
-def test_random_faults(faults: Faults, die: bool) -> None:
+def test_random_faults_never_lose_the_previous_values(faults: Faults, die: bool) -> None:
     for seed in range(ROUNDS):
         attempt(seed, faults, die=die, fail=True)
 
 
-def test_random_deaths(faults: Faults) -> None:
+def test_random_deaths_never_lose_the_previous_values(faults: Faults) -> None:
     for seed in range(ROUNDS):
         attempt(seed, faults, die=True, fail=False)

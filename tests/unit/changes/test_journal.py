@@ -43,7 +43,7 @@ def fill(where: Places) -> Journal:
     return journal
 
 
-def test_what_it_says(where: Places) -> None:
+def test_layers_bases_and_expected_values_are_read_back(where: Places) -> None:
     fill(where).close()
     history = Journal(where, write=False).history
     assert [layer.end for layer in history.layers] == [APPLIED, None]
@@ -66,7 +66,7 @@ def test_both_copies_are_the_same_and_private(where: Places) -> None:
     assert {path.parent.stat().st_mode & 0o777 for path in paths} == {0o700}
 
 
-def test_a_session_that_restored_leaves_the_layer_below(where: Places) -> None:
+def test_a_session_that_restored_keeps_the_layer_below(where: Places) -> None:
     journal = fill(where)
     journal.end(journal.layer, RESTORED)
     assert journal.history.base == {"a": Original(1), "b": Original(0, 100)}
@@ -83,7 +83,7 @@ def test_what_others_set_is_not_ours_until_it_joins_again(where: Places) -> None
     assert journal.history.base["a"] == Original(9)
 
 
-def test_put_aside(where: Places) -> None:
+def test_a_finished_journal_is_put_aside(where: Places) -> None:
     journal = fill(where)
     for layer in reversed(journal.history.layers):
         journal.end(layer, RESTORED)
@@ -121,7 +121,7 @@ def test_one_damaged_copy_changes_nothing(where: Places, which: str) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_damage_of_both_leaves_an_intact_beginning(where: Places) -> None:
+def test_damage_of_both_copies_keeps_the_intact_beginning(where: Places) -> None:
     fill(where).close()
     paths = [where.state / "journal", where.run / "journal"]
     data = paths[0].read_bytes()
@@ -138,7 +138,7 @@ def test_damage_of_both_leaves_an_intact_beginning(where: Places) -> None:
         journal.close()
 
 
-def test_lines_of_another_journal_are_no_continuation(where: Places, tmp_path: Path) -> None:
+def test_lines_of_another_journal_do_not_continue_it(where: Places, tmp_path: Path) -> None:
     fill(where).close()
     other = Places(tmp_path / "s2", tmp_path / "r2")
     fill(other).close()
@@ -150,7 +150,7 @@ def test_lines_of_another_journal_are_no_continuation(where: Places, tmp_path: P
         assert len(decode(b"".join(lines[:i] + lines[i + 1 :]))[0]) == i
 
 
-def test_damage_is_told_and_the_damaged_file_kept(where: Places) -> None:
+def test_damage_is_reported_and_the_damaged_file_kept(where: Places) -> None:
     fill(where).close()
     path = where.state / "journal"
     path.write_bytes(path.read_bytes()[:-5] + b"xxxxx")
@@ -188,7 +188,9 @@ def no_room(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("which", ["state", "run"])
-def test_full_disk(where: Places, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_changes_no_copy(
+    where: Places, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = fill(where)
     paths = [where.state / "journal", where.run / "journal"]
     before = [path.read_bytes() for path in paths]
@@ -205,7 +207,7 @@ def test_full_disk(where: Places, which: str, monkeypatch: pytest.MonkeyPatch) -
     assert Journal(where, write=True).history.open_layer is None
 
 
-def test_directory_of_others_is_refused(where: Places) -> None:
+def test_a_directory_of_another_user_is_refused(where: Places) -> None:
     where.state.mkdir()
     where.state.chmod(0o777)
     with pytest.raises(NotPossible, match=r"others may write there \(mode 0777\)"):
@@ -231,7 +233,9 @@ def test_symbolic_link_is_not_followed(where: Places, tmp_path: Path) -> None:
     assert not (where.state / "journal").is_symlink()
 
 
-def test_another_state_directory(where: Places, tmp_path: Path) -> None:
+def test_nothing_begins_on_a_journal_in_another_state_directory(
+    where: Places, tmp_path: Path
+) -> None:
     fill(where).close()
     journal = Journal(Places(tmp_path / "other", where.run), write=True)
     # it can be undone, but nothing begins on top of it
@@ -240,14 +244,14 @@ def test_another_state_directory(where: Places, tmp_path: Path) -> None:
         journal.begin("manual", "boot:1", "x", {})
 
 
-def test_another_version_is_not_understood(where: Places) -> None:
+def test_another_version_is_refused(where: Places) -> None:
     fill(where).close()
     for path in (where.state / "journal", where.run / "journal"):
         path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2'))
     assert Journal(where, write=False).records == []
 
 
-def test_lock_names_its_holder(where: Places) -> None:
+def test_the_lock_says_who_holds_it(where: Places) -> None:
     assert holder(where) is None
     lock = Lock.take(where, "zfstune tune tank")
     found = holder(where)
@@ -280,7 +284,9 @@ def read_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     guarded("unlink", lambda *_: True)
 
 
-def test_put_aside_on_a_read_only_disk(where: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_on_a_read_only_disk_is_known_to_be_finished(
+    where: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = fill(where)
     read_only(where.state, monkeypatch)
     journal.tolerant = True

@@ -42,12 +42,12 @@ def change(host: ModuleHost, **wanted: int) -> None:
     set_values(host, wanted, "zfstune params set", print, where=host.where)
 
 
-def test_nothing_to_keep(host: ModuleHost, tmp_path: Path) -> None:
+def test_nothing_to_keep_is_status_1(host: ModuleHost, tmp_path: Path) -> None:
     assert run() == 1
     assert not conf(tmp_path).exists()
 
 
-def test_keep_and_remove(
+def test_remove_undoes_keep(
     host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(host, zfs_txg_timeout=9, zfs_arc_max=16 * GIB)
@@ -68,7 +68,7 @@ def test_keep_and_remove(
     "before",
     ["options zfs zfs_scan_legacy=1 \\\n", "# mine \\\n", "options zfs zfs_scan_legacy=1 \\"],
 )
-def test_a_line_that_goes_on_does_not_swallow_the_first_value(
+def test_a_continued_line_does_not_swallow_the_first_value(
     before: str, host: ModuleHost, tmp_path: Path
 ) -> None:
     """modprobe.d(5): a backslash before the newline joins the next line."""
@@ -87,7 +87,7 @@ def test_a_line_that_goes_on_does_not_swallow_the_first_value(
     assert conf(tmp_path).read_text() == f"{HEAD}\n{before.rstrip()}\n"
 
 
-def test_what_is_there_already_stays(host: ModuleHost, tmp_path: Path) -> None:
+def test_other_options_in_the_file_stay(host: ModuleHost, tmp_path: Path) -> None:
     before = (
         "# mine\n"
         "options zfs zfs_txg_timeout=3 zfs_scan_legacy=1\n"
@@ -112,7 +112,7 @@ def test_what_is_there_already_stays(host: ModuleHost, tmp_path: Path) -> None:
     assert backup.read_text() == before
 
 
-def test_only_some(host: ModuleHost, tmp_path: Path) -> None:
+def test_only_the_named_parameters_are_kept(host: ModuleHost, tmp_path: Path) -> None:
     change(host, zfs_txg_timeout=9, zfs_commit_timeout_pct=4)
     run("zfs_txg_timeout")
     assert "zfs_commit_timeout_pct" not in conf(tmp_path).read_text()
@@ -132,7 +132,7 @@ def test_print_changes_nothing(
     assert not conf(tmp_path).exists()
 
 
-def test_nothing_is_kept_when_not_all_is_known(host: ModuleHost, tmp_path: Path) -> None:
+def test_with_a_damaged_journal_nothing_is_kept(host: ModuleHost, tmp_path: Path) -> None:
     change(host, zfs_txg_timeout=9)
     for directory in (host.where.state, host.where.run):
         (directory / "journal").write_bytes(b"x")
@@ -141,7 +141,7 @@ def test_nothing_is_kept_when_not_all_is_known(host: ModuleHost, tmp_path: Path)
     assert not conf(tmp_path).exists()
 
 
-def test_values_of_others_and_of_a_running_session_are_not_kept(
+def test_values_of_other_programs_or_a_running_session_are_not_kept(
     host: ModuleHost, tmp_path: Path
 ) -> None:
     change(host, zfs_txg_timeout=9, zfs_commit_timeout_pct=4)
@@ -153,7 +153,7 @@ def test_values_of_others_and_of_a_running_session_are_not_kept(
             keep.in_force(host, host.where)
 
 
-def test_warns_of_what_counts_more(host: ModuleHost, tmp_path: Path) -> None:
+def test_it_warns_of_files_that_take_precedence(host: ModuleHost, tmp_path: Path) -> None:
     change(host, zfs_txg_timeout=9)
     for path, text in {
         "etc/modprobe.d/zfs.conf": "options zfs zfs_txg_timeout=4\n",
@@ -176,7 +176,9 @@ def test_warns_of_what_counts_more(host: ModuleHost, tmp_path: Path) -> None:
     )
 
 
-def test_json(host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_lines_of_the_file(
+    host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     change(host, zfs_txg_timeout=9)
     capsys.readouterr()
     run(json=True)
@@ -185,7 +187,7 @@ def test_json(host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("name", ["rename", "fsync"])
-def test_file_of_before_survives_a_full_disk(
+def test_the_previous_file_survives_a_full_disk(
     host: ModuleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     from zfstrace.errors import ParameterError
@@ -207,7 +209,9 @@ def test_file_of_before_survives_a_full_disk(
 
 
 @pytest.mark.parametrize("only_print", [False, True])
-def test_half_of_a_pair_is_refused(host: ModuleHost, tmp_path: Path, only_print: bool) -> None:
+def test_half_of_a_coupled_pair_is_refused(
+    host: ModuleHost, tmp_path: Path, only_print: bool
+) -> None:
     change(host, **{LEAST: 60, MOST: 90, DELAY: 95})
     with pytest.raises(Refused, match=f"^cannot keep {LEAST}, .* divides by zero, keep {MOST} as"):
         run(LEAST, print=only_print)
@@ -215,7 +219,9 @@ def test_half_of_a_pair_is_refused(host: ModuleHost, tmp_path: Path, only_print:
     assert run(LEAST, MOST, print=only_print) == 0
 
 
-def test_partner_that_somebody_else_has_set(host: ModuleHost, tmp_path: Path) -> None:
+def test_the_other_half_set_by_another_program_must_be_kept_too(
+    host: ModuleHost, tmp_path: Path
+) -> None:
     host.params.put(DELAY, 95)
     host.params.put(MOST, 90)
     change(host, **{LEAST: 60})
@@ -229,7 +235,7 @@ def test_partner_that_somebody_else_has_set(host: ModuleHost, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("value", [32 << 10, 50 << 10])
-def test_what_overruns_the_log_is_not_kept(host: ModuleHost, value: int) -> None:
+def test_a_value_that_overruns_the_log_is_not_kept(host: ModuleHost, value: int) -> None:
     """As an older version of this program may have set it."""
     refused = r"^cannot keep zil_maxblocksize, at the next boot .*(50|32)K"
     with pytest.raises(Refused, match=refused):
@@ -237,7 +243,7 @@ def test_what_overruns_the_log_is_not_kept(host: ModuleHost, value: int) -> None
     keep._NextLoad(host).judge({"zil_maxblocksize": 36 << 10}, ())
 
 
-def test_half_of_a_pair_is_not_taken_out(host: ModuleHost, tmp_path: Path) -> None:
+def test_half_of_a_coupled_pair_is_not_removed(host: ModuleHost, tmp_path: Path) -> None:
     change(host, **{LEAST: 60, MOST: 90, DELAY: 95})
     run()
     before = conf(tmp_path).read_text()
@@ -257,7 +263,7 @@ def test_half_of_a_pair_is_not_taken_out(host: ModuleHost, tmp_path: Path) -> No
     assert not conf(tmp_path).exists()
 
 
-def test_other_files_count(host: ModuleHost, tmp_path: Path) -> None:
+def test_values_in_other_files_count_for_a_pair(host: ModuleHost, tmp_path: Path) -> None:
     change(host, **{LEAST: 60, MOST: 90, DELAY: 95})
     other = conf(tmp_path).with_name("zfs.conf")
     other.write_text(f"options zfs zfs_txg_timeout=3 \\\n {MOST}=0x5a\n")
@@ -269,7 +275,7 @@ def test_other_files_count(host: ModuleHost, tmp_path: Path) -> None:
         run(LEAST, MOST)
 
 
-def test_what_is_wrong_already_does_not_stop_others(host: ModuleHost, tmp_path: Path) -> None:
+def test_a_pair_already_wrong_does_not_block_others(host: ModuleHost, tmp_path: Path) -> None:
     conf(tmp_path).with_name("a.conf").write_text(f"options zfs {LEAST}=60\n")
     change(host, zfs_txg_timeout=9, **{MOST: 64, DELAY: 64})
     assert run("zfs_txg_timeout") == 0
@@ -277,7 +283,7 @@ def test_what_is_wrong_already_does_not_stop_others(host: ModuleHost, tmp_path: 
         run(MOST)
 
 
-def test_a_file_that_cannot_be_read_is_not_replaced(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "etc/modprobe.d/zfstune.conf"
     path.mkdir(parents=True)
     with pytest.raises(ParameterError, match=r"cannot read .*Is a directory"):
@@ -285,7 +291,7 @@ def test_a_file_that_cannot_be_read_is_not_replaced(tmp_path: Path) -> None:
     assert path.is_dir()
 
 
-def test_bytes_that_are_no_text_stay(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_stay(tmp_path: Path) -> None:
     path = tmp_path / "etc/modprobe.d/zfstune.conf"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"# caf\xe9\n")

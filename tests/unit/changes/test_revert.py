@@ -53,7 +53,9 @@ def reverted(capsys: pytest.CaptureFixture[str], **options: bool) -> tuple[int, 
     return code, capsys.readouterr().out.splitlines()
 
 
-def test_nothing_was_ever_changed(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_journal_nothing_is_reverted(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert shown(capsys) == (0, ["no parameter is changed by zfstune"])
     assert reverted(capsys) == (0, ["nothing to put back"])
     assert not host.where.state.exists()
@@ -124,7 +126,7 @@ def test_revert_goes_back_to_the_very_first_values(
     assert shown(capsys)[1][1].endswith("its values were put back")
 
 
-def test_revert_keeps_what_somebody_else_set(
+def test_revert_keeps_what_another_program_set(
     host: ModuleHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(host)
@@ -141,7 +143,7 @@ def test_revert_keeps_what_somebody_else_set(
     assert reverted(capsys)[1] == ["zfs_txg_timeout: 8s -> 33s"]
 
 
-def test_setting_again_what_somebody_else_has_set_since(host: ModuleHost) -> None:
+def test_a_value_set_by_another_program_becomes_the_one_to_revert_to(host: ModuleHost) -> None:
     change(host)
     host.params.put("zfs_txg_timeout", 33)
     change(host, {"zfs_txg_timeout": 8})
@@ -149,14 +151,16 @@ def test_setting_again_what_somebody_else_has_set_since(host: ModuleHost) -> Non
     assert host.now() == DEFAULTS | {"zfs_txg_timeout": 33}
 
 
-def test_refused_set_leaves_no_trace(host: ModuleHost) -> None:
+def test_a_refused_set_leaves_no_trace(host: ModuleHost) -> None:
     with pytest.raises(Refused, match="cannot set"):
         change(host, {"zfs_dirty_data_max": 0})
     assert not (host.where.state / "journal").exists()
     assert host.now() == DEFAULTS
 
 
-def test_status_while_changed(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_lists_changed_parameters(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     change(host)
     code, lines = shown(capsys)
     assert code == 0
@@ -177,7 +181,7 @@ def test_status_while_changed(host: ModuleHost, capsys: pytest.CaptureFixture[st
     }
 
 
-def test_what_remains_of_a_value_is_told_before_and_after(
+def test_lasting_effects_are_reported_before_and_after(
     host: ModuleHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A dataset that was opened with another zil_maxblocksize keeps it."""
@@ -196,7 +200,9 @@ def test_what_remains_of_a_value_is_told_before_and_after(
     assert not any(keep in line for line in shown(capsys)[1])
 
 
-def test_status_during_a_session(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_names_the_running_session(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     with ChangeSession(host, "zfstune tune tank", NAMES, print, host.where, still_s=0) as session:
         session.apply(CHANGED)
         code, lines = shown(capsys)
@@ -209,7 +215,7 @@ def test_status_during_a_session(host: ModuleHost, capsys: pytest.CaptureFixture
         assert host.now() == DEFAULTS | CHANGED
 
 
-def test_next_command_restores(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_next_command_restores(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
     crash(host)
     code, lines = shown(capsys)
     assert code == 1
@@ -230,7 +236,9 @@ def test_recover_leaves_manual_changes(host: ModuleHost) -> None:
     assert host.now() == DEFAULTS
 
 
-def test_revert_after_a_crash(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_revert_after_a_crash_undoes_both_layers(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     change(host, {"zfs_commit_timeout_pct": 4})
     crash(host)
     assert reverted(capsys)[0] == 0
@@ -269,13 +277,15 @@ def test_print_does_it_without_this_program(
     assert [line.split()[1] for line in arc] == [str(62 * GIB), "0"]
 
 
-def test_json(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_revert_prints_json(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
     change(host, {"zfs_txg_timeout": 9})
     found = json.loads(reverted(capsys, json=True)[1][0])
     assert found["restored"] == [{"name": "zfs_txg_timeout", "before": 9, "value": 5}]
 
 
-def test_damaged_journal_is_told(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_journal_is_reported(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     change(host)
     for directory in (host.where.state, host.where.run):
         path = directory / "journal"
@@ -296,14 +306,16 @@ def test_damaged_journal_is_told(host: ModuleHost, capsys: pytest.CaptureFixture
     assert reverted(capsys) == (0, ["nothing to put back"])
 
 
-def test_a_state_directory_that_cannot_be_used(host: ModuleHost) -> None:
+def test_a_state_directory_that_is_a_link_is_refused(host: ModuleHost) -> None:
     host.where.state.parent.mkdir(parents=True, exist_ok=True)
     host.where.state.symlink_to("/tmp")
     with pytest.raises(NotPossible, match="symbolic link"):
         recover.run(Namespace(wait=False, forget=False))
 
 
-def test_a_journal_that_is_no_file(host: ModuleHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_journal_that_is_a_directory_is_status_1(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     change(host)
     for directory in (host.where.state, host.where.run):
         (directory / "journal").unlink()
@@ -336,7 +348,7 @@ def interrupted(host: ModuleHost) -> None:
         lambda host: change(host, {"zfs_txg_timeout": 8}),
     ],
 )
-def test_a_signal_comes_after_the_recovery(
+def test_a_signal_is_deferred_until_after_the_recovery(
     host: ModuleHost, way: Callable[[ModuleHost], object]
 ) -> None:
     change(host, {"zfs_commit_timeout_pct": 4})
@@ -349,7 +361,7 @@ def test_a_signal_comes_after_the_recovery(
     assert not (host.where.run / "session").exists()
 
 
-def test_a_signal_comes_after_all_of_a_revert(host: ModuleHost) -> None:
+def test_a_signal_is_deferred_until_after_a_revert(host: ModuleHost) -> None:
     change(host, {"zfs_commit_timeout_pct": 4})
     crash(host)
     interrupted(host)
@@ -368,7 +380,7 @@ def test_waiting_for_a_session_can_be_interrupted(host: ModuleHost) -> None:
     lock.release()
 
 
-def test_signals_are_deferred_to_the_outer_end() -> None:
+def test_nested_blocks_defer_signals_to_the_outer_end() -> None:
     seen = []
     with pytest.raises(KeyboardInterrupt), deferred_signals():
         with deferred_signals():
@@ -394,7 +406,7 @@ def test_set_does_not_start_the_recovery(host: ModuleHost, monkeypatch: pytest.M
     assert set(marks) == {False}
 
 
-def test_set_that_is_killed_midway_is_undone_by_the_next_command(host: ModuleHost) -> None:
+def test_the_next_command_undoes_a_killed_set(host: ModuleHost) -> None:
     change(host, {"zfs_commit_timeout_pct": 4})
     if not (pid := os.fork()):
         write = type(host.params).write
@@ -415,7 +427,7 @@ def test_set_that_is_killed_midway_is_undone_by_the_next_command(host: ModuleHos
     assert host.now() == DEFAULTS | {"zfs_commit_timeout_pct": 4}
 
 
-def test_mark_stays_until_all_is_restored(host: ModuleHost) -> None:
+def test_the_mark_stays_until_all_is_restored(host: ModuleHost) -> None:
     from zfstrace.errors import ParameterError
 
     crash(host)
@@ -435,7 +447,7 @@ def test_mark_stays_until_all_is_restored(host: ModuleHost) -> None:
 
 
 @pytest.mark.parametrize("earlier", ["zfs_txg_timeout", "zfs_commit_timeout_pct"])
-def test_refused_set_is_not_recorded_as_applied(
+def test_a_refused_set_is_not_recorded_as_applied(
     host: ModuleHost, capsys: pytest.CaptureFixture[str], earlier: str
 ) -> None:
     change(host, {earlier: 9})
@@ -451,7 +463,7 @@ def test_refused_set_is_not_recorded_as_applied(
 
 
 @pytest.mark.parametrize("before", [{}, {"zfs_txg_timeout": 8}])
-def test_set_that_failed_leaves_what_was_there(host: ModuleHost, before: dict[str, int]) -> None:
+def test_a_failed_set_keeps_the_previous_values(host: ModuleHost, before: dict[str, int]) -> None:
     from zfstrace.errors import ParameterError
     from zfstune.changes.apply import ApplyError
 

@@ -104,7 +104,9 @@ def tuner(root: Path, stderr: int = subprocess.DEVNULL, before: str = "") -> Ite
 
 @pytest.mark.parametrize("way", ["guardrail", "SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize("kind", STALLED)
-def test_nobody_reads(host: ModuleHost, tmp_path: Path, kind: str, way: str) -> None:
+def test_a_session_without_a_reader_ends_restored(
+    host: ModuleHost, tmp_path: Path, kind: str, way: str
+) -> None:
     with STALLED[kind]() as stderr, tuner(tmp_path, stderr) as one:
         assert host.now()["zfs_txg_timeout"] == 9
         if way != "SIGKILL":
@@ -128,7 +130,7 @@ def impatient(ticks: int) -> str:
     return f"{supervisor}\nos.fsync = lambda fd: None"
 
 
-def test_stopped_tuner_is_killed_and_undone(host: ModuleHost, tmp_path: Path) -> None:
+def test_a_stopped_tuner_is_killed_and_undone(host: ModuleHost, tmp_path: Path) -> None:
     said = tmp_path / "said"
     with said.open("wb") as stderr, tuner(tmp_path, stderr.fileno(), impatient(20)) as one:
         one.goes_on()
@@ -139,7 +141,7 @@ def test_stopped_tuner_is_killed_and_undone(host: ModuleHost, tmp_path: Path) ->
         wait_for(lambda: "did not answer for 2 s" in said.read_text(), 60)
 
 
-def test_beats_keep_it_alive(host: ModuleHost, tmp_path: Path) -> None:
+def test_heartbeats_keep_a_session_alive(host: ModuleHost, tmp_path: Path) -> None:
     with tuner(tmp_path, before=impatient(40)) as one:
         time.sleep(8)
         one.goes_on()
@@ -149,7 +151,7 @@ def test_beats_keep_it_alive(host: ModuleHost, tmp_path: Path) -> None:
     assert untouched(host)
 
 
-def test_a_pause_of_both_is_none(host: ModuleHost, tmp_path: Path) -> None:
+def test_a_pause_of_both_processes_ends_nothing(host: ModuleHost, tmp_path: Path) -> None:
     with tuner(tmp_path, before=impatient(20)) as one:
         one.goes_on()
         one.process.send_signal(signal.SIGSTOP)
@@ -164,7 +166,7 @@ def test_a_pause_of_both_is_none(host: ModuleHost, tmp_path: Path) -> None:
     assert untouched(host)
 
 
-def test_stopped_supervisor_ends_the_session(host: ModuleHost, tmp_path: Path) -> None:
+def test_a_stopped_supervisor_ends_the_session(host: ModuleHost, tmp_path: Path) -> None:
     with tuner(tmp_path, before=impatient(20)) as one:
         one.goes_on()
         os.kill(one.supervisor, signal.SIGSTOP)
@@ -198,7 +200,7 @@ FREEZERS = {
 
 
 @pytest.mark.parametrize("root", FREEZERS)
-def test_frozen_group(host: ModuleHost, tmp_path: Path, root: str) -> None:
+def test_a_frozen_cgroup_is_killed_and_undone(host: ModuleHost, tmp_path: Path, root: str) -> None:
     name, frozen, thawed = FREEZERS[root]
     group = Path(root, f"zfstune-test-{os.getpid()}")
     try:

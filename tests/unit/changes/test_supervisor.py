@@ -81,7 +81,7 @@ def untouched(host: ModuleHost) -> bool:
     return host.now() == DEFAULTS and arc["c_max"] == 62 << 30 and arc["c_min"] == 2 << 30
 
 
-def test_a_session_leaves_nothing(host: ModuleHost) -> None:
+def test_a_session_leaves_only_its_last_journal(host: ModuleHost) -> None:
     with session(host) as one:
         one.apply(CANDIDATE)
         assert host.now() == DEFAULTS | CANDIDATE
@@ -93,14 +93,16 @@ def test_a_session_leaves_nothing(host: ModuleHost) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_however_it_is_left(host: ModuleHost, error: type[BaseException]) -> None:
+def test_values_are_restored_however_a_session_ends(
+    host: ModuleHost, error: type[BaseException]
+) -> None:
     with pytest.raises(error), session(host) as one:
         one.apply(CANDIDATE)
         raise error
     assert untouched(host)
 
 
-def test_applied_stays(host: ModuleHost) -> None:
+def test_accepted_values_stay(host: ModuleHost) -> None:
     with session(host) as one:
         one.apply(CANDIDATE)
         one.finish(applied=True)
@@ -113,7 +115,7 @@ def test_applied_stays(host: ModuleHost) -> None:
     assert host.now() == DEFAULTS | CANDIDATE
 
 
-def test_a_signal_in_the_midst_comes_after_the_restore(host: ModuleHost) -> None:
+def test_a_signal_is_deferred_until_after_the_restore(host: ModuleHost) -> None:
     write = host.params.write
     seen = []
 
@@ -133,7 +135,7 @@ def test_a_signal_in_the_midst_comes_after_the_restore(host: ModuleHost) -> None
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_dead_supervisor_is_noticed(host: ModuleHost) -> None:
+def test_a_dead_supervisor_is_noticed(host: ModuleHost) -> None:
     with pytest.raises(SupervisorGone), session(host) as one:
         one.apply(CANDIDATE)
         assert one.alive()
@@ -143,7 +145,7 @@ def test_dead_supervisor_is_noticed(host: ModuleHost) -> None:
     assert untouched(host)
 
 
-def test_second_session_is_refused_and_names_the_first(
+def test_a_second_session_is_refused_and_names_the_first(
     host: ModuleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zfstune.changes.lock._WAIT_S", 0.0)
@@ -155,7 +157,7 @@ def test_second_session_is_refused_and_names_the_first(
     assert untouched(host)
 
 
-def test_override_is_told_and_kept(host: ModuleHost) -> None:
+def test_an_override_is_reported_and_kept(host: ModuleHost) -> None:
     said: list[str] = []
     with session(host, said) as one:
         one.apply(CANDIDATE)
@@ -184,7 +186,9 @@ def test_no_privilege_and_no_module_are_one_line(
         set_values(host, {"zfs_txg_timeout": 7}, "x", print, where=host.where)
 
 
-def test_disk_that_becomes_read_only(host: ModuleHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_becomes_read_only_stops_no_restore(
+    host: ModuleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with session(host) as one:
         one.apply(CANDIDATE)
         read_only(host.where.state, monkeypatch)
@@ -203,7 +207,7 @@ def test_disk_that_becomes_read_only(host: ModuleHost, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), KeyboardInterrupt()])
 @pytest.mark.parametrize("what", ["watch", "supervisor", "signals"])
-def test_session_that_cannot_begin_leaves_nothing(
+def test_a_session_that_cannot_begin_leaves_nothing(
     host: ModuleHost, monkeypatch: pytest.MonkeyPatch, error: BaseException, what: str
 ) -> None:
     def fail(*_: object) -> None:
@@ -262,7 +266,9 @@ def lock_is_free(host: ModuleHost) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_killed_tuner(host: ModuleHost, tmp_path: Path, number: signal.Signals) -> None:
+def test_the_supervisor_restores_for_a_killed_tuner(
+    host: ModuleHost, tmp_path: Path, number: signal.Signals
+) -> None:
     seed = random.Random(number)
     for _ in range(4):
         process, _pid = tuner(host, tmp_path)
@@ -277,9 +283,7 @@ def test_killed_tuner(host: ModuleHost, tmp_path: Path, number: signal.Signals) 
             assert f"process {process.pid} has ended without a word" in err
 
 
-def test_the_supervisor_needs_no_file_of_its_own_to_restore(
-    host: ModuleHost, tmp_path: Path
-) -> None:
+def test_the_supervisor_restores_without_its_own_files(host: ModuleHost, tmp_path: Path) -> None:
     """The disk of Python and of this program may be on the pool that hangs."""
     process, _pid = tuner(host, tmp_path, WATCHED)
     wait_for(lambda: not untouched(host))
@@ -293,7 +297,7 @@ def test_the_supervisor_needs_no_file_of_its_own_to_restore(
     assert [one for one in seen if not one.startswith((*ours, "open .", "open journal"))] == []
 
 
-def test_killed_together_with_the_supervisor(host: ModuleHost, tmp_path: Path) -> None:
+def test_the_next_command_restores_after_both_are_killed(host: ModuleHost, tmp_path: Path) -> None:
     seed = random.Random(9)
     changed = 0
     for _ in range(6):
@@ -312,7 +316,7 @@ def test_killed_together_with_the_supervisor(host: ModuleHost, tmp_path: Path) -
     assert changed
 
 
-def test_supervisor_survives_the_terminal(host: ModuleHost, tmp_path: Path) -> None:
+def test_the_supervisor_survives_the_terminal(host: ModuleHost, tmp_path: Path) -> None:
     process, pid = tuner(host, tmp_path)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         os.kill(pid, number)

@@ -64,7 +64,7 @@ def rate(test: str, per_s: float) -> MeasuredTest:
 # rows
 
 
-def test_each_row_is_whole() -> None:
+def test_each_row_is_complete() -> None:
     ids = [row.id for row in MATRIX.rows]
     assert len(set(ids)) == len(ids)
     for row in MATRIX.rows:
@@ -81,7 +81,7 @@ def test_the_report_agrees_with_itself() -> None:
     assert found and all(pair.agrees and pair.reported >= 1 for pair in found)
 
 
-def test_words_are_compared_with_the_row_they_are_of() -> None:
+def test_a_row_reported_in_words_is_compared_with_the_row_it_names() -> None:
     measured = {("compression-off", "fdatasync"): 300.0, ("compression-lz4", "fdatasync"): 310.0}
     (pair,) = bench_rows.pairs(MATRIX, measured)
     assert (pair.one, pair.other, pair.reported) == ("compression-off", "compression-lz4", 1.0)
@@ -92,7 +92,7 @@ rates = st.floats(0.01, 1e7)
 
 
 @given(rates, rates)
-def test_a_pair_turned_is_judged_the_same(reported: float, measured: float) -> None:
+def test_a_pair_reversed_is_judged_the_same(reported: float, measured: float) -> None:
     one = Pair("fsync", "a", "b", reported, measured)
     other = Pair("fsync", "b", "a", 1 / reported, 1 / measured)
     near = any(abs(abs(x) / bench_rows.SAME - 1) < 1e-9 for x in (reported, 1 / reported))
@@ -135,7 +135,7 @@ def host() -> FakeHost:
         ({"size_bytes": 512 << 20}, ("/dev/sdx",), "has 512M, 1.00G at least"),
     ],
 )
-def test_refused(
+def test_disks_in_use_or_with_data_are_refused(
     host: FakeHost, changed: dict[str, Any], force: tuple[str, ...], text: str
 ) -> None:
     host.scratches["/dev/sdx"] = disk(**changed)
@@ -144,20 +144,20 @@ def test_refused(
     assert text in str(error.value) and "\n" not in str(error.value)
 
 
-def test_what_is_forced_must_be_named(host: FakeHost) -> None:
+def test_only_named_disks_can_be_forced(host: FakeHost) -> None:
     with pytest.raises(UsageError, match="none of the disks named"):
         confirmed(host, "/dev/sdx", force=("/dev/sdz",))
     host.scratches["/dev/sdx"] = disk(data=("ext4",))
     confirmed(host, "/dev/sdx", force=("/dev/sdx",))
 
 
-def test_one_disk_by_two_names(host: FakeHost) -> None:
+def test_one_disk_by_two_names_is_refused(host: FakeHost) -> None:
     host.scratches["/dev/disk/by-id/x"] = disk(path="/dev/disk/by-id/x", dev=disk().dev)
     with pytest.raises(UsageError, match="are one disk"):
         confirmed(host, "/dev/sdx", "/dev/disk/by-id/x")
 
 
-def test_a_disk_and_its_partition(host: FakeHost) -> None:
+def test_a_disk_and_its_partition_are_refused(host: FakeHost) -> None:
     host.scratches["/dev/sdx1"] = disk("/dev/sdx1", disk=disk().dev)
     for paths in (("/dev/sdx", "/dev/sdx1"), ("/dev/sdx1", "/dev/sdx")):
         with pytest.raises(UsageError, match="/dev/sdx1 is on /dev/sdx"):
@@ -171,25 +171,27 @@ def test_two_partitions_of_a_disk_may_be_used(host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize("answer", ["\n", "yes\n", "/dev/sdx\n", "/dev/sdx /dev/sdy /dev/sdz\n"])
-def test_an_answer_that_is_not_their_names(host: FakeHost, answer: str) -> None:
+def test_any_answer_but_their_names_erases_nothing(host: FakeHost, answer: str) -> None:
     with pytest.raises(UsageError, match="nothing was erased"):
         confirmed(host, "/dev/sdx", "/dev/sdy", answer=answer)
     assert host.erased == []
 
 
-def test_the_names_in_any_order(host: FakeHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_their_names_in_any_order_confirm(
+    host: FakeHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     confirmed(host, "/dev/sdx", "/dev/sdy", answer="/dev/sdy  /dev/sdx\n")
     said = capsys.readouterr().err
     assert "all data on these disks will be destroyed" in said
     assert "/dev/sdx" in said and "4.00G" in said and "ACME" in said and "blank" in said
 
 
-def test_nobody_can_be_asked(host: FakeHost) -> None:
+def test_without_a_terminal_yes_is_required(host: FakeHost) -> None:
     with pytest.raises(UsageError, match="repeat with --yes"):
         scratch.confirm(host, [Wanted("--disk", "/dev/sdx")], (), yes=False, source=io.StringIO())
 
 
-def test_what_cannot_be_made_blank_is_said(host: FakeHost) -> None:
+def test_disks_that_cannot_be_blanked_are_named(host: FakeHost) -> None:
     def fails(disk: Scratch) -> None:
         raise OSError(5, "Input/output error")
 
@@ -281,7 +283,9 @@ def test_a_failure_ends_it_and_keeps_what_there_is(
     assert "Input/output error" in (found.results[0].failed or "")
 
 
-def test_keep_going(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_keep_going_continues_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     rig = Rig(monkeypatch, tmp_path, keep_going=True)
     rig.load.fail_at = 3
     found = rig.run("slog", "recordsize-8k")
@@ -290,7 +294,9 @@ def test_keep_going(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", range(1, 12))
-def test_stopped_at_any_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at: int) -> None:
+def test_an_interrupt_at_any_test_destroys_the_pool_and_blanks_the_disks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at: int
+) -> None:
     rig = Rig(monkeypatch, tmp_path)
     rig.load.stop_at = at
     found = rig.run("slog", "recordsize-8k", "flash")
@@ -301,7 +307,7 @@ def test_stopped_at_any_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at
     assert last.failed == (None if len(last.measured) == len(last.row.tests) else "interrupted")
 
 
-def test_a_disk_that_is_another_by_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_exchanged_disk_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rig = Rig(monkeypatch, tmp_path)
 
     def changed(disk: Scratch) -> None:
@@ -356,7 +362,7 @@ def test_only_its_own_pool_is_destroyed(commands: list[list[str]], tmp_path: Pat
     assert len(commands) == 1 and "is not the one that was created" in other.left[0]
 
 
-def test_a_command_that_hangs_is_not_waited_for() -> None:
+def test_a_hanging_command_times_out() -> None:
     assert pools._run(["sleep", "60"], 0.2) == "`sleep 60` does not end"
     assert pools._run(["true"], 10) == ""
     assert pools._run(["false"], 10) == "false ended with status 1"
@@ -407,7 +413,7 @@ def found_of(**values: dict[str, float]) -> MatrixResult:
     return found
 
 
-def test_view() -> None:
+def test_the_table_compares_rows_with_the_report() -> None:
     found = found_of(
         raw_slog={"fdatasync": 2000.0},
         slog={"fdatasync": 1900.0, "plain": 10_000.0},
@@ -425,7 +431,7 @@ def test_view() -> None:
     assert all(len(line) < 100 for line in lines)
 
 
-def test_page() -> None:
+def test_the_page_compares_rows_with_the_report() -> None:
     found = found_of(slog={"fdatasync": 1900.0}, slog_throughput={"fdatasync": 1800.0})
     found.left = ["pool <b> is SUSPENDED"]
     text = html.render(found)
@@ -433,7 +439,7 @@ def test_page() -> None:
     assert "here the same (1.06x)" in text and "pool &lt;b&gt; is SUSPENDED" in text
 
 
-def test_what_the_trace_has_lost_is_no_success() -> None:
+def test_losses_of_the_trace_fail_the_matrix() -> None:
     found = found_of(slog={"fdatasync": 1900.0})
     assert found.whole
     found.results[0].measured[0] = replace(found.results[0].measured[0], lost=3)
@@ -441,7 +447,7 @@ def test_what_the_trace_has_lost_is_no_success() -> None:
     assert bench_matrix_view.view(found, Style())[-1] == "lost 3"
 
 
-def test_nothing_measured() -> None:
+def test_without_results_no_rows_are_compared() -> None:
     text = "\n".join(bench_matrix_view.view(MatrixResult(MATRIX, ""), Style()))
     assert "no two rows" in text
 
@@ -454,7 +460,7 @@ def options(**given: Any) -> argparse.Namespace:
     return argparse.Namespace(**(defaults | given))
 
 
-def test_rows_that_need_a_log_device(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_with_a_slog_need_slog(capsys: pytest.CaptureFixture[str]) -> None:
     rows = command._rows(MATRIX, options())
     assert rows and all("slog" not in row.on for row in rows)
     assert "rows are left out" in capsys.readouterr().err
@@ -462,7 +468,7 @@ def test_rows_that_need_a_log_device(capsys: pytest.CaptureFixture[str]) -> None
         command._rows(MATRIX, options(rows=["slog"]))
 
 
-def test_names_that_are_not_there() -> None:
+def test_unknown_rows_and_matrices_are_refused_with_a_guess() -> None:
     with pytest.raises(CommandError, match="did you mean recordsize-8k"):
         command._rows(MATRIX, options(rows=["recordsize-8K"]))
     with pytest.raises(CommandError, match="there is reports-2014"):
