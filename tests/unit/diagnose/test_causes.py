@@ -55,7 +55,7 @@ def test_conditions_are_over_what_is_measured(cause: Cause) -> None:
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=IDS)
-def test_explains_stages_by_their_own_time(cause: Cause) -> None:
+def test_a_cause_explains_stages_of_the_trace(cause: Cause) -> None:
     assert set(cause.explains) <= set(STAGES)
     allowed = {*SCOPED, "scope_operations", *NAMES, *thresholds()}
     for text in cause.explains.values():
@@ -63,7 +63,7 @@ def test_explains_stages_by_their_own_time(cause: Cause) -> None:
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=IDS)
-def test_texts(cause: Cause) -> None:
+def test_texts_name_measurements_and_commands_that_exist(cause: Cause) -> None:
     for text in (cause.title, *cause.evidence, *cause.next):
         fields = {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
         assert fields <= set(NAMES), text
@@ -77,7 +77,7 @@ def test_texts(cause: Cause) -> None:
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=IDS)
-def test_each_says_why_and_from_where(cause: Cause) -> None:
+def test_each_cause_has_a_reason_and_a_source(cause: Cause) -> None:
     assert cause.sources
     assert bool(cause.lab) != bool(cause.not_produced), "a lab scenario, or why there is none"
     if not cause.never:
@@ -88,7 +88,7 @@ def test_each_says_why_and_from_where(cause: Cause) -> None:
         assert other in IDS or " " in other, other
 
 
-def test_the_list_is_whole() -> None:
+def test_no_known_cause_is_missing() -> None:
     assert len(set(IDS)) == len(IDS)
     assert {cause.number for cause in CAUSES} == set(NUMBERS)
 
@@ -247,7 +247,7 @@ def test_calm_pools_of_the_lab_are_not_accused(shares: dict[str, int], wakeup_us
     assert found(judge(pool(times, wakeup_p50_ns=wakeup_us * US))) == []
 
 
-def test_a_crowd_of_the_lab() -> None:
+def test_sixteen_threads_of_the_lab_are_committers() -> None:
     """Sixteen threads on Debian 13; each also waits for a CPU, but less."""
     shares = {
         "issuer_lock": 100, "issue": 80, "batch_wait": 200, "log_write": 190, "flush": 230,
@@ -258,7 +258,7 @@ def test_a_crowd_of_the_lab() -> None:
     assert found(judge(pool(times, **given)))[:1] == ["committers"]
 
 
-def test_a_busy_cpu_of_the_lab() -> None:
+def test_a_busy_cpu_of_the_lab_is_named() -> None:
     """On Debian 12 the blocks are held open for longer as well: their threads do not run."""
     shares = {"issue": 80, "batch_wait": 400, "log_write": 50, "flush": 20, "wakeup": 380}
     times = {stage: [share * 120 * US] * 60 for stage, share in shares.items()}
@@ -267,13 +267,13 @@ def test_a_busy_cpu_of_the_lab() -> None:
     assert first.share_total == 838
 
 
-def test_a_slow_fsync_without_a_known_cause_is_no_health() -> None:
+def test_a_slow_fsync_without_a_known_cause_is_not_healthy() -> None:
     one = judge(pool({"other": [90 * MS] * 20, "flush": [MS] * 20}))
     assert (one.verdict, one.status) == ("unknown", 1)
     assert "in `other`" in one.summary
 
 
-def test_a_log_device_that_fails_is_not_full() -> None:
+def test_a_failing_log_device_is_not_called_full() -> None:
     """In the lab (Debian 13) 60 % of the log went past it, and one write to it took 0.9 s."""
     past = {"log_vdevs": 1, "off_slog_permille": 599, "indirect_records": 0}
     slow = pool({"log_write": [2 * MS] * 27 + [900 * MS], "txg_fallback": [100 * MS] * 2})
@@ -289,12 +289,12 @@ def test_counters_of_other_pools_accuse_nobody(name: str) -> None:
     assert (finding.cause.id, finding.certainty) == (name, finding.cause.certainties[1])
 
 
-def test_nothing_to_judge_without_a_log() -> None:
+def test_without_a_log_nothing_is_judged() -> None:
     one = judge(pool(no_zil=100))
     assert (one.verdict, one.status) == ("no_log", 0)
 
 
-def test_what_was_not_measured_is_told() -> None:
+def test_causes_that_were_not_measured_are_named() -> None:
     one = judge(pool({"flush": [40 * MS] * 20}, device_flush_p50_ns=None))
     assert ("slow_flush", "device_flush_p50_ns") in [(c.id, name) for c, name in one.not_judged]
 
@@ -333,7 +333,7 @@ NUMBER = st.one_of(st.none(), st.integers(0, 5000), st.integers(0, 10**12))
 
 
 @given(st.data())
-def test_shares_of_anything(data: st.DataObject) -> None:
+def test_shares_of_any_numbers_sum_to_one_at_most(data: st.DataObject) -> None:
     """Any file that was saved: shares are shares, and never sum to more than the whole."""
     names = st.sampled_from([n for n in NAMES if NAMES[n].unit != "text"])
     wild: dict[str, Value] = dict(data.draw(st.dictionaries(names, NUMBER, max_size=30)))
@@ -364,7 +364,7 @@ def test_a_disk_behind_a_slog_is_not_its_sibling() -> None:
     assert got["slow_vdev"] == "sdc"
 
 
-def test_the_txgs_of_the_span() -> None:
+def test_txgs_count_for_the_measured_span_only() -> None:
     txgs = [txg(1, sync_ns=4 * SECOND), txg(2, sync_ns=None), txg(3, sync_ns=60 * SECOND)]
     got = measure(observed({"flush": [MS] * 9}, txgs=txgs[:2]))
     assert got["txg_sync_permille"] == 200
@@ -373,7 +373,7 @@ def test_the_txgs_of_the_span() -> None:
     assert got["txg_sync_permille"] == 1000
 
 
-def test_the_log_of_the_host() -> None:
+def test_counters_of_the_log_become_shares() -> None:
     zil = {
         "zil_commit_count": 10, "zil_commit_writer_count": 4, "zil_itx_indirect_count": 5,
         "zil_itx_indirect_bytes": 40960, "zil_itx_metaslab_slog_bytes": 4096,
@@ -390,21 +390,21 @@ def test_the_log_of_the_host() -> None:
     assert measure(observed({}, zil=zil))["off_slog_permille"] is None
 
 
-def test_a_tail_of_one_hundredth() -> None:
+def test_the_slowest_hundredth_is_the_tail() -> None:
     got = measure(observed({"flush": [MS] * 290, "issue": [9 * MS] * 3}))
     assert got["tail_operations"] == 3
     assert got["tail_issue_permille"] == 900
     assert got["total_issue_permille"] == 85
 
 
-def test_threads_of_one_dataset() -> None:
+def test_threads_are_counted_within_a_dataset() -> None:
     seen = observed({"flush": [MS] * 9}, threads=3)
     others = [Single(1, (0,) * len(STAGES), "tank/home", tid, None) for tid in range(5)]
     got = measure(observed({"flush": [MS] * 9}, singles=[*seen.singles, *others]))
     assert got["threads"] == 5
 
 
-def test_a_stage_that_cannot_be_seen_is_not_known() -> None:
+def test_a_stage_without_its_probe_is_unknown() -> None:
     seen = observed({"flush": [MS] * 9})
     without = replace(seen, fsync=replace(seen.fsync, probes=PROBES))
     assert measure(seen)["total_batch_wait_permille"] == 0
@@ -417,7 +417,7 @@ def test_a_stage_that_cannot_be_seen_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("cost", ["its time is counted elsewhere", "`flush` is part of `issue`"])
-def test_words_of_a_probe_decide_nothing(cost: str) -> None:
+def test_the_wording_of_a_probe_decides_nothing(cost: str) -> None:
     seen = observed({"flush": [MS] * 9})
 
     def found(*probes: Probe) -> Any:
@@ -428,7 +428,7 @@ def test_words_of_a_probe_decide_nothing(cost: str) -> None:
     assert found(replace(missing, merges=())) == measure(seen)
 
 
-def test_commands_of_ours_are_right() -> None:
+def test_suggested_commands_parse() -> None:
     parser = cli.build_parser()
     texts = [text.replace("{pool}", "tank") for cause in CAUSES for text in cause.next]
     commands = {found for text in texts for found in re.findall(r"`zfstune ([^`]*)`", text)}
@@ -437,18 +437,18 @@ def test_commands_of_ours_are_right() -> None:
         parser.parse_args(command.split())
 
 
-def test_all_that_is_measured_has_a_meaning() -> None:
+def test_every_measurement_is_described() -> None:
     units = {"ns", "bytes", "count", "permille", "percent", "flag", "text"}
     assert {one.unit for one in NAMES.values()} == units
     assert all(one.what for one in NAMES.values())
 
 
-def test_the_page_has_the_tables_as_they_are() -> None:
+def test_the_page_has_the_current_tables() -> None:
     page = diagnose_docs.PAGE.read_text(encoding="utf-8")
     assert diagnose_docs.rendered(page) == page
 
 
-def test_the_page_has_the_example_as_it_is() -> None:
+def test_the_page_has_the_current_example() -> None:
     """To write it again: what this compares, indented by four."""
     times = {
         "flush": [38 * MS + i * MS // 10 for i in range(480)],

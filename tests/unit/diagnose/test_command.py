@@ -82,7 +82,7 @@ def zfstune(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
-def test_slow_flushes_from_the_traces_to_the_last_line(zfstune: Any) -> None:
+def test_slow_flushes_are_found_and_explained(zfstune: Any) -> None:
     host = host_of(flush=40 * MS, log_write=MS)
     status, out, err = zfstune(host, "tank")
     assert status == 1
@@ -134,7 +134,7 @@ def test_idle_pools_are_not_accused(zfstune: Any, count: int, text: str) -> None
     assert "1." not in out.partition("lost")[0].replace("until", "").split("UTC")[1]
 
 
-def test_an_fsync_that_hangs_is_told(zfstune: Any) -> None:
+def test_a_hanging_fsync_is_reported(zfstune: Any) -> None:
     host = host_of(0)
     host.sessions["fsync"] = FakeSession([[]], losses=Losses(unfinished=3))
     status, out, _ = zfstune(host, "tank")
@@ -174,7 +174,9 @@ def test_json_can_be_judged_again(zfstune: Any, tmp_path: Path) -> None:
         ("[" * 100_000, "a line that is no diagnosis"),
     ],
 )
-def test_files_that_are_none(zfstune: Any, tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_that_is_not_a_measurement_is_refused(
+    zfstune: Any, tmp_path: Path, text: str, problem: str
+) -> None:
     file = tmp_path / "x"
     file.write_text(text)
     status, out, err = zfstune(FakeHost(), "--from", str(file))
@@ -183,7 +185,7 @@ def test_files_that_are_none(zfstune: Any, tmp_path: Path, text: str, problem: s
     assert err.count("\n") == 1
 
 
-def test_nothing_known_is_idle(zfstune: Any, tmp_path: Path) -> None:
+def test_a_measurement_without_values_is_idle(zfstune: Any, tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_text('{"type": "diagnosis", "schema": 1, "measurements": {"pool": "tank"}}')
     status, out, _ = zfstune(FakeHost(), "--from", str(file))
@@ -191,7 +193,7 @@ def test_nothing_known_is_idle(zfstune: Any, tmp_path: Path) -> None:
     assert "there is nothing to judge" in out
 
 
-def test_names_of_a_file_cannot_paint(zfstune: Any, tmp_path: Path) -> None:
+def test_names_in_a_file_print_no_escape_codes(zfstune: Any, tmp_path: Path) -> None:
     file = tmp_path / "x"
     given = {"pool": "t\x1b[1m", "pool_state": "\x1b[2J", "time": "\x1b" * 30, "duration_ns": 1}
     line = {"type": "diagnosis", "schema": 1, "measurements": given}
@@ -200,19 +202,19 @@ def test_names_of_a_file_cannot_paint(zfstune: Any, tmp_path: Path) -> None:
     assert "\x1b" not in out
 
 
-def test_a_file_that_is_not_there(zfstune: Any) -> None:
+def test_a_missing_file_is_an_error(zfstune: Any) -> None:
     status, _, err = zfstune(FakeHost(), "--from", "/nowhere/x")
     assert status == 2
     assert "cannot read /nowhere/x: No such file or directory" in err
 
 
-def test_an_unknown_pool(zfstune: Any) -> None:
+def test_an_unknown_pool_is_refused_with_a_guess(zfstune: Any) -> None:
     status, _, err = zfstune(host_of(flush=MS), "tnak")
     assert status == 2
     assert "did you mean tank?" in err
 
 
-def test_without_privilege(zfstune: Any) -> None:
+def test_without_privilege_it_is_status_3(zfstune: Any) -> None:
     host = host_of(flush=MS)
     host._checks = [Check("privileges", "privilege", "none", "blocking", "no BPF", "run as root")]
     status, out, err = zfstune(host, "tank")
@@ -220,13 +222,13 @@ def test_without_privilege(zfstune: Any) -> None:
     assert err == "zfstune: cannot trace, privileges none: no BPF, run as root\n"
 
 
-def test_fsyncs_cannot_be_traced(zfstune: Any) -> None:
+def test_without_a_trace_of_fsyncs_it_is_status_3(zfstune: Any) -> None:
     host = host_of(flush=MS)
     host.sessions["fsync"] = NoPrivilege("root is needed")
     assert zfstune(host, "tank")[0] == 3
 
 
-def test_the_other_traces_may_be_missing(zfstune: Any) -> None:
+def test_traces_other_than_fsync_may_be_missing(zfstune: Any) -> None:
     host = host_of(flush=40 * MS)
     lack = TraceError("no probe")
     host.sessions |= {"device": lack, "throttle": lack, "arc": lack, "arc kstat": lack}
@@ -247,7 +249,7 @@ def test_the_state_of_the_pool_comes_first(zfstune: Any, state: str) -> None:
     assert status == (state == "SUSPENDED")
 
 
-def test_a_suspended_pool_without_fsyncs(zfstune: Any) -> None:
+def test_a_suspended_pool_without_fsyncs_is_reported(zfstune: Any) -> None:
     host = host_of(0)
     host.state = "SUSPENDED"
     status, out, _ = zfstune(host, "tank")
@@ -270,7 +272,7 @@ def test_a_suspended_pool_is_not_traced(zfstune: Any, monkeypatch: pytest.Monkey
     assert "attaching" not in err
 
 
-def test_it_is_printed_before_the_traces_are_detached(
+def test_the_diagnosis_is_printed_before_the_traces_detach(
     zfstune: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, show, closed = host_of(flush=40 * MS), command.show, []
@@ -287,7 +289,7 @@ def test_it_is_printed_before_the_traces_are_detached(
     assert session.closed
 
 
-def test_ctrl_c_judges_what_there_is(zfstune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_judges_what_was_measured(zfstune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeHost, "tick", lambda self: _ask(self))
     status, out, _ = zfstune(host_of(flush=40 * MS), "tank", "--duration", "1h")
     assert status == 1
@@ -300,7 +302,7 @@ def _ask(host: FakeHost) -> None:
         host.stop.asked = host.stop.clock > 3 * SECOND
 
 
-def test_the_module_goes_away(zfstune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unloaded_module_ends_it(zfstune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeHost, "tick", lambda self: setattr(self, "unloaded", True))
     status, out, err = zfstune(host_of(flush=40 * MS), "tank", "--duration", "1h")
     assert status == 1
@@ -308,7 +310,7 @@ def test_the_module_goes_away(zfstune: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert out.startswith("tank, ")
 
 
-def test_many_commits_are_not_all_seen_singly(zfstune: Any) -> None:
+def test_with_many_commits_only_slow_ones_are_seen_singly(zfstune: Any) -> None:
     """A short trace says from which duration on; here it has counted nothing."""
     host = host_of(flush=40 * MS)
     commits = iter(range(0, 10**9, 10**6))
@@ -332,7 +334,7 @@ def test_many_commits_are_not_all_seen_singly(zfstune: Any) -> None:
     assert MS <= seen[1] < 2 * MS
 
 
-def test_a_throttled_writer_is_told_beside(zfstune: Any) -> None:
+def test_a_throttled_writer_is_reported_beside(zfstune: Any) -> None:
     host = host_of(flush=2 * MS)
     busy = waits(dirty_hard=[SECOND] * 9)
     host.sessions["throttle"] = FakeSession([[], [busy]])

@@ -24,7 +24,7 @@ ROWS = [row(10, birth=0), row(11, birth=4), row(12, birth=8), row(13, "S", birth
 WRITTEN = [(3 * SECOND, 0), (5 * SECOND, 50), (11 * SECOND, 150), (13 * SECOND, 250)]
 
 
-def test_throughput_is_what_was_written_into_whole_txgs() -> None:
+def test_throughput_covers_whole_txgs() -> None:
     """Txgs 11 and 12 take what comes from 4 s (25 bytes were there) to 12 s (200); they end at
     9 s and 13 s, and 10 ended at 5 s."""
     found = blocks.txg_metrics(ROWS, 10, WRITTEN)
@@ -32,16 +32,16 @@ def test_throughput_is_what_was_written_into_whole_txgs() -> None:
 
 
 @pytest.mark.parametrize("after", [9, 12, 99])
-def test_no_throughput_without_a_txg_on_both_ends(after: int) -> None:
+def test_throughput_needs_a_txg_on_both_ends(after: int) -> None:
     assert blocks.txg_metrics(ROWS, after, WRITTEN) == {}
 
 
 @pytest.mark.parametrize("written", [WRITTEN[1:], WRITTEN[:3], []])
-def test_no_throughput_without_a_look_before_and_after(written: list[tuple[int, int]]) -> None:
+def test_throughput_needs_readings_before_and_after(written: list[tuple[int, int]]) -> None:
     assert blocks.txg_metrics(ROWS, 10, written) == {"txg.sync": SECOND}
 
 
-def test_looks_are_kept_beyond_the_kstats_rows() -> None:
+def test_readings_outlive_the_rows_of_the_kstat() -> None:
     """Of a kstat with four rows only, and txgs of a second: a block of ten seconds."""
     host = FakeHost(FakeSession([()]))
     meter = BlockMeter(host, "tank", host.session)
@@ -73,7 +73,7 @@ class Hurried(FakeHost):
         return self.clock * SECOND, {54: 7 * self.clock}
 
 
-def test_a_txg_that_is_born_while_it_looks() -> None:
+def test_a_txg_born_during_a_reading_is_counted_once() -> None:
     host = Hurried()
     meter = BlockMeter(host, "tank", host.session)
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_a_txg_that_is_born_while_it_looks() -> None:
     assert meter.end(SECOND).metrics["write.throughput"] == pytest.approx(7)
 
 
-def test_datasets_come_and_go() -> None:
+def test_only_growth_counts_when_datasets_come_and_go() -> None:
     """One is mounted anew and counts from 0, one is new, one goes: only growth counts."""
     host = FakeHost(FakeSession([()]))
     meter = BlockMeter(host, "tank", host.session)
@@ -95,7 +95,7 @@ def test_datasets_come_and_go() -> None:
     assert [total for _, total in meter._written] == [0, 30, 60, 75]
 
 
-def test_old_looks_are_forgotten() -> None:
+def test_old_readings_are_dropped() -> None:
     host = FakeHost(FakeSession([()]))
     meter = BlockMeter(host, "tank", host.session)
     for now in range(4000):
@@ -107,7 +107,7 @@ def test_old_looks_are_forgotten() -> None:
     assert meter._written[-1] == (3999 * SECOND, 3999)
 
 
-def test_newest() -> None:
+def test_the_newest_txg_and_the_newest_synced_one_differ() -> None:
     assert (txgs.newest(ROWS), txgs.newest_done(ROWS)) == (13, 12)
     assert (txgs.newest([]), txgs.newest_done([])) == (0, 0)
     assert [r.txg for r in txgs.done_since(ROWS, 10)] == [11, 12]

@@ -32,7 +32,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     return found
 
 
-def test_a_scrub_that_begins(scans: list[str | None]) -> None:
+def test_a_scrub_ends_the_session(scans: list[str | None]) -> None:
     scans += [None, "scrub"]
     stop = FakeStop()
     watch = rails(FakeHost(), stop)
@@ -43,7 +43,7 @@ def test_a_scrub_that_begins(scans: list[str | None]) -> None:
     assert 19 <= stop.clock / SECOND <= 22
 
 
-def test_a_quiet_pool_is_no_reason() -> None:
+def test_a_quiet_pool_ends_nothing() -> None:
     host, stop = FakeHost(), FakeStop()
     watch = rails(host, stop)
     for _ in range(100):
@@ -52,14 +52,14 @@ def test_a_quiet_pool_is_no_reason() -> None:
 
 
 @pytest.mark.parametrize("state", ["DEGRADED", "SUSPENDED", ""])
-def test_a_pool_that_is_not_online(state: str) -> None:
+def test_a_pool_that_is_not_online_ends_the_session(state: str) -> None:
     host = FakeHost()
     host.state = state
     with pytest.raises(Abort, match=state or "gone"):
         rails(host, FakeStop())(None, False)
 
 
-def test_memory_pressure() -> None:
+def test_memory_pressure_ends_the_session() -> None:
     host = FakeHost()
     watch = rails(host, FakeStop())
     host.kstats["arcstats"] = {"memory_throttle_count": 7, "memory_available_bytes": -1}
@@ -72,7 +72,7 @@ def test_memory_pressure() -> None:
         watch(None, False)
 
 
-def test_a_load_that_has_gone() -> None:
+def test_a_load_that_stops_ends_the_session() -> None:
     one = counts(stages={"flush": [5 * MS]})
     host, stop = FakeHost(FakeSession([(), (one,)])), FakeStop()
     watch, meter = rails(host, stop), BlockMeter(host, "tank", host.session)
@@ -85,7 +85,7 @@ def test_a_load_that_has_gone() -> None:
 
 
 @pytest.mark.parametrize("measuring", [True, False])
-def test_a_load_that_was_never_there_is_refused_elsewhere(measuring: bool) -> None:
+def test_a_load_that_never_began_ends_nothing_here(measuring: bool) -> None:
     host, stop = FakeHost(FakeSession([()])), FakeStop()
     watch, meter = rails(host, stop), BlockMeter(host, "tank", host.session)
     meter.start(stop.now())
@@ -94,7 +94,7 @@ def test_a_load_that_was_never_there_is_refused_elsewhere(measuring: bool) -> No
         watch(meter, measuring)
 
 
-def test_an_fsync_that_takes_too_long() -> None:
+def test_an_fsync_over_max_latency_ends_the_session() -> None:
     slow = counts(stages={"flush": [5 * MS, 1500 * MS]})
     host, stop = FakeHost(FakeSession([(), (slow,)])), FakeStop()
     watch, meter = rails(host, stop), BlockMeter(host, "tank", host.session)
@@ -112,5 +112,5 @@ def test_an_fsync_that_takes_too_long() -> None:
         ("none requested", None),
     ],
 )
-def test_scans(scan: str, what: str | None) -> None:
+def test_scrubs_and_resilvers_are_read_from_zpool_status(scan: str, what: str | None) -> None:
     assert scan_of(STATUS.format(scan=scan)) == what

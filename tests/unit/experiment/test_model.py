@@ -34,7 +34,7 @@ FAST = Measured(
 )
 
 
-def test_the_lab() -> None:
+def test_the_lab_gets_the_candidates_that_were_best_there() -> None:
     first, both, *others = model.candidates(LAB, DEFAULTS, FACTS, DEFAULT)
     depth = {"zfs_vdev_async_write_min_active": 1, "zfs_vdev_async_write_max_active": 1}
     assert first.values == depth
@@ -62,21 +62,21 @@ def test_the_lab() -> None:
     assert others[2].values["zfs_vdev_async_write_max_active"] == 3
 
 
-def test_nothing_points_to_the_write_path() -> None:
+def test_a_fast_pool_gets_no_candidates() -> None:
     assert model.candidates(FAST, DEFAULTS, FACTS, DEFAULT) == []
 
 
-def test_nothing_measured() -> None:
+def test_without_measurements_there_are_no_candidates() -> None:
     assert model.candidates(Measured(0.0, 0, 0, 0, 0), DEFAULTS, FACTS, DEFAULT) == []
 
 
-def test_the_limit_is_low_enough_already() -> None:
+def test_a_low_limit_is_not_lowered_further() -> None:
     low = {**DEFAULTS, "zfs_dirty_data_max": 32 * MIB, "zfs_wrlog_data_max": 64 * MIB}
     for candidate in model.candidates(LAB, low, FACTS, DEFAULT):
         assert "zfs_dirty_data_max" not in candidate.values
 
 
-def test_a_short_queue_is_left() -> None:
+def test_a_short_queue_is_not_shortened() -> None:
     # 3 GB/s: ten writes are through long before an fsync is
     disk = replace(LAB, bandwidth=3000 * MIB, sync_ns=20_000_000, fsync_p50_ns=40_000_000)
     assert model.candidates(disk, DEFAULTS, FACTS, DEFAULT) == []
@@ -91,7 +91,7 @@ def test_a_queue_is_not_taken_for_latency() -> None:
     assert first.values["zfs_vdev_async_write_max_active"] == 1
 
 
-def test_a_disk_far_away_needs_more_in_flight() -> None:
+def test_a_distant_disk_gets_more_writes_in_flight() -> None:
     # 100 MiB/s, 10 ms to and from it
     far = replace(LAB, bandwidth=100 * MIB, fsync_p50_ns=40_000_000, stages={"flush": 0.25})
     first = model.candidates(far, DEFAULTS, FACTS, DEFAULT)[0]
@@ -100,21 +100,21 @@ def test_a_disk_far_away_needs_more_in_flight() -> None:
     assert first.values["zfs_vdev_async_write_max_active"] == 1
 
 
-def test_the_timer_ends_txgs() -> None:
+def test_txgs_closed_by_the_timer_get_a_shorter_timeout() -> None:
     measured = replace(LAB, dirty_bytes=50 * MIB, sync_ns=2_000_000_000)
     first = model.candidates(measured, DEFAULTS, FACTS, ["zfs_txg_timeout"])[0]
     assert first.values == {"zfs_txg_timeout": 2}
     assert "in 2 s instead of 5 s less gathers" in first.reasons["zfs_txg_timeout"]
 
 
-def test_company_costs_time() -> None:
+def test_batch_waits_get_a_shorter_commit_timeout() -> None:
     measured = replace(FAST, stages={"batch_wait": 0.3})
     (only,) = model.candidates(measured, DEFAULTS, FACTS, DEFAULT)
     assert only.values == {"zfs_commit_timeout_pct": 2}
     assert "30% of their time" in only.reasons["zfs_commit_timeout_pct"]
 
 
-def test_a_slog_that_is_waited_for() -> None:
+def test_waits_for_a_slog_get_a_larger_zil_slog_bulk() -> None:
     current = {**DEFAULTS, "zil_slog_bulk": 768 << 10}
     measured = replace(FAST, slog=True)
     (only,) = model.candidates(measured, current, FACTS, DEFAULT)
@@ -122,13 +122,13 @@ def test_a_slog_that_is_waited_for() -> None:
     assert "over 768 KiB" in only.reasons["zil_slog_bulk"]
 
 
-def test_large_blocks_raise_the_floor() -> None:
+def test_large_blocks_raise_the_lower_bound() -> None:
     facts = replace(FACTS, largest_block=16 * MIB)
     both = model.candidates(LAB, DEFAULTS, facts, DEFAULT)[1]
     assert both.values["zfs_dirty_data_max"] == 128 * MIB
 
 
-def test_only_what_may_be_changed() -> None:
+def test_candidates_change_only_the_given_parameters() -> None:
     found = model.candidates(LAB, DEFAULTS, FACTS, ["zfs_dirty_data_max"])
     assert [set(c.values) for c in found] == [{"zfs_dirty_data_max", "zfs_wrlog_data_max"}] * 3
     bare = {n: v for n, v in DEFAULTS.items() if n != "zfs_wrlog_data_max"}

@@ -19,7 +19,7 @@ BLOCK = {
 }
 
 
-def test_one_metric() -> None:
+def test_one_metric_is_an_objective() -> None:
     objective = Objective.parse("fsync.p99")
     assert str(objective) == "fsync.p99"
     assert objective.value(BLOCK) == pytest.approx(80e6)
@@ -36,7 +36,7 @@ def test_weights_are_shares() -> None:
     assert Objective.parse("fsync.p50,fsync.p999").fsyncs() == 200
 
 
-def test_throughput_is_a_cost_upside_down() -> None:
+def test_the_cost_of_throughput_is_its_inverse() -> None:
     objective = Objective.parse("write.throughput")
     more = {**BLOCK, "write.throughput": 37.5e6}
     ratio = objective.value(more) / objective.value(BLOCK)
@@ -47,7 +47,7 @@ def test_throughput_is_a_cost_upside_down() -> None:
     assert objective.fsyncs() == 0
 
 
-def test_mixed_objective() -> None:
+def test_a_mixed_objective_weighs_its_metrics() -> None:
     objective = Objective.parse("fsync.p99=0.5,write.throughput=0.5")
     twice_of_both = {**BLOCK, "fsync.p99": 160e6, "write.throughput": 60e6}
     assert objective.value(twice_of_both) == pytest.approx(objective.value(BLOCK))
@@ -67,14 +67,14 @@ def test_mixed_objective() -> None:
         ("fsync.p99=1,fsync.p99=2", "is there twice"),
     ],
 )
-def test_no_objective(text: str, why: str) -> None:
+def test_an_invalid_objective_says_why(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         Objective.parse(text)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [None, 0.0, -1.0, math.inf, math.nan])
-def test_a_block_without_a_number(value: float | None) -> None:
+def test_a_metric_that_is_not_positive_is_an_error(value: float | None) -> None:
     metrics = {} if value is None else {"fsync.p99": value}
     with pytest.raises(ValueError, match=r"fsync\.p99 of a block is .*, not a positive number"):
         Objective.parse("fsync.p99").value(metrics)
@@ -91,7 +91,7 @@ def test_a_block_without_a_number(value: float | None) -> None:
         ("fsync.mean<=900%", "fsync.mean<=+900%", 9.0),
     ],
 )
-def test_limit(text: str, shown: str, worst: float) -> None:
+def test_a_limit_allows_changes_up_to_its_share(text: str, shown: str, worst: float) -> None:
     limit = Limit.parse(text)
     assert str(limit) == shown
     assert Limit.parse(str(limit)) == limit
@@ -118,13 +118,13 @@ def test_limit(text: str, shown: str, worst: float) -> None:
         ("write.throughput>=-5%\n-7%", "is not a limit"),
     ],
 )
-def test_no_limit(text: str, why: str) -> None:
+def test_an_invalid_limit_says_why(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         Limit.parse(text)
     assert "\n" not in str(caught.value)
 
 
-def test_how_far_a_limit_is_missed() -> None:
+def test_a_missed_limit_is_measured_in_logs() -> None:
     least, most = Limit.parse("write.throughput>=-5%"), Limit.parse("fsync.mean<=+10%")
     assert least.missed_by(-0.1) == pytest.approx(math.log(0.95 / 0.9))
     assert most.missed_by(0.21) == pytest.approx(math.log(1.1))

@@ -222,7 +222,7 @@ def test_a_gain_that_costs_throughput_is_not_accepted() -> None:
     assert found.note == "no candidate looked better than the values that are in force"
 
 
-def test_a_limit_that_is_missed_in_the_proof() -> None:
+def test_a_limit_missed_in_the_proof_rejects_the_winner() -> None:
     experiment = MadeUp(dirty_counts, 0.1, 4)
 
     def tired(record: Record) -> Record:
@@ -241,7 +241,7 @@ def test_a_limit_that_is_missed_in_the_proof() -> None:
     assert found.note.startswith("the limit write.throughput>=-5% was missed: -")
 
 
-def test_a_limit_that_noise_misses_is_not_the_candidates_end() -> None:
+def test_noise_on_a_limit_does_not_end_a_candidate() -> None:
     """Throughput varies by 20 % whatever is in force."""
     experiment = MadeUp(dirty_counts, 0.1, 6)
     noise = random.Random(1)
@@ -282,7 +282,7 @@ def lacking(name: str, when: Callable[[Record], bool]) -> Callable[[Record], Rec
     return changed
 
 
-def test_a_limit_that_could_not_be_measured_was_not_kept() -> None:
+def test_a_limit_that_could_not_be_measured_counts_as_missed() -> None:
     experiment = MadeUp(dirty_counts, 0.1, 9)
     experiment.change = lacking("write.throughput", lambda r: r.phase == "confirm")
     found, _ = session(experiment, [SMALL])
@@ -311,7 +311,7 @@ def test_the_worst_pair_is_not_left_out() -> None:
     assert found.note == "fsync.p99 of a block is not known, so nothing is proved"
 
 
-def test_what_the_guard_refuses_by_now_is_left_out() -> None:
+def test_candidates_that_the_guard_refuses_are_skipped() -> None:
     experiment = MadeUp(dirty_counts, 0.1, 11)
     experiment.refused = TIMEOUT
     found, listed = session(experiment, [{TIMEOUT: 2}, SMALL])
@@ -319,7 +319,7 @@ def test_what_the_guard_refuses_by_now_is_left_out() -> None:
     assert found.accepted
 
 
-def test_what_a_guardrail_stops_is_not_tried_again() -> None:
+def test_a_candidate_stopped_by_a_guardrail_is_not_retried() -> None:
     experiment = MadeUp(dirty_counts, 0.1, 12)
 
     def stopped(record: Record) -> Record:
@@ -338,7 +338,7 @@ def test_what_a_guardrail_stops_is_not_tried_again() -> None:
     assert listed.pruned == ["an fsync took too long"]
 
 
-def test_no_proof_that_takes_longer_than_there_is_time() -> None:
+def test_a_proof_that_does_not_fit_the_budget_is_not_begun() -> None:
     experiment = MadeUp(dirty_counts, 0.1, 13)
 
     def slow(record: Record) -> Record:
@@ -356,7 +356,7 @@ def test_no_proof_that_takes_longer_than_there_is_time() -> None:
     assert experiment.now_s() <= 12 * 60
 
 
-def test_no_time_says_how_much_it_takes() -> None:
+def test_a_budget_that_is_too_small_says_how_much_it_takes() -> None:
     found, _ = session(MadeUp(dirty_counts, 0.1, 14), [SMALL], minutes=6)
     assert found.note is not None
     assert re.search(r"its proof take \d+ m \d+ s here, .* than the .* left", found.note)
@@ -375,7 +375,7 @@ def test_too_few_fsyncs_are_refused_with_how_many_it_takes() -> None:
         session(MadeUp(dirty_counts, 0.1, 7, fsyncs=10), [SMALL])
 
 
-def test_what_the_model_gets() -> None:
+def test_the_model_gets_medians_of_the_baseline() -> None:
     rows = [txg_row(n, sync_ns=2 * SECOND, dirty_bytes=60_000_000) for n in range(3)]
     stages = ({"name": "flush", "total_ns": 3}, {"name": "issue", "total_ns": 1})
     metrics = {"fsync.p50": 5e6, "fsync.p99": 9e6}
@@ -387,7 +387,7 @@ def test_what_the_model_gets() -> None:
     assert (got.slog, got.vdevs) == (True, 2)
 
 
-def test_what_the_baseline_would_not_put_back_is_not_tried() -> None:
+def test_candidates_beyond_the_baseline_are_not_tried() -> None:
     experiment = MadeUp(dirty_counts, 0.15, 1)
     found, listed = session(experiment, [{"zil_maxblocksize": 4096, **SMALL}, SMALL])
     assert all(values.keys() == BASE.keys() for values in experiment.applied)

@@ -47,7 +47,7 @@ def design(load: str) -> Design:
 
 
 @pytest.mark.parametrize("load", list(PLANS))
-def test_false_accepts(load: str) -> None:
+def test_at_most_one_session_in_twenty_accepts_without_a_gain(load: str) -> None:
     """Of 1,000 the number would vary by 6 from seed to seed, so there are more."""
     ratios = drawn(load, 4000, seed=1)
     found = recorded_noise.better(ratios, design(load))
@@ -73,7 +73,7 @@ def test_a_gain_of_half_is_found_in_eight_minutes() -> None:
 
 
 @pytest.mark.parametrize("load", list(PLANS))
-def test_intervals_hold_the_truth(load: str) -> None:
+def test_intervals_contain_the_true_change(load: str) -> None:
     """90 % intervals of sessions that are not ended early."""
     truth = -0.2
     ratios = drawn(load, 200, 4)[:, :24] + math.log1p(truth)
@@ -83,7 +83,7 @@ def test_intervals_hold_the_truth(load: str) -> None:
     assert held >= 180 - 2 * math.sqrt(200 * 0.9 * 0.1)
 
 
-def test_order_by_coin_and_not_by_quads() -> None:
+def test_random_pairs_accept_less_noise_than_abba_quads() -> None:
     """With ABBA quads and a wait only after a change, the coins decide on when a block is, and
     two pairs err together: where latency comes in waves (txgs) that accepts too much."""
     plan = Plan(40, block=20, settle=10)
@@ -112,14 +112,14 @@ def test_no_noise_makes_it_accept_more(how: str) -> None:
     assert recorded_noise.accepted(ratios, design_for(24, 0.05)).mean() <= 0.06
 
 
-def test_the_order_is_as_drawn_here() -> None:
+def test_the_order_of_blocks_is_fair() -> None:
     """draw() makes its coins itself, for many sessions at once; both are fair."""
     coins = [order(1, seed) for seed in range(400)]
     assert 160 < coins.count(["A", "B"]) < 240
 
 
 @pytest.mark.parametrize("load", list(PLANS))
-def test_noise_foretells_what_is_found(load: str) -> None:
+def test_the_detectable_effect_is_known_from_a_short_run(load: str) -> None:
     """From a short A/A run: within a factor of two of what the whole record says."""
     whole = drawn(load, 50, 8)
     said = noise(list(whole.ravel()), PLANS[load].pairs)

@@ -102,7 +102,7 @@ def test_three_txgs_born_after_the_change_are_done_first() -> None:
         ([1, 3, 9, 27, 81], 5),
     ],
 )
-def test_it_waits_until_syncs_are_alike_but_not_for_ever(sync_s: list[int], txgs: int) -> None:
+def test_it_waits_for_similar_syncs_with_a_limit(sync_s: list[int], txgs: int) -> None:
     one, _, host = make()
     # the first is born after the change
     host.sync_ns = lambda n: sync_s[min(max(n, 1), 5) - 1] * SECOND
@@ -152,14 +152,14 @@ def bursts(monkeypatch: pytest.MonkeyPatch, cost_ns: int) -> tuple[list[float], 
     return [r.block.metrics["write.throughput"] for r in done], gaps
 
 
-def test_throughput_of_writers_that_write_in_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throughput_of_bursts_is_measured_right(monkeypatch: pytest.MonkeyPatch) -> None:
     found, gaps = bursts(monkeypatch, cost_ns=SECOND // 1000)
     assert found == [pytest.approx(120e6 / 3.7, rel=0.03)] * 16
     assert set(gaps) == {SECOND // 10}
 
 
 @pytest.mark.parametrize(("cost_ms", "gap_ms"), [(25, 500), (40, 800), (300, 1000)])
-def test_what_is_written_is_counted_as_often_as_a_twentieth_of_the_time_allows(
+def test_counting_written_bytes_takes_a_twentieth_of_the_time(
     monkeypatch: pytest.MonkeyPatch, cost_ms: int, gap_ms: int
 ) -> None:
     """Or once a second."""
@@ -167,7 +167,7 @@ def test_what_is_written_is_counted_as_often_as_a_twentieth_of_the_time_allows(
     assert max(gaps) == gap_ms * SECOND // 1000
 
 
-def test_a_pool_that_does_not_sync_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_that_does_not_sync_ends_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     one, _, host = make()
     monkeypatch.setattr(host, "txg_rows", lambda _pool: [])
     with pytest.raises(Abort, match="no 3 txgs"):
@@ -196,14 +196,14 @@ def test_a_pair_may_end_a_trial() -> None:
     assert [r.label for r in done] == ["A", "B"]
 
 
-def test_a_signal_ends_it_at_once() -> None:
+def test_a_signal_ends_a_block_at_once() -> None:
     one, _, _ = make()
     one.stop.asked = True
     with pytest.raises(Stopped):
         one.block("aa", None, "A", {"x": 1})
 
 
-def test_it_is_watched_every_second() -> None:
+def test_guardrails_are_checked_every_second() -> None:
     one, seen, _ = make()
     one.block("aa", None, "A", {"x": 1})
     assert seen.count("block") == 10
@@ -211,13 +211,13 @@ def test_it_is_watched_every_second() -> None:
     assert seen.count("settle") == round(one.records[0].settle_s) + 1
 
 
-def test_the_wait_may_not_depend_on_the_order() -> None:
+def test_in_the_proof_every_block_waits() -> None:
     one, _, _ = make()
     done = one.blocks("confirm", None, "ABBA", {"x": 1}, {"x": 2}, wait=True)
     assert all(r.settle_s > 8 for r in done)
 
 
-def test_how_long_a_pair_takes_is_learnt() -> None:
+def test_the_time_of_a_pair_is_learned() -> None:
     one, _, _ = make(4.0)
     assert one.pair_s() == 2 * (10 + 20)
     one.blocks("trial", 1, "AB", {"x": 1}, {"x": 2})

@@ -90,13 +90,13 @@ def test_the_models_candidates_come_first() -> None:
     assert all(value != DEFAULTS[name] for name, value in drawn.values.items())
 
 
-def test_a_reason_names_the_range() -> None:
+def test_the_reason_of_a_drawn_value_names_its_range() -> None:
     search = searcher(names=("zfs_txg_timeout",), sampler="random")
     assert search.ask().reasons == {"zfs_txg_timeout": "drawn by random from 1s to 30s (now 5s)"}
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
-def test_a_seed_repeats(sampler: str) -> None:
+def test_the_same_seed_asks_the_same_candidates(sampler: str) -> None:
     one, other = searcher(BOTH, sampler=sampler), searcher(BOTH, sampler=sampler)
     assert asked(one, 12) == asked(other, 12)
     assert asked(searcher(BOTH, sampler=sampler, seed=2), 12) != asked(one, 12)
@@ -122,7 +122,7 @@ def test_a_small_space_is_exhausted() -> None:
     }
 
 
-def test_best_and_told() -> None:
+def test_the_best_candidate_has_the_lowest_score() -> None:
     search = searcher(BOTH, DEPTH)
     assert search.best() is None
     search.tell(search.ask(), -0.1)
@@ -133,7 +133,7 @@ def test_best_and_told() -> None:
     assert [score for _, score in search.told()] == [-0.9, -0.1]
 
 
-def test_pruned_and_failed_have_no_score() -> None:
+def test_pruned_and_failed_candidates_have_no_score() -> None:
     search = searcher(BOTH, DEPTH)
     search.prune(search.ask(), "write.throughput fell by 20 %")
     search.fail(search.ask(), "the workload ended")
@@ -142,7 +142,7 @@ def test_pruned_and_failed_have_no_score() -> None:
     assert BOTH.values not in values
 
 
-def test_a_sampler_learns() -> None:
+def test_a_sampler_learns_from_scores() -> None:
     def score(values: dict[str, int]) -> float:
         return float(values.get("zfs_vdev_async_write_max_active", 10))
 
@@ -156,21 +156,21 @@ def test_a_sampler_learns() -> None:
     assert sorted(late)[len(late) // 2] <= 4
 
 
-def test_optuna_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_optuna_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         asked(searcher(BOTH), 8)
     assert capfd.readouterr() == ("", "")
 
 
-def test_importing_is_cheap() -> None:
+def test_importing_the_search_does_not_import_optuna() -> None:
     code = "import sys; import zfstune.experiment.search; print('optuna' in sys.modules)"
     env = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
     assert done.stdout == b"False\n"
 
 
-def test_resumed(tmp_path: Path) -> None:
+def test_a_resumed_search_remembers_candidates_and_scores(tmp_path: Path) -> None:
     file = tmp_path / "study.db"
     search = searcher(BOTH, DEPTH, storage=file)
     search.tell(search.ask(), -0.7)
@@ -191,7 +191,7 @@ def test_resumed(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_resumed_search_draws_on(tmp_path: Path) -> None:
+def test_a_resumed_search_repeats_no_draw(tmp_path: Path) -> None:
     search = searcher(storage=tmp_path / "a", sampler="random")
     before = asked(search, 5)
     search.close()
@@ -205,7 +205,7 @@ def test_a_study_is_not_overwritten(tmp_path: Path) -> None:
         searcher(storage=tmp_path / "study.db")
 
 
-def test_other_facts_are_refused(tmp_path: Path) -> None:
+def test_a_study_with_other_facts_is_refused(tmp_path: Path) -> None:
     facts = sharing_facts(
         version="2.3.9-0+deb13u1",
         memory_bytes=4 << 30,
@@ -230,7 +230,9 @@ def test_other_facts_are_refused(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_facts_forgive_a_little_of_a_size(baseline: str, same: bool, tmp_path: Path) -> None:
+def test_facts_tolerate_small_differences_of_a_size(
+    baseline: str, same: bool, tmp_path: Path
+) -> None:
     facts = {"baseline": "zfs_dirty_data_max=411026227 zfs_txg_timeout=5"}
     file = tmp_path / "study.db"
     searcher(storage=file, facts=facts).close()
@@ -266,7 +268,7 @@ def test_a_host_of_the_same_name_takes_a_trial_over(tmp_path: Path) -> None:
     assert [score for _, score in one.told()] == [-0.5]
 
 
-def test_a_storage_that_is_lost(tmp_path: Path) -> None:
+def test_a_lost_storage_ends_the_session(tmp_path: Path) -> None:
     search = searcher(BOTH, storage=tmp_path / "study.db")
     candidate = search.ask()
     with sqlite3.connect(tmp_path / "study.db") as database:
@@ -292,7 +294,7 @@ def test_the_first_look_makes_no_study(tmp_path: Path) -> None:
         require(str(file), "zfstune", {}, resume=False)
 
 
-def test_facts_forgive_a_little_memory() -> None:
+def test_facts_tolerate_small_differences_of_memory() -> None:
     def memory(size: int) -> str:
         facts = sharing_facts(
             version="", memory_bytes=size, layout="", workload="", objective="", baseline={}
@@ -304,7 +306,7 @@ def test_facts_forgive_a_little_memory() -> None:
 
 
 @pytest.mark.parametrize("storage", ["/nonexistent/study.db", "/", "nosuchdb://here/x"])
-def test_a_storage_that_cannot_be_used(storage: str) -> None:
+def test_an_unusable_storage_is_refused(storage: str) -> None:
     with pytest.raises(NotPossible, match="cannot be") as raised:
         Searcher(Space(DEFAULT, DEFAULTS, FACTS), DEFAULTS, FACTS, storage=storage)
     assert "\n" not in str(raised.value)
@@ -317,7 +319,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_samplers() -> None:
+def test_an_unknown_sampler_is_refused() -> None:
     with pytest.raises(UsageError, match="give one of tpe, random, grid"):
         searcher(sampler="magic")
 
@@ -344,7 +346,7 @@ def test_the_arc_on_a_grid_is_an_outer_loop() -> None:
     assert len(runs) <= 4
 
 
-def test_ablation() -> None:
+def test_ablation_removes_each_change_in_turn() -> None:
     values = {**BOTH.values, "zfs_txg_timeout": 2, "zfs_vdev_async_write_min_active": 1}
     left = ablation(Candidate(values, "tpe", BOTH.reasons), DEFAULTS, FACTS)
     gone = [names for names, _ in left]
@@ -361,7 +363,7 @@ def test_ablation() -> None:
         assert planner.plan(DEFAULTS, candidate.values, FACTS)
 
 
-def test_ablation_of_coupled_percents() -> None:
+def test_ablation_removes_coupled_percents_together() -> None:
     values = {
         "zfs_dirty_data_sync_percent": 40,
         "zfs_vdev_async_write_active_min_dirty_percent": 50,
@@ -375,11 +377,11 @@ def test_ablation_of_coupled_percents() -> None:
     ]
 
 
-def test_ablation_leaves_something() -> None:
+def test_ablation_never_removes_the_only_change() -> None:
     assert ablation(Candidate({"zfs_txg_timeout": 2}, "tpe", {}), DEFAULTS, FACTS) == []
 
 
-def test_a_study_is_not_told_the_command_of_the_load() -> None:
+def test_a_study_does_not_store_the_command_of_the_load() -> None:
     said = {workload_name(f"mysqlslap -p{word} x") for word in ("geheim", "secret")}
     assert len(said) == 2
     for one in said:
@@ -435,7 +437,7 @@ def asked_at_all(search: Searcher) -> list[Candidate]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("sampler", ["tpe", "grid"])
-def test_only_what_the_session_is_about_is_asked(sampler: str, tmp_path: Path) -> None:
+def test_only_parameters_of_the_session_are_asked(sampler: str, tmp_path: Path) -> None:
     said: list[str] = []
     search = searcher(names=ONE, sampler=sampler, storage=tmp_path / "s", said=said)
     study = study_of(tmp_path / "s")
@@ -459,7 +461,7 @@ def test_only_what_the_session_is_about_is_asked(sampler: str, tmp_path: Path) -
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_only_equals_a_candidate_of_this_session_is_not_it(tmp_path: Path) -> None:
+def test_values_that_are_not_whole_numbers_are_not_taken(tmp_path: Path) -> None:
     """4.0 is 4, and True is 1, until they are written into the kernel."""
     search = searcher(DEPTH, storage=tmp_path / "s")
     name = "zfs_vdev_async_write_max_active"
@@ -471,7 +473,7 @@ def test_what_only_equals_a_candidate_of_this_session_is_not_it(tmp_path: Path) 
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_optuna_cannot_read_any_more_ends_the_session(tmp_path: Path) -> None:
+def test_a_study_that_optuna_cannot_read_ends_the_session(tmp_path: Path) -> None:
     """It stores the point before it looks at it, and then falls over it each time."""
     search = searcher(names=ONE, storage=tmp_path / "s")
     study_of(tmp_path / "s").enqueue_trial({"zfs_txg_timeout": float("inf")})
@@ -480,7 +482,7 @@ def test_what_optuna_cannot_read_any_more_ends_the_session(tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_was_running_here_is_checked_as_well(tmp_path: Path) -> None:
+def test_candidates_left_running_are_checked_too(tmp_path: Path) -> None:
     searcher(names=ONE, storage=tmp_path / "s").close()
     study = study_of(tmp_path / "s")
     for attributes in HOSTILE:
@@ -519,7 +521,7 @@ def test_a_score_that_was_not_measured_here_is_not_the_best(score: float, tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_others_do_not_choose_all_that_is_measured(tmp_path: Path) -> None:
+def test_candidates_of_others_alternate_with_drawn_ones(tmp_path: Path) -> None:
     import optuna
 
     searcher(storage=tmp_path / "s").close()
@@ -540,7 +542,7 @@ def test_others_do_not_choose_all_that_is_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "facts", ["x", 5, ["zfs"], {"baseline": EVIL}, {"baseline": 5}, {EVIL: EVIL}]
 )
-def test_facts_that_nobody_of_us_has_written(facts: object, tmp_path: Path) -> None:
+def test_foreign_facts_are_refused(facts: object, tmp_path: Path) -> None:
     import optuna
 
     url = f"sqlite:///{tmp_path / 's'}"
@@ -552,7 +554,7 @@ def test_facts_that_nobody_of_us_has_written(facts: object, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("where", ["trials", "trial_values"])
-def test_a_storage_with_nonsense_in_it(where: str, tmp_path: Path) -> None:
+def test_a_corrupt_storage_is_an_error_of_one_line(where: str, tmp_path: Path) -> None:
     search = searcher(BOTH, storage=tmp_path / "s")
     candidate = search.ask()
     search.tell(candidate, -0.5)

@@ -53,7 +53,7 @@ FOUND = Found(
 )
 
 
-def test_all_of_it_is_json() -> None:
+def test_the_session_survives_json() -> None:
     records = [record(1, "A", "aa"), record(2, "A", txg=5), record(3, "B", txg=6)]
     made = session(about(), "finished", None, FOUND, records, True, [])
     assert json.loads(json.dumps(made)) == made
@@ -63,7 +63,7 @@ def test_all_of_it_is_json() -> None:
     assert [b["phase"] for b in made["blocks"]] == ["aa", "confirm", "confirm"]
 
 
-def test_before_and_after_are_of_the_proof() -> None:
+def test_before_and_after_are_taken_from_the_proof() -> None:
     records = [record(1, "A", "aa"), record(2, "A"), record(3, "B"), record(4, "B")]
     made = session(about(), "finished", None, FOUND, records, True, [])
     assert made["histograms"]["before"] == [[0, 10, 4], [10, 20, 6]]
@@ -79,7 +79,7 @@ def test_before_and_after_are_of_the_proof() -> None:
     }
 
 
-def test_a_txg_is_there_once_and_ends_with_its_block() -> None:
+def test_a_txg_is_written_once_with_its_block() -> None:
     made = session(about(), "finished", None, FOUND, [record(2, "A", txg=5)], True, [])
     assert [(t["txg"], t["label"]) for t in made["txgs"]] == [(5, "A"), (6, "A")]
     assert [t["t_s"] for t in made["txgs"]] == [219.0, 220.0]
@@ -88,7 +88,7 @@ def test_a_txg_is_there_once_and_ends_with_its_block() -> None:
     assert [t["txg"] for t in made["txgs"]] == [5, 6, 7]
 
 
-def test_a_throughput_is_told_as_one() -> None:
+def test_a_change_of_throughput_is_not_shown_as_a_cost() -> None:
     """Its cost is half: it is twice as much."""
     made = session(about("write.throughput"), "finished", None, FOUND, [], True, [])
     verdict = made["verdict"]
@@ -98,7 +98,7 @@ def test_a_throughput_is_told_as_one() -> None:
     assert made["trials"][0]["change"] == pytest.approx(1.0)
 
 
-def test_what_was_judged_is_json() -> None:
+def test_limits_and_trials_survive_json() -> None:
     limit = Limit.parse("fsync.mean<=+10%")
     found = Found(
         limits=[LimitResult(limit, 0.2), LimitResult(limit, 0.1), LimitResult(limit, None)],
@@ -136,7 +136,7 @@ def test_what_was_judged_is_json() -> None:
     )
 
 
-def test_a_session_without_a_verdict() -> None:
+def test_a_session_without_a_verdict_has_null_results() -> None:
     made = session(about(), "stopped", "stopped by a signal", Found(), [], False, [])
     assert (made["verdict"], made["winner"], made["in_force"]) == (None, None, False)
     assert made["note"] == "stopped by a signal"

@@ -69,7 +69,7 @@ def states(draw: st.DrawFn) -> tuple[dict[str, int], guard.Facts]:
 
 @slow
 @given(states(), names, shares)
-def test_from_any_legal_state(
+def test_every_point_is_legal_from_any_legal_state(
     state: tuple[dict[str, int], guard.Facts], names: list[str], parts: list[float]
 ) -> None:
     current, facts = state
@@ -86,7 +86,7 @@ def test_a_point_can_be_found_again(names: list[str], parts: list[float]) -> Non
     assert space.values(space.point(values)) == values
 
 
-def test_what_is_now_is_a_point() -> None:
+def test_the_current_values_are_a_point() -> None:
     space = Space(DEFAULT, DEFAULTS, FACTS)
     assert space.values({}) == {name: DEFAULTS[name] for name in space.parameters()}
 
@@ -103,7 +103,7 @@ def test_the_lab_optimum_is_in_it() -> None:
     assert {name: found[name] for name in best} == best
 
 
-def test_what_the_host_has_not_is_left_out() -> None:
+def test_parameters_missing_on_the_host_are_left_out() -> None:
     current = {n: v for n, v in DEFAULTS.items() if n != "zfs_commit_timeout_pct"}
     space = Space([*DEFAULT, "no_such_name"], current, FACTS, slog=False)
     assert not {"zfs_commit_timeout_pct", "zil_slog_bulk", "no_such_name"} & {*space.parameters()}
@@ -116,7 +116,7 @@ def test_percents_without_room_stay() -> None:
 
 
 @pytest.mark.parametrize("names", [DEFAULT, DEFAULT + ARC, ("zfs_dirty_data_max", "zfs_arc_max")])
-def test_bounds_hold(names: tuple[str, ...]) -> None:
+def test_values_stay_within_the_bounds(names: tuple[str, ...]) -> None:
     space = Space(names, DEFAULTS, FACTS)
     bounds = space.bounds()
     for parts in ([0.0] * 14, [0.3] * 14, [0.9, 0.1] * 7, [1.0] * 14):
@@ -129,7 +129,7 @@ def test_only_the_arc_is_slow() -> None:
     assert [knob.name for knob in space.knobs if knob.slow] == list(ARC)
 
 
-def test_levels() -> None:
+def test_levels_of_a_grid_are_spread_over_the_range() -> None:
     assert Knob("x", 1, 32, log=True, whole=True).levels(3) == [1, 6, 32]
     assert Knob("x", 1, 3, whole=True).levels(9) == [1, 2, 3]
     assert Knob("x", 0, 1).levels(1) == [0.5]
@@ -154,7 +154,7 @@ BOUNDS = {
 }
 
 
-def test_the_ranges_of_a_host_with_4_gib() -> None:
+def test_ranges_on_4_gib_are_as_recorded() -> None:
     space = Space(DEFAULT + ARC, DEFAULTS, FACTS)
     assert space.bounds() == BOUNDS
     assert [knob.name for knob in space.knobs if knob.whole] == [
@@ -166,7 +166,7 @@ def test_the_ranges_of_a_host_with_4_gib() -> None:
 
 @slow
 @given(states(), shares)
-def test_any_entry_can_be_tuned(
+def test_any_parameter_can_be_tuned(
     state: tuple[dict[str, int], guard.Facts], parts: list[float]
 ) -> None:
     """`tunes = true` is all that it takes: the range is that of the guard then."""

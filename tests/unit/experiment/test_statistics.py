@@ -51,7 +51,7 @@ def test_order_has_both_in_each_pair_and_all_kinds_of_quads() -> None:
     assert min(quads.count(q) for q in ("ABBA", "BAAB", "ABAB", "BABA")) > 30
 
 
-def test_log_ratios() -> None:
+def test_log_ratios_pair_neighbouring_blocks() -> None:
     blocks = [("A", 2.0), ("B", 1.0), ("B", 4.0), ("A", 1.0), ("A", 5.0)]
     assert log_ratios(blocks) == pytest.approx([math.log(0.5), math.log(4)])
     assert log_ratios([]) == []
@@ -68,12 +68,12 @@ def test_log_ratios() -> None:
         [("A", 1.0), ("B", math.inf)],
     ],
 )
-def test_blocks_that_are_no_pair(blocks: list[tuple[str, float]]) -> None:
+def test_blocks_that_form_no_pair_are_refused(blocks: list[tuple[str, float]]) -> None:
     with pytest.raises(ValueError, match="block"):
         log_ratios(blocks)
 
 
-def test_p_by_hand() -> None:
+def test_p_agrees_with_values_by_hand() -> None:
     assert sign_flip_p([]) == 1
     assert sign_flip_p([-1.0] * 6) == 1 / 64
     assert sign_flip_p([1.0] * 6) == 1
@@ -83,7 +83,7 @@ def test_p_by_hand() -> None:
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=9))
-def test_p_is_that_of_all_assignments(ratios: list[float]) -> None:
+def test_p_counts_all_assignments_of_signs(ratios: list[float]) -> None:
     """In 32-bit numbers: near ties count as ties."""
     total, size = sum(ratios), sum(map(abs, ratios))
     sums = [
@@ -121,7 +121,7 @@ def test_p_is_less_when_all_is_less(ratios: list[float], shift: float) -> None:
 
 
 @pytest.mark.parametrize("pairs", [10, 16, 24])
-def test_interval_is_about_that_of_student_for_normal_data(pairs: int) -> None:
+def test_interval_of_normal_data_is_close_to_students(pairs: int) -> None:
     values = stats.norm.ppf((np.arange(pairs) + 0.5) / pairs)
     low, high = interval(values, 0.95)
     half = stats.t.ppf(0.975, pairs - 1) * values.std(ddof=1) / math.sqrt(pairs)
@@ -129,13 +129,13 @@ def test_interval_is_about_that_of_student_for_normal_data(pairs: int) -> None:
     assert high == pytest.approx(half, rel=0.2)
 
 
-def test_interval_of_six_pairs_is_that_of_the_test() -> None:
+def test_interval_of_six_pairs_agrees_with_the_test() -> None:
     """At 1/64 on each side the test excludes nothing within the ratios seen."""
     low, high = interval([-0.5, -0.3, -0.9, -0.1, -0.4, -0.6], 1 - 2 / 64)
     assert (low, high) == pytest.approx((-0.9, -0.1))
 
 
-def test_interval_leans_to_the_long_tail() -> None:
+def test_interval_is_wider_on_the_side_of_the_long_tail() -> None:
     values = np.concatenate([np.linspace(-0.1, 0.1, 20), [1.5, 2.0]])
     low, high = interval(values, 0.9)
     assert values.mean() - low < high - values.mean()
@@ -163,7 +163,7 @@ def test_interval_holds_all_that_the_test_does_not_exclude(
         ([-1.0, 1.0], (-math.inf, math.inf)),
     ],
 )
-def test_interval_of_little(ratios: list[float], expected: tuple[float, float]) -> None:
+def test_interval_of_few_pairs_is_wide(ratios: list[float], expected: tuple[float, float]) -> None:
     assert interval(ratios, 0.95) == pytest.approx(expected)
 
 
@@ -177,12 +177,12 @@ def test_interval_is_finite_and_ordered(ratios: list[float]) -> None:
     ("pairs", "looks"),
     [(5, (5,)), (6, (6,)), (7, (6, 7)), (12, (6, 12)), (20, (6, 10, 20)), (24, (6, 12, 24))],
 )
-def test_looks(pairs: int, looks: tuple[int, ...]) -> None:
+def test_looks_are_halfway_and_at_the_end(pairs: int, looks: tuple[int, ...]) -> None:
     assert design_for(pairs, 0.05).looks == looks
 
 
 @given(st.integers(5, 5000), st.sampled_from([0.05, 0.04, 0.1]))
-def test_design(pairs: int, alpha: float) -> None:
+def test_the_looks_of_a_design_share_its_alpha(pairs: int, alpha: float) -> None:
     design = design_for(pairs, 0.05, alpha)
     assert design.looks[-1] == pairs
     assert list(design.looks) == sorted(set(design.looks))
@@ -192,7 +192,7 @@ def test_design(pairs: int, alpha: float) -> None:
     assert all(a >= 0.5**n for n, a in zip(design.looks, design.alphas, strict=True))
 
 
-def test_too_few_pairs_to_prove_anything() -> None:
+def test_too_few_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="4 pairs of blocks cannot prove a gain, 5 are"):
         design_for(4, 0.05)
     with pytest.raises(ValueError, match="6 pairs of blocks cannot prove a gain, 7 are"):
@@ -212,7 +212,7 @@ def test_worse_ends_early_too() -> None:
     assert 0 < found.low < found.change < found.high
 
 
-def test_equivalent() -> None:
+def test_small_changes_end_as_equivalent() -> None:
     found = run([0.01, -0.01, 0.02, -0.015, 0.005, -0.01])
     assert (found.kind, found.pairs) == (EQUIVALENT, 6)
     assert -0.05 <= found.low < found.high <= 0.05
@@ -222,7 +222,7 @@ def test_a_gain_below_the_margin_is_none() -> None:
     assert run([-0.011, -0.012, -0.01, -0.014, -0.013, -0.012]).kind == EQUIVALENT
 
 
-def test_nothing_is_known_after_all_pairs() -> None:
+def test_all_pairs_may_end_inconclusive() -> None:
     found = run([-1.0, 0.9] * 12)
     assert (found.kind, found.pairs) == (INCONCLUSIVE, 24)
     assert found.low < 0 < found.high
@@ -239,7 +239,7 @@ def test_a_gain_that_is_ruled_out_ends_it() -> None:
     assert found.low > -0.05
 
 
-def test_when_there_is_no_time_for_more() -> None:
+def test_a_stop_gives_a_verdict_on_the_pairs_so_far() -> None:
     comparison = Sequential(DESIGN)
     for ratio in [-0.5, -0.3, -0.9, -0.1, -0.4]:
         assert comparison.add(ratio) is None
@@ -260,7 +260,7 @@ def test_a_late_stop_spends_only_what_is_left() -> None:
     assert found.kind == INCONCLUSIVE
 
 
-def test_before_the_first_pair() -> None:
+def test_before_the_first_pair_the_verdict_is_inconclusive() -> None:
     found = Sequential(DESIGN).so_far()
     assert found == Verdict(INCONCLUSIVE, 0.0, -1.0, math.inf, 1.0, 0)
 
@@ -278,7 +278,7 @@ def test_verdict_and_interval_agree(ratios: list[float], pairs: int) -> None:
         assert found.low >= -0.1 and found.high <= 0.1
 
 
-def test_noise_is_the_gain_that_is_found_in_four_of_five() -> None:
+def test_the_detectable_effect_is_found_in_four_of_five_sessions() -> None:
     rng = np.random.default_rng(5)
     smallest = noise(list(rng.normal(0, 0.3, 2000)), 24)
     assert 0.1 < smallest < 0.25
@@ -287,13 +287,13 @@ def test_noise_is_the_gain_that_is_found_in_four_of_five() -> None:
     assert 0.75 < found / 1000 < 0.85
 
 
-def test_noise_of_nothing() -> None:
+def test_the_detectable_effect_without_pairs_is_everything() -> None:
     assert noise([], 24) == 1
     assert noise([0.1], 1) == 1
     assert noise([0.0, 0.0], 24) == 0
     assert noise([0.3, -0.2], 96) < noise([0.3, -0.2], 24) < 1
 
 
-def test_pairs_within_a_budget() -> None:
+def test_pairs_fit_the_budget() -> None:
     assert pairs_within(1800, block=20, settle=10) == 30
     assert pairs_within(59, block=20, settle=10) == 0

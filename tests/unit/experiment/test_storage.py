@@ -53,7 +53,7 @@ def said(url: str, kind: type[CommandError], error: Exception | None = None) -> 
 @pytest.mark.parametrize(
     ("driver", "package"), [("psycopg", r"'psycopg\[binary\]'"), ("psycopg2", "psycopg2-binary")]
 )
-def test_a_driver_that_is_missing(
+def test_a_missing_driver_names_its_package(
     driver: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, driver, None)
@@ -63,7 +63,7 @@ def test_a_driver_that_is_missing(
 
 
 @pytest.mark.parametrize("why", ["Connection refused\n\tIs it running?", 'no database "studies"'])
-def test_a_server_that_refuses(why: str) -> None:
+def test_a_server_that_refuses_says_why_without_the_password(why: str) -> None:
     # SQLAlchemy's own text has the statement and its values
     error = exc.OperationalError("INSERT geheim", {}, Exception(why))
     line = said(URL, NotPossible, error)
@@ -81,25 +81,25 @@ def test_a_server_that_refuses(why: str) -> None:
         ("postgresql://u:ge@heim@h/d", "has more than one @: write %40"),
     ],
 )
-def test_what_is_no_url(url: str, words: str) -> None:
+def test_an_invalid_url_is_refused(url: str, words: str) -> None:
     line = said(url, UsageError)
     assert words in line
     assert "heim" not in line
 
 
-def test_a_database_that_nobody_knows() -> None:
+def test_an_unknown_database_is_refused() -> None:
     line = said("nosuchdb://u:geheim@h/d", NotPossible)
     assert "nosuchdb): write DIALECT://USER@HOST/DATABASE" in line
 
 
 @pytest.mark.parametrize("path", ["{}", "sqlite:///{}", "{}/no/study.db", "sqlite:///{}/no/x.db"])
-def test_a_file_that_cannot_be(path: str, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_file_is_refused(path: str, tmp_path: Path) -> None:
     line = said(path.format(tmp_path), NotPossible)
     assert "sqlalche.me" not in line
     assert "): give a" in line
 
 
-def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("no database\n" * 100)
     assert "file is not a database): give a file" in said(str(tmp_path / "x"), NotPossible)
 
@@ -116,7 +116,7 @@ def test_a_file_where_others_may_put_links_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tables_that_another_host_makes_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_being_made_by_another_host_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "_TRY_S", 0)
     errors = [exc.IntegrityError("CREATE", {}, Exception("there")) for _ in range(storage._TRIES)]
 
@@ -132,7 +132,7 @@ def test_tables_that_another_host_makes_now(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_server_that_goes_away(wrapped: bool) -> None:
+def test_a_lost_server_ends_the_session(wrapped: bool) -> None:
     error: Exception = exc.OperationalError("SELECT geheim", {}, Exception("closed\n"))
     if wrapped:
         outer = optuna.exceptions.StorageInternalError("An exception is raised")
@@ -147,6 +147,6 @@ def test_a_server_that_goes_away(wrapped: bool) -> None:
     assert raised.value.status == 4
 
 
-def test_what_is_no_fault_of_the_storage_passes() -> None:
+def test_other_errors_pass_unchanged() -> None:
     with pytest.raises(ZeroDivisionError), storage.losing(URL):
         raise ZeroDivisionError

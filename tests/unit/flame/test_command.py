@@ -24,7 +24,9 @@ def fails(command: list[str], capsys: pytest.CaptureFixture[str], status: int = 
     return captured.err
 
 
-def test_convert_there_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_round_trips_all_formats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = str(SAMPLE)
     for name in ("a.speedscope.json", "b.pb.gz", "c.txt"):
         assert cli.main(["flame", "convert", source, "-o", str(tmp_path / name)]) == 0
@@ -52,7 +54,9 @@ def test_convert_takes_a_title_a_kind_and_a_unit(
     assert "says that it counts time, leave --unit us out" in fails(again, capsys)
 
 
-def test_diff_of_a_file_with_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_of_a_file_with_itself_is_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "d.svg"
     assert cli.main(["flame", "diff", str(SAMPLE), str(SAMPLE), "-o", str(path)]) == 0
     assert "Difference: offcpu to offcpu" in path.read_text()
@@ -76,7 +80,7 @@ def test_diff_of_a_file_with_itself(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--duration", "1s", "diff", "a", "b", "-o", "-"], "`flame diff` records nothing"),
     ],
 )
-def test_errors(
+def test_errors_leave_no_file(
     words: list[str],
     hint: str,
     tmp_path: Path,
@@ -88,7 +92,7 @@ def test_errors(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_device_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_device_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # the directory vanishes between the check and the writing
     path = tmp_path / "gone" / "a.svg"
     path.parent.mkdir()
@@ -109,7 +113,7 @@ def test_a_full_device_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ("--duration 5s --inverted", {"duration": 5_000_000_000, "inverted": True, "output": "-"}),
     ],
 )
-def test_options_of_a_recording(words: str, expected: dict[str, object]) -> None:
+def test_options_choose_kind_and_target(words: str, expected: dict[str, object]) -> None:
     args = vars(cli.build_parser().parse_args(["flame", *words.split()]))
     assert args["run"] == "flame.command"
     assert {name: args[name] for name in expected} == expected

@@ -88,7 +88,7 @@ def dtrace_frames(frames: Iterable[tuple[str, str, int]]) -> list[str]:
 
 
 @given(LINES, st.sampled_from([None, "off-cpu", "on-cpu", "wakeup"]))
-def test_any_text_is_read_or_told_in_one_line(lines: list[str], kind: str | None) -> None:
+def test_any_text_is_read_or_an_error_of_one_line(lines: list[str], kind: str | None) -> None:
     try:
         found = parse("\n".join(lines), **({"kind": kind} if kind else {}))
     except FlameError as error:
@@ -119,7 +119,7 @@ def test_all_lines_are_there_after_the_form_is_known(lines: list[str]) -> None:
     [b"\x7fELF\x02\x00\x00\n\x01zfs`a\n\x02\n", "@[\n    a+1\n]: 5\n".encode("utf-16")],
     ids=["program", "utf-16"],
 )
-def test_what_is_no_text_is_told(content: bytes, tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_an_error(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes(content)
     with pytest.raises(FlameError, match=r"is no folded text, .* none of dtrace's or bpftrace's"):
@@ -130,7 +130,9 @@ def test_what_is_no_text_is_told(content: bytes, tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.none() | COMMS, DTRACE_FRAMES, WEIGHTS), min_size=1, max_size=8))
-def test_dtrace(records: list[tuple[str | None, list[tuple[str, str, int]], int]]) -> None:
+def test_generated_output_of_dtrace_is_read_back(
+    records: list[tuple[str | None, list[tuple[str, str, int]], int]],
+) -> None:
     """@[stack()] and @[execname, stack()], as printa() has them."""
     lines, expected = ["Tracing", ""], Counter[str]()
     for comm, frames, weight in records:
@@ -141,7 +143,9 @@ def test_dtrace(records: list[tuple[str | None, list[tuple[str, str, int]], int]
 
 
 @given(st.lists(st.tuples(COMMS, FRAMES, WEIGHTS), min_size=1, max_size=8), st.booleans())
-def test_bpftrace(records: list[tuple[str, list[tuple[str, int]], int]], first: bool) -> None:
+def test_generated_output_of_bpftrace_is_read_back(
+    records: list[tuple[str, list[tuple[str, int]], int]], first: bool
+) -> None:
     """@[kstack, comm] and @[comm, kstack]."""
     lines, expected = ["Attaching 1 probe...", "", ""], Counter[str]()
     for comm, frames, weight in records:
@@ -179,7 +183,9 @@ def fsyncstack(off: Iterable[tuple[str, str, list[tuple[str, str, int]], int]]) 
 
 
 @given(FSYNCS)
-def test_fsyncstack(off: list[tuple[str, str, list[tuple[str, str, int]], int]]) -> None:
+def test_generated_output_of_fsyncstack_is_read_back(
+    off: list[tuple[str, str, list[tuple[str, str, int]], int]],
+) -> None:
     """Also without blank lines and indentation, as a program may have taken them."""
     expected = Counter[str]()
     for pool, comm, frames, weight in off:
@@ -207,7 +213,7 @@ def test_the_part_of_fsyncstack_is_chosen() -> None:
         parse(text, unit="us")
 
 
-def test_what_fsyncstack_says_of_itself() -> None:
+def test_losses_of_fsyncstack_become_notes() -> None:
     lines = fsyncstack([("tank", "fio", [("zfs", "zil_commit", 9)], 5)])
     (note,) = parse("\n".join(lines[:8])).notes
     assert "ends without the last line of fsyncstack.d" in note
@@ -258,7 +264,7 @@ def test_probes_of_dtrace_are_taken_out_of_fsyncstack() -> None:
         ("mutex_lock.constprop.0+0x1", "mutex_lock.constprop.0"),
     ],
 )
-def test_names_of_frames(frame: str, expected: str) -> None:
+def test_offsets_and_modules_of_frames_are_normalized(frame: str, expected: str) -> None:
     assert raw.name(frame) == expected
 
 
@@ -288,7 +294,7 @@ def test_names_of_frames(frame: str, expected: str) -> None:
         ("\n  zfs`a\n  0\n\n  zfs`b\n  -5\n\n  zfs`c\n  1\n", {"c [zfs]": 1}),
     ],
 )
-def test_forms_of_dtrace(text: str, counts: dict[str, int]) -> None:
+def test_each_form_of_dtrace_is_read(text: str, counts: dict[str, int]) -> None:
     assert raw_dtrace.parse(text.splitlines(), "x").counts == counts
 
 
@@ -323,11 +329,11 @@ def test_forms_of_dtrace(text: str, counts: dict[str, int]) -> None:
         ("@[\n    b+1\n]: 5\n@x[\n    b+1\n]: 6\n", {"@;b": 5, "@x;b": 6}),
     ],
 )
-def test_forms_of_bpftrace(text: str, counts: dict[str, int]) -> None:
+def test_each_form_of_bpftrace_is_read(text: str, counts: dict[str, int]) -> None:
     assert raw_bpftrace.parse(text.splitlines(), "x").counts == counts
 
 
-def test_a_map_tells_its_unit() -> None:
+def test_a_map_gives_its_unit() -> None:
     found = parse("@off_cpu_us[\n    schedule+1\n]: 5\n")
     assert (found.stacks.unit, found.stacks.total, found.notes) == ("ns", 5000, [])
     assert parse("@wait_ms[\n    b+1\n]: 5\n").stacks.total == 5_000_000
@@ -349,7 +355,7 @@ def test_what_is_left_out_is_counted() -> None:
     assert note.startswith("left out 3 other values and lines")
 
 
-def test_stacks_that_come_twice_are_told() -> None:
+def test_repeated_stacks_are_a_note() -> None:
     (note,) = parse("@[\n    b+1\n]: 5\n\n@[\n    b+1\n]: 6\n").notes
     assert note.startswith("1 stacks are in standard input more than once")
     (note,) = parse("\n  zfs`b\n  5\n\n  zfs`b\n  6\n").notes
@@ -380,7 +386,7 @@ def test_stacks_that_come_twice_are_told() -> None:
         ),
     ],
 )
-def test_broken_text(text: str, message: str) -> None:
+def test_broken_text_is_an_error_with_its_line(text: str, message: str) -> None:
     with pytest.raises(FlameError) as caught:
         parse(text)
     assert str(caught.value).startswith("standard input, line ")
@@ -407,7 +413,7 @@ def test_convert_takes_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("version", ["0.17", "0.23"])
-def test_sample_of_fsyncoffcpu(version: str) -> None:
+def test_a_sample_of_fsyncoffcpu_is_read(version: str) -> None:
     text = (SAMPLES / f"fsyncoffcpu-{version}.out").read_text()
     found = flame.read(str(SAMPLES / f"fsyncoffcpu-{version}.out"))
     total = re.search(r"@off_cpu_total_us: (\d+)", text)
@@ -420,7 +426,7 @@ def test_sample_of_fsyncoffcpu(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["0.17", "0.23"])
-def test_sample_of_several_maps(version: str) -> None:
+def test_a_sample_of_several_maps_is_read(version: str) -> None:
     """Each has a weight for each of the samples, also where the stack is empty."""
     path = SAMPLES / f"bpftrace-{version}.out"
     total = re.search(r"@total: (\d+)", path.read_text())
@@ -433,7 +439,7 @@ def test_sample_of_several_maps(version: str) -> None:
     assert set(sums.values()) - {0} == {int(total[1])}
 
 
-def test_sample_of_fsyncstack() -> None:
+def test_a_sample_of_fsyncstack_is_read() -> None:
     path = SAMPLES / "fsyncstack.out"
     found = raw_dtrace.read_fsyncstack(path.read_text().splitlines(), "x")
     assert found.totals
@@ -446,7 +452,7 @@ def test_sample_of_fsyncstack() -> None:
     assert flame.read(str(path), kind="on-cpu").stacks.counts == found.on
 
 
-def test_sample_of_dtrace_by_comm() -> None:
+def test_a_sample_of_dtrace_by_comm_is_read() -> None:
     """@[execname, stack()]: all weights are there, each below the program."""
     path = SAMPLES / "dtrace-comm.out"
     text = path.read_text()
@@ -456,7 +462,7 @@ def test_sample_of_dtrace_by_comm() -> None:
     assert any(";zil_commit_impl [zfs]" in stack for stack in found.stacks.counts)
 
 
-def test_sample_of_several_aggregations() -> None:
+def test_a_sample_of_several_aggregations_is_read() -> None:
     found = flame.read(str(SAMPLES / "dtrace-several.out"))
     assert any("stacks with different keys" in note for note in found.notes)
     assert any("other values and lines" in note for note in found.notes)
@@ -469,7 +475,7 @@ def test_sample_of_several_aggregations() -> None:
     assert any("[unknown] [libc.so.6];poll_freewait;" in stack for stack in pids)
 
 
-def test_sample_of_bpftrace_by_comm() -> None:
+def test_a_sample_of_bpftrace_by_comm_is_read() -> None:
     path = SAMPLES / "bpftrace-comm.out"
     found = flame.read(str(path), kind="on-cpu")
     assert found.stacks.total == sum(map(int, re.findall(r"\]: (\d+)$", path.read_text(), re.M)))

@@ -68,7 +68,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Runner:
     return call
 
 
-def test_writes_and_says_so(
+def test_a_recording_is_written_and_reported(
     run: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "x.folded"
@@ -88,12 +88,14 @@ def test_writes_and_says_so(
     assert f"1.50 s in 1 stacks, written to {out}" in said
 
 
-def test_stdout(run: Runner, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dash_writes_to_stdout(run: Runner, capsys: pytest.CaptureFixture[str]) -> None:
     run(Recording(STACKS, StackLosses()), args("-"))
     assert capsys.readouterr().out == "tank;flush;fio;a;b 1500000000\n"
 
 
-def test_losses_and_idle(run: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_losses_and_idle_threads_are_reported(
+    run: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     losses = StackLosses(sums_full=3, lost_ns=2 * SECOND, asleep=100)
     run(Recording(STACKS, losses, idle=7 * SECOND), args(tmp_path / "x.folded", target="zfs"))
     said = capsys.readouterr().err
@@ -102,7 +104,7 @@ def test_losses_and_idle(run: Runner, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "sleep on" not in said
 
 
-def test_nothing_recorded_writes_nothing(run: Runner, tmp_path: Path) -> None:
+def test_an_empty_recording_writes_no_file(run: Runner, tmp_path: Path) -> None:
     out = tmp_path / "x.folded"
     out.write_text("before")
     with pytest.raises(CommandError, match=r"nothing was recorded of threads that sync a txg"):

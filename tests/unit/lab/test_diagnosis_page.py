@@ -39,11 +39,11 @@ WELL, BLAMED = run("healthy"), run("healthy", "cpu")
     ("one", "fine"),
     [(FLUSH, True), (CROWD, False), (THROTTLE, False), (WELL, True), (BLAMED, False)],
 )
-def test_right(one: Any, fine: bool) -> None:
+def test_a_run_is_right_when_its_cause_comes_first(one: Any, fine: bool) -> None:
     assert right(one) == fine
 
 
-def test_accused() -> None:
+def test_a_cause_on_a_healthy_pool_is_an_accusation() -> None:
     assert accused(BLAMED) == ["cpu"]
     assert accused(WELL) == accused(CROWD) == []
     beside = run("idle", "throttled_writers", first=("throttled_writers",))
@@ -51,14 +51,14 @@ def test_accused() -> None:
     assert accused(beside) == []
 
 
-def test_no_output_is_not_right() -> None:
+def test_a_run_without_output_is_not_right() -> None:
     none = FLUSH | {"diagnosis": None}
     assert not right(none)
     assert found_first(none) == "no output"
     assert rate([]) == 0
 
 
-def test_page() -> None:
+def test_the_page_has_rates_and_confusions() -> None:
     runs = [FLUSH, CROWD, WELL, WELL]
     host = {"zfs": "2.3.9", "uname": "6.12", "date": "2026-11-22", "cpus": 2}
     text = page([{**host, "runs": runs, "failed": {"cpu": "no\nfio"}}])

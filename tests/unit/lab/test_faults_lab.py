@@ -42,7 +42,7 @@ def test_each_kind_is_judged(faults: Any) -> None:
 
 
 @pytest.mark.parametrize(("rounds", "least"), [(20, 1), (40, 1), (200, 5)])
-def test_schedule(faults: Any, rounds: int, least: int) -> None:
+def test_every_schedule_has_each_kind(faults: Any, rounds: int, least: int) -> None:
     plan = faults.schedule(rounds, random.Random(7))
     kinds = Counter(plan)
     assert len(plan) == max(rounds, sum(case.least for case in faults.CASES.values()))
@@ -52,7 +52,7 @@ def test_schedule(faults: Any, rounds: int, least: int) -> None:
     assert min(kinds["administrator"], kinds["supervisor killed"]) >= 3
 
 
-def test_summary(faults: Any) -> None:
+def test_the_summary_counts_kinds_and_failures(faults: Any) -> None:
     found = [
         {"case": "tuner killed", "ok": True, "took": 4.0, "facts": {}},
         {"case": "SIGTERM", "ok": False, "took": 2.0, "facts": {"back_s": 1.5}},
@@ -64,7 +64,7 @@ def test_summary(faults: Any) -> None:
     )
 
 
-def test_nearly_all_is_more_than_one() -> None:
+def test_nearly_all_allows_few_late_ones() -> None:
     assert judge.nearly_all_within(1, [0.1, 0.2, 9.0])
     assert judge.nearly_all_within(1, [0.1] * 18 + [2.0, 3.0])
     assert not judge.nearly_all_within(1, [0.1, 2.0, 3.0])
@@ -86,13 +86,13 @@ def journal(faults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
     return where
 
 
-def test_journal_is_read_without_the_products_code(faults: Any, journal: Places) -> None:
+def test_the_journal_is_read_without_the_code_under_test(faults: Any, journal: Places) -> None:
     found = faults.faults_state.explained()
     assert found.ours == {"zfs_txg_timeout": (5, {9, 11}), "zfs_delay_scale": (500000, {500000})}
     assert not found.damaged
 
 
-def test_journal_is_read_as_far_as_it_is_intact(faults: Any, journal: Places) -> None:
+def test_the_journal_is_read_as_far_as_it_is_intact(faults: Any, journal: Places) -> None:
     """The longest beginning of both copies counts."""
     lines = (journal.state / "journal").read_bytes().splitlines(keepends=True)
     broken = lines[4].replace(b"9", b"8", 1)
@@ -108,7 +108,7 @@ def test_journal_is_read_as_far_as_it_is_intact(faults: Any, journal: Places) ->
 
 
 @pytest.mark.parametrize("how", ["mode", "no directory"])
-def test_a_round_that_fails_leaves_the_state_directory_to_the_next(
+def test_a_failed_round_leaves_the_state_directory_usable(
     faults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     where = Places(tmp_path / "state", tmp_path / "run")

@@ -29,11 +29,11 @@ def recorded(request: pytest.FixtureRequest) -> Path:
     return path
 
 
-def test_there_are_recorded_ones() -> None:
+def test_crashes_of_trixie_are_recorded() -> None:
     assert {path.stem.partition("-")[0] for path in RECORDED} >= {"trixie"}
 
 
-def test_a_fall_at_a_probe_is_repeated(recorded: Path) -> None:
+def test_a_crash_at_a_probe_is_repeated(recorded: Path) -> None:
     log = recorded.read_text()
     assert emulated(log)
     assert function(recorded) in (fell_at(log) or "").split(" or ")
@@ -41,18 +41,18 @@ def test_a_fall_at_a_probe_is_repeated(recorded: Path) -> None:
 
 
 @pytest.mark.parametrize("scenario", sorted(NEVER))
-def test_never_where_each_run_must_hold(recorded: Path, scenario: str) -> None:
+def test_no_scenario_that_must_hold_is_repeated(recorded: Path, scenario: str) -> None:
     assert fault_of(scenario, recorded.read_text()) is None
     assert fault_of(scenario, NOT_BOOTED) is None
 
 
-def test_not_under_kvm(recorded: Path) -> None:
+def test_nothing_is_repeated_under_kvm(recorded: Path) -> None:
     log = recorded.read_text().replace("tcg,thread=multi", "kvm")
     assert fault_of("robust", log) is None
     assert fault_of("robust", NOT_BOOTED.replace("tcg,thread=multi", "kvm")) is None
 
 
-def test_not_when_the_accelerator_is_not_known(recorded: Path) -> None:
+def test_nothing_is_repeated_under_an_unknown_accelerator(recorded: Path) -> None:
     log = recorded.read_text()
     assert fault_of("robust", log[log.index("\n") + 1 :]) is None
 
@@ -75,12 +75,12 @@ def test_a_trace_without_a_caller_of_a_probed_function_is_a_failure(recorded: Pa
     assert fault_of("robust", log) is None
 
 
-def test_another_address_is_a_failure(recorded: Path) -> None:
+def test_a_crash_at_another_address_is_a_failure(recorded: Path) -> None:
     log = recorded.read_text().replace("RIP: 0010:0x0\n", "RIP: 0010:zio_done+0x12/0x10a0 [zfs]\n")
     assert fault_of("robust", log) is None
 
 
-def test_what_the_command_prints_is_no_console(recorded: Path) -> None:
+def test_output_of_the_command_is_not_the_console(recorded: Path) -> None:
     """A scenario that shows such a log, as dmesg would."""
     log = recorded.read_text().replace("\n  | ", "\n")
     assert fault_of("robust", log) is None
@@ -91,7 +91,7 @@ def test_a_guest_that_does_not_boot_is_started_again() -> None:
     assert fault_of("robust", "lab: timeout: the command took longer than 15m00s\n") is None
 
 
-def test_each_repeat_is_counted_and_told(
+def test_each_repeat_is_counted_and_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(guests, "REPEATED", [])
@@ -101,7 +101,7 @@ def test_each_repeat_is_counted_and_told(
     assert capsys.readouterr().err.count("again:\nlab: trixie") == ATTEMPTS - 1
 
 
-def test_callers_are_of_functions_with_a_probe() -> None:
+def test_callers_belong_to_probed_functions() -> None:
     probed = set(re.findall(r'"(\w+)"', (ROOT / "tracers/libzfstrace/tables.c").read_text()))
     for tool in (ROOT / "tracers/bpftrace").glob("*.bt"):
         probed |= set(re.findall(r"kr?e?t?probe:(\w+)", tool.read_text()))

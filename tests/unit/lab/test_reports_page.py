@@ -52,7 +52,7 @@ def result() -> Json:
     }
 
 
-def test_page() -> None:
+def test_the_page_is_written_from_results() -> None:
     text = reports_page.page([result()])
     split = (
         "| the flash, fdatasync | 2.3.9-1 | 10 | 50 µs | 30 µs | 20 µs | 40 % | `issue` 20 µs |  |"

@@ -37,7 +37,7 @@ def check_no_circle(files: Iterable[Path], folder: Path) -> None:
     TopologicalSorter(graph).prepare()
 
 
-def test_no_circle(tmp_path: Path) -> None:
+def test_files_form_no_circle(tmp_path: Path) -> None:
     assert len(FILES) > 10
     check_no_circle(FILES, tmp_path)
 

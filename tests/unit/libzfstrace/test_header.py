@@ -26,7 +26,7 @@ def functions() -> dict[str, tuple[str, list[str], str]]:
     return found
 
 
-def test_functions_are_found() -> None:
+def test_functions_are_found_with_their_arguments() -> None:
     assert functions()["zfstrace_table"][:2] == (
         "void *",
         ["t", "name", "entries", "entry_bytes"],
@@ -35,7 +35,7 @@ def test_functions_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", functions())
-def test_function_is_documented(name: str) -> None:
+def test_every_function_is_documented(name: str) -> None:
     result, parameters, comment = functions()[name]
     assert f" * {name}() - " in comment
     assert re.findall(r"^ \* @(\w+):", comment, re.M) == parameters
@@ -45,7 +45,7 @@ def test_function_is_documented(name: str) -> None:
 @pytest.mark.parametrize(
     ("compiler", "standard"), [("gcc", "c99"), ("clang", "c17"), ("g++", "c++11")]
 )
-def test_header_compiles_alone(compiler: str, standard: str) -> None:
+def test_the_header_compiles_alone(compiler: str, standard: str) -> None:
     if not shutil.which(compiler):
         pytest.skip(f"there is no {compiler}")
     flags = ["-Wall", "-Wextra", "-Werror", "-pedantic", f"-std={standard}", "-fsyntax-only"]

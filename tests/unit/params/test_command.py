@@ -105,7 +105,7 @@ def found(text: str) -> dict[str, Any]:
 # --- list
 
 
-def test_the_list_has_what_matters_and_says_that_there_is_more() -> None:
+def test_the_list_has_the_important_parameters_and_says_so() -> None:
     text = run(Host())
     assert row(text, "zfs_dirty_data_max") == ["1.60G", "1.60G"]
     assert row(text, "zfs_txg_timeout") == ["5", "s", "5", "s"]
@@ -114,7 +114,7 @@ def test_the_list_has_what_matters_and_says_that_there_is_more() -> None:
     assert "changed" not in text and "RULE" not in text
 
 
-def test_all_has_every_parameter_of_the_module() -> None:
+def test_all_lists_every_parameter_of_the_module() -> None:
     host = Host()
     text = run(host, "list", "--all")
     assert all(row(text, name) for name in host.module)
@@ -129,7 +129,7 @@ def test_a_value_in_force_that_is_not_the_value_is_shown() -> None:
     assert row(run(Host()), "zfs_arc_max") == ["0", "0", "15G"]
 
 
-def test_changed_parameters_are_marked_also_when_they_are_not_of_the_interesting_ones() -> None:
+def test_unimportant_parameters_are_listed_when_changed() -> None:
     host = Host()
     assert run(host, "list", "--changed") == (
         "all parameters that zfstune knows are at their defaults\n"
@@ -144,7 +144,7 @@ def test_changed_parameters_are_marked_also_when_they_are_not_of_the_interesting
     ]
 
 
-def test_a_default_of_memory_is_not_taken_for_changed_by_a_few_pages() -> None:
+def test_a_default_off_by_a_few_pages_is_not_marked_as_changed() -> None:
     host = Host()
     host.arc["memory_all_bytes"] -= 100 * 4096
     assert "changed" not in run(host)
@@ -167,7 +167,7 @@ def test_a_limit_that_zfs_ignores_is_marked() -> None:
     assert "which ZFS ignores" in text and "zfs_arc_max=15G" in text
 
 
-def test_what_loses_data_is_marked_although_zfstune_never_sets_it() -> None:
+def test_values_that_lose_data_are_marked() -> None:
     host = Host()
     assert "zil_nocacheflush" not in run(host)
     host.module["zil_nocacheflush"] = 1
@@ -176,7 +176,7 @@ def test_what_loses_data_is_marked_although_zfstune_never_sets_it() -> None:
     assert "! zil_nocacheflush is 1: A power failure loses" in text
 
 
-def test_the_list_as_json() -> None:
+def test_the_list_has_json() -> None:
     host = Host()
     host.module["zfs_dirty_data_sync_percent"] = 50
     data = found(run(host, "list", "--json"))
@@ -206,7 +206,7 @@ def test_without_zfs_nothing_can_be_set() -> None:
         run(host, "set", "zfs_dirty_data_max=10%", "--dry-run")
 
 
-def test_what_needs_no_host_is_checked_without_one() -> None:
+def test_the_command_line_is_checked_before_the_host() -> None:
     """Sizes in percent of the memory, and names that only a module may have, are left to it."""
     command.check_values(["zfs_dirty_data_max=10%", "vfs.zfs.txg.timeout=5s"])
     require_possible(["zfs_abd_scatter_max_order", "zfs_dirty_data_max", "vfs.zfs.txg.timeout"])
@@ -222,7 +222,7 @@ def test_the_defaults_of_every_version_are_legal(release: str) -> None:
     assert not [name for name, one in survey.rows.items() if one.changed]
 
 
-def test_without_zfs_there_is_nothing_to_list() -> None:
+def test_without_zfs_the_list_fails() -> None:
     host = Host()
     host.module = {}
     with pytest.raises(NotPossible, match="ZFS is not loaded, run `modprobe zfs`"):
@@ -248,7 +248,7 @@ def test_get_prints_what_set_takes() -> None:
         ("zfs_arc_free_target", "no parameter 'zfs_arc_free_target' in ZFS 2.3.9-1"),
     ],
 )
-def test_names_that_are_not_there(name: str, message: str) -> None:
+def test_unknown_names_are_refused_with_a_guess(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         run(Host(), "get", name)
 
@@ -256,7 +256,7 @@ def test_names_that_are_not_there(name: str, message: str) -> None:
 # --- explain
 
 
-def test_explain_says_what_it_does_and_what_it_is_here() -> None:
+def test_explain_has_the_meaning_and_the_value_here() -> None:
     text = " ".join(run(Host(), "explain", "zfs_dirty_data_max").split())
     assert "here 1.60G (1717986918), the default" in text
     assert "bounds 16M to 4G" in text
@@ -267,7 +267,7 @@ def test_explain_says_what_it_does_and_what_it_is_here() -> None:
     assert "vfs.zfs.dirty_data_max on FreeBSD" in text
 
 
-def test_explain_says_what_a_write_does_and_what_remains_of_it() -> None:
+def test_explain_has_the_effect_of_a_write() -> None:
     text = " ".join(run(Host(), "explain", "zil_maxblocksize").split())
     assert "bounds 36K to 128K in steps of 4K" in text
     assert "source zil.c zil_alloc(), zil_lwb_commit(), zfs_log.c zfs_log_symlink()" in text
@@ -298,7 +298,7 @@ def test_explain_says_what_a_write_does_and_what_remains_of_it() -> None:
         ),
     ],
 )
-def test_explain_says_what_0_means_and_how_it_goes_back(name: str, zero: str, back: str) -> None:
+def test_explain_has_the_meaning_of_0(name: str, zero: str, back: str) -> None:
     host = Host()
     host.module[name] = 0
     text = " ".join(run(host, "explain", name).split())
@@ -360,7 +360,7 @@ def test_a_dry_run_as_json() -> None:
         (["zfs_abd_scatter_max_order=3"], "zfstune does not know it"),
     ],
 )
-def test_what_is_refused(words: list[str], message: str) -> None:
+def test_illegal_values_are_refused_with_the_reason(words: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         run(Host(), "set", "--dry-run", *words)
 

@@ -125,7 +125,7 @@ def with_flames(found: Json, directory: Path) -> None:
     found["flame"] = {"before": "before.folded", "after": "after.folded", "note": None}
 
 
-def test_a_session_that_ended_well(made: tuple[Json, Path]) -> None:
+def test_a_successful_session_has_verdict_changes_and_pictures(made: tuple[Json, Path]) -> None:
     page = load(made[1] / "report.html")
     for words in (
         "Better p99 of fsync is 75 % lower (67 % to 82 % lower)",
@@ -159,7 +159,7 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render, "_plots", lambda _: ({}, ""))
 
 
-def test_before_and_after_are_of_all_fsyncs_of_the_confirmation(made: tuple[Json, Path]) -> None:
+def test_before_and_after_cover_all_fsyncs_of_the_proof(made: tuple[Json, Path]) -> None:
     rows = {"before": [], "after": []} | made[0]["histograms"]
     expected = []
     for side in ("before", "after"):
@@ -171,7 +171,7 @@ def test_before_and_after_are_of_all_fsyncs_of_the_confirmation(made: tuple[Json
         assert float(text.removesuffix(" ms")) == pytest.approx(ns / 1e6, rel=0.04)
 
 
-def test_the_data_come_out_as_they_went_in(made: tuple[Json, Path]) -> None:
+def test_the_embedded_data_are_the_session(made: tuple[Json, Path]) -> None:
     text = (made[1] / "report.html").read_text()
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
     assert found
@@ -287,7 +287,7 @@ STATES: dict[str, tuple[Callable[[Json], None], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_every_state_has_its_words(name: str, tmp_path: Path) -> None:
+def test_every_state_has_a_headline(name: str, tmp_path: Path) -> None:
     change, expected = STATES[name]
     found = session(trials=2)
     change(found)
@@ -304,7 +304,7 @@ def test_an_empty_session_is_a_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [None, 7, "x", [], [[]], {"a": {}}, float("nan")])
-def test_parts_that_are_not_what_they_should_be(broken: Any, tmp_path: Path) -> None:
+def test_parts_of_a_wrong_type_break_no_page(broken: Any, tmp_path: Path) -> None:
     found: Json = dict.fromkeys(session(trials=1), broken)
     load(render.write(found, tmp_path))
 
@@ -318,7 +318,7 @@ def spoil(value: Any) -> Any:
     return HOSTILE if isinstance(value, str) else value
 
 
-def test_names_from_outside_are_only_text(tmp_path: Path) -> None:
+def test_names_from_outside_are_escaped(tmp_path: Path) -> None:
     found = session(trials=2)
     lossy(found)
     kept = {name: found[name] for name in ("blocks", "txgs", "objective")}
@@ -401,7 +401,9 @@ def test_lists_that_are_too_long_leave_the_embedded_data() -> None:
     assert data["blocks"] == json.loads(json.dumps(found["blocks"]))
 
 
-def test_without_matplotlib_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_page_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("plots", "svg"):
         monkeypatch.delitem(sys.modules, f"zfstune.report.{name}", raising=False)
         monkeypatch.delattr(zfstune.report, name, raising=False)
@@ -423,13 +425,13 @@ def test_without_matplotlib_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
         ("what no version knows", "what no version knows is"),
     ],
 )
-def test_any_objective(objective: str, words: str, tmp_path: Path) -> None:
+def test_any_objective_has_its_words(objective: str, words: str, tmp_path: Path) -> None:
     found = session(trials=2)
     found["objective"] = objective
     assert words in load(render.write(found, tmp_path)).words
 
 
-def test_pairs_are_neighbours_of_one_trial() -> None:
+def test_pairs_are_neighbouring_blocks_of_one_trial() -> None:
     def block(number: int, label: str, trial: int, p99: float) -> Json:
         where = {"number": number, "start_s": number * 20.0, "phase": "trial", "trial": trial}
         return {**where, "label": label, "metrics": {"fsync.p99": p99}}
@@ -469,7 +471,7 @@ def test_survival_ends_with_the_slowest() -> None:
         (None, "not known"),
     ],
 )
-def test_changes_in_words(change: float | None, words: str) -> None:
+def test_changes_have_words(change: float | None, words: str) -> None:
     assert report_words.change(change) == words
 
 
@@ -484,7 +486,7 @@ def test_changes_in_words(change: float | None, words: str) -> None:
         (None, -0.5, "no interval"),
     ],
 )
-def test_intervals_in_words(low: float | None, high: float | None, words: str) -> None:
+def test_intervals_have_words(low: float | None, high: float | None, words: str) -> None:
     assert report_words.interval(low, high) == words
 
 
@@ -514,7 +516,9 @@ def command(*words: str) -> int:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_command_writes_the_page_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_page_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = session(trials=1)
     with_flames(found, tmp_path)
     (tmp_path / "session.json").write_text(json.dumps(found))
@@ -543,7 +547,7 @@ def test_command_writes_the_page_again(tmp_path: Path, capsys: pytest.CaptureFix
         ('{"type": "tune_session", "schema": 2}', "has schema 2, this zfstune reads 1"),
     ],
 )
-def test_command_refuses_what_is_no_session(
+def test_the_command_refuses_what_is_not_a_session(
     content: str | None, words: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "session.json"
@@ -553,7 +557,7 @@ def test_command_refuses_what_is_no_session(
         command(str(tmp_path))
 
 
-def test_command_refuses_a_target_that_cannot_be(tmp_path: Path) -> None:
+def test_the_command_refuses_an_impossible_target(tmp_path: Path) -> None:
     (tmp_path / "session.json").write_text(json.dumps(session(trials=1)))
     for target in (tmp_path, tmp_path / "none/report.html"):
         with pytest.raises(UsageError, match=r"another name|make it first"):

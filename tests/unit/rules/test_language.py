@@ -24,7 +24,7 @@ FACTS: dict[str, Fact] = {"a": 3, "b": 128 << 10, "word": "off", "other": "on"}
         ("16E", 1 << 64),
     ],
 )
-def test_sums(text: str, value: int) -> None:
+def test_sums_are_evaluated(text: str, value: int) -> None:
     assert language.evaluate(text, {"x": 3}) == value
 
 
@@ -32,13 +32,13 @@ def test_sums(text: str, value: int) -> None:
     "text",
     ["__import__('os')", "x.y", "x ** 2", "'a'", "x if 1 else 2", "pow(x, 2)", "1.5", "(", "x < 4"],
 )
-def test_nothing_but_sums_is_evaluated(text: str) -> None:
+def test_only_sums_are_evaluated(text: str) -> None:
     with pytest.raises(ValueError):
         language.evaluate(text, {"x": 3})
 
 
 @pytest.mark.parametrize("text", ["x + y", "x + word", "min(word, x)"])
-def test_a_name_without_a_number_is_unknown(text: str) -> None:
+def test_a_missing_fact_is_unknown(text: str) -> None:
     with pytest.raises(Unknown):
         language.evaluate(text, {"x": 3, "word": "off"})
 
@@ -67,12 +67,12 @@ def test_a_name_without_a_number_is_unknown(text: str) -> None:
         ("min(a, b) == 3", True),
     ],
 )
-def test_conditions(text: str, truth: bool) -> None:
+def test_conditions_are_evaluated(text: str, truth: bool) -> None:
     assert language.holds(text, FACTS) is truth
 
 
 @pytest.mark.parametrize("text", ["missing", "missing or a == 4", "a and missing", "a + gone < 3"])
-def test_a_condition_depends_on_what_is_not_known(text: str) -> None:
+def test_a_condition_on_an_unknown_fact_is_unknown(text: str) -> None:
     with pytest.raises(Unknown):
         language.holds(text, FACTS)
 
@@ -85,7 +85,7 @@ def test_the_first_unknown_fact_is_named() -> None:
 @pytest.mark.parametrize(
     "text", ["a is b", "a if b else a", "__import__('os')", "a.b", "[a]", "a ==", "a in (b, 1)"]
 )
-def test_nothing_but_conditions_is_evaluated(text: str) -> None:
+def test_only_conditions_are_evaluated(text: str) -> None:
     with pytest.raises(ValueError):
         language.holds(text, FACTS)
 
@@ -96,7 +96,7 @@ def test_any_text_is_a_condition_or_refused(text: str) -> None:
         assert language.holds(text, {"a": 1, "b": 2}) in (True, False)
 
 
-def test_names_are_those_of_facts_in_order() -> None:
+def test_names_of_facts_come_in_order() -> None:
     assert language.names("max(b, 2 * a) < 64M and word == 'c' or b") == ("b", "a", "word")
 
 
@@ -104,11 +104,11 @@ def test_names_are_those_of_facts_in_order() -> None:
     ("text", "sides"),
     [("a + 5 <= b", ("a + 5", "b", 0)), ("a < 16E", ("a", "16E", 1))],
 )
-def test_sides(text: str, sides: tuple[str, str, int]) -> None:
+def test_a_comparison_has_two_sides(text: str, sides: tuple[str, str, int]) -> None:
     assert language.sides(text) == sides
 
 
 @pytest.mark.parametrize("text", ["a", "a == b", "a >= b", "a <= b < c", "a <= b and c <= d"])
-def test_only_one_comparison_has_sides(text: str) -> None:
+def test_anything_but_one_comparison_has_no_sides(text: str) -> None:
     with pytest.raises(ValueError):
         language.sides(text)

@@ -25,14 +25,14 @@ IN_CODE = {
 
 
 @pytest.mark.parametrize("name", thresholds())
-def test_each_says_why_and_from_where(name: str) -> None:
+def test_each_threshold_has_a_reason_and_a_source(name: str) -> None:
     one = thresholds()[name]
     assert one.reason and one.source
     assert threshold(name) == values()[name] == one.value
     assert name not in NAMES
 
 
-def test_each_is_used() -> None:
+def test_each_threshold_is_used() -> None:
     used = {name for text in CONDITIONS if text for name in language.names(text)}
     assert set(thresholds()) == (used | IN_CODE) & set(thresholds())
     assert set(thresholds()) >= IN_CODE

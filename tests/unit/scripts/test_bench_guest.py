@@ -8,7 +8,7 @@ import bench_guest
 import pytest
 
 
-def test_per_fsync() -> None:
+def test_the_cost_of_an_fsync_is_that_of_all_programs() -> None:
     """By the commits that there were, in all programs; bpftool names no time for one that never
     ran, and others were there before."""
     before = [{"id": 1}, {"id": 2, "run_time_ns": 900, "run_cnt": 9}, {"id": 3}]
@@ -20,7 +20,7 @@ def test_per_fsync() -> None:
     assert bench_guest.per_fsync(before, after, 10) == {"ns": 500.0, "calls": 5.0}
 
 
-def test_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_are_read_from_the_kstat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kstat = tmp_path / "zil"
     kstat.write_text(
         "7 1 0x01 2 544 1 2\n"

@@ -126,7 +126,7 @@ def files(root: Path) -> set[str]:
     return {str(path) for path in root.rglob("*") if path.name != "table.lock"}
 
 
-def test_all_well_and_nothing_changed(bench: Bench) -> None:
+def test_a_healthy_host_passes_and_nothing_is_changed(bench: Bench) -> None:
     before, table = files(bench.root), bench.table.path.read_text()
     out, _ = bench.run()
     assert (files(bench.root), bench.table.path.read_text()) == (before, table)
@@ -138,7 +138,7 @@ def test_all_well_and_nothing_changed(bench: Bench) -> None:
         assert [line for line in lines if line.startswith(f"PASS  {name.name} ")]
 
 
-def test_the_text_for_an_issue(bench: Bench) -> None:
+def test_the_text_for_an_issue_has_no_names(bench: Bench) -> None:
     bench.table.add("kstat/zfs/tank/txgs", "string", "", "s").write()
     out, _ = bench.run("--only", "zfs", "--only", "doctor")
     text = out.partition("For an issue:\n")[2]
@@ -150,7 +150,7 @@ def test_the_text_for_an_issue(bench: Bench) -> None:
         assert private not in text
 
 
-def test_counts_and_write(bench: Bench) -> None:
+def test_counts_and_the_write_pass(bench: Bench) -> None:
     bench.set("watch", str(bench.root / "ds"))
     only = [word for name in (*COUNTS, "write") for word in ("--only", name)]
     items = bench.items("--dir", str(bench.root / "ds"), "--write", *only)
@@ -163,7 +163,7 @@ def test_counts_and_write(bench: Bench) -> None:
     assert list((bench.root / "ds").iterdir()) == []
 
 
-def test_what_is_wrong_fails(bench: Bench) -> None:
+def test_each_defect_fails_its_item(bench: Bench) -> None:
     bench.table.add("vfs/zfs/dirty_data_max", "string", "much", "wt").write()
     bench.set("missing", "fbt::_cv_wait:entry", "fbt::zil_commit_impl:return")
     bench.set("broken", "zilslower.d")
@@ -180,21 +180,21 @@ def test_what_is_wrong_fails(bench: Bench) -> None:
     assert items["zfsdevice-json.d"]["said"] == "faults while it ran"
 
 
-def test_sysctl_8_that_reads_something_else(bench: Bench) -> None:
+def test_a_value_that_sysctl_8_reads_differently_fails(bench: Bench) -> None:
     bench.program("sysctl", '#!/bin/sh\nshift\nfor n; do echo "$n=77"; done\n')
     item = bench.items("--only", "parameters", status=1)["parameters"]
     assert item["verdict"] == "FAIL"
     assert "read as 5, sysctl(8) says 77" in "".join(item["more"])
 
 
-def test_sysctl_8_that_prints_nothing(bench: Bench) -> None:
+def test_a_sysctl_8_that_prints_nothing_fails(bench: Bench) -> None:
     bench.program("sysctl", "#!/bin/sh\nexit 1\n")
     item = bench.items("--only", "parameters", status=1)["parameters"]
     assert item["more"][0].startswith("`sysctl -e` prints nothing of ")
     assert "sysctl(8) says" not in "".join(item["more"])
 
 
-def test_commits_that_are_not_seen(bench: Bench) -> None:
+def test_commits_that_no_script_sees_fail(bench: Bench) -> None:
     """No file appears in the directory that the stand-in watches, so it sees none."""
     bench.set("watch", str(bench.root / "etc"))
     directory = str(bench.root / "ds")
@@ -202,7 +202,7 @@ def test_commits_that_are_not_seen(bench: Bench) -> None:
     assert "0 by kstat zil; is it a dataset with sync=disabled?" in items["count, script"]["said"]
 
 
-def test_without_dtrace_and_zfs(bench: Bench) -> None:
+def test_without_dtrace_or_zfs_items_fail_or_are_skipped(bench: Bench) -> None:
     (bench.root / "dev/dtrace/dtrace").unlink()
     items = bench.items(status=1)
     assert verdicts(items, "FAIL") == {"dtrace"}
@@ -216,7 +216,7 @@ def test_without_dtrace_and_zfs(bench: Bench) -> None:
     assert {"parameters", "kstats", "txgs", "write"} <= verdicts(items, "SKIP")
 
 
-def test_write_leaves_what_others_have_set(bench: Bench) -> None:
+def test_the_write_leaves_values_that_are_set(bench: Bench) -> None:
     run = [sys.executable, "-S", str(ROOT / "tests/support/freebsd/run.py"), str(bench.root)]
     subprocess.run(
         [*run, str(standin.build()), "params", "set", "zfs_txg_timeout=9s"],
@@ -229,7 +229,7 @@ def test_write_leaves_what_others_have_set(bench: Bench) -> None:
     assert bench.table.read(TIMEOUT) == 9
 
 
-def test_boot_id(bench: Bench) -> None:
+def test_an_unchanged_boot_id_fails(bench: Bench) -> None:
     only = ("--only", "boot id")
     before = bench.items(*only)["boot id"]["said"].partition(";")[0]
     item = bench.items("--earlier-boot", before, *only, status=1)["boot id"]
@@ -238,7 +238,7 @@ def test_boot_id(bench: Bench) -> None:
     assert bench.items("--earlier-boot", before, *only)["boot id"]["verdict"] == "PASS"
 
 
-def test_a_full_device_is_told(bench: Bench) -> None:
+def test_a_full_device_is_reported(bench: Bench) -> None:
     argv = [sys.executable, "-B", "-S", str(CHECK), str(bench.root), str(standin.build())]
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
@@ -252,7 +252,7 @@ def test_a_full_device_is_told(bench: Bench) -> None:
     assert ended.stderr == "freebsd-check: cannot go on, No space left on device\n"
 
 
-def test_a_reader_that_goes_away(bench: Bench) -> None:
+def test_a_closed_stdout_ends_it(bench: Bench) -> None:
     process = bench.start("--only", "python", "--only", "zilcommit.d")
     assert process.stdout
     assert process.stderr
@@ -269,7 +269,7 @@ def test_details_are_below_their_line(bench: Bench) -> None:
     assert [line[:4] for line in lines[:2]] == ["FAIL", "SKIP"]
 
 
-def test_ctrl_c(bench: Bench) -> None:
+def test_ctrl_c_ends_it_and_its_scripts(bench: Bench) -> None:
     bench.set("stubborn", "zilcommit.d")
     process = bench.start("--only", "zfs", "--only", "zilcommit.d")
     assert process.stdout
@@ -288,7 +288,7 @@ def test_ctrl_c(bench: Bench) -> None:
             continue  # it has ended
 
 
-def test_help_and_usage(tmp_path: Path) -> None:
+def test_help_and_usage_errors_follow_the_conventions(tmp_path: Path) -> None:
     said = subprocess.run([str(LAUNCHER), "--help"], capture_output=True, text=True, check=True)
     assert "examples:" in said.stdout
     wrong = subprocess.run(
@@ -301,7 +301,7 @@ def test_help_and_usage(tmp_path: Path) -> None:
     assert "not FreeBSD" in here.stderr
 
 
-def test_launcher_without_a_python_that_is_new_enough(tmp_path: Path) -> None:
+def test_the_launcher_needs_python_3_11(tmp_path: Path) -> None:
     for tool in ("dirname", "realpath"):
         (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
     environment = {"PATH": str(tmp_path)}

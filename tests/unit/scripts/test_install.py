@@ -49,7 +49,7 @@ def run(command: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.usefixtures("library")
-def test_installed_command_runs_from_another_directory(tmp_path: Path) -> None:
+def test_the_installed_command_runs_from_another_directory(tmp_path: Path) -> None:
     status, base = staged(tmp_path)
     assert status == 0
     elsewhere = tmp_path / "elsewhere"
@@ -67,14 +67,16 @@ def test_installed_command_runs_from_another_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not BUILT, reason="the library is not built")
-def test_installed_command_loads_the_installed_library(tmp_path: Path) -> None:
+def test_the_installed_command_loads_the_installed_library(tmp_path: Path) -> None:
     _, base = staged(tmp_path)
     found = run(base / "bin/zfstune", "doctor", cwd=tmp_path)
     assert str(base / "lib" / install.soname()) in found.stdout
 
 
 @pytest.mark.usefixtures("library")
-def test_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_files_are_installed_with_their_modes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, base = staged(tmp_path)
     found = files(base)
     for path, mode in {
@@ -101,7 +103,7 @@ def test_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("library")
-def test_again_replaces_and_uninstall_leaves_nothing(tmp_path: Path) -> None:
+def test_a_second_install_replaces_and_uninstall_leaves_nothing(tmp_path: Path) -> None:
     _, base = staged(tmp_path)
     before = files(base)
     old = base / "lib/zfstune/python/zfstune/module_of_last_year.py"
@@ -117,7 +119,7 @@ def test_again_replaces_and_uninstall_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_no_library_of_another_abi_stays(tmp_path: Path) -> None:
+def test_a_library_of_another_abi_is_removed(tmp_path: Path) -> None:
     _, base = staged(tmp_path)
     before = files(base)
     for name in ("lib/libzfstrace.so.3", "lib/zfstune/libzfstrace.so"):
@@ -159,7 +161,7 @@ def test_the_example_in_c_builds_and_says_what_its_page_says(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("library")
-def test_uninstall_leaves_what_is_not_ours(tmp_path: Path) -> None:
+def test_uninstall_leaves_files_of_others(tmp_path: Path) -> None:
     _, base = staged(tmp_path)
     theirs = [base / "lib/zfstune/notes", base / "bin/other", base / "share/man/man1/zfs.1"]
     for path in theirs:
@@ -168,7 +170,7 @@ def test_uninstall_leaves_what_is_not_ours(tmp_path: Path) -> None:
     assert list(files(base)) == sorted(str(path.relative_to(base)) for path in theirs)
 
 
-def test_tools_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_install_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "LIBRARY", tmp_path / "not built")
     status, base = staged(tmp_path, "--tools")
     assert status == 0
@@ -193,7 +195,7 @@ def test_tools_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(files(base)) == ["sbin/biolatency.bt"]
 
 
-def test_tools_of_freebsd(tmp_path: Path) -> None:
+def test_tools_of_freebsd_are_its_d_scripts(tmp_path: Path) -> None:
     _, base = staged(tmp_path, "--tools", "--system", "freebsd")
     scripts = {path.name for path in (ROOT / "tracers/dtrace/freebsd").glob("*.d")}
     pages = {path.name for path in (ROOT / "docs/man").glob("*.d.8")}
@@ -228,7 +230,7 @@ def test_freebsd_finds_the_d_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert tools.script("fsyncstack.d") == tmp_path / "fsyncstack.d"
 
 
-def test_no_old_d_script_stays(tmp_path: Path) -> None:
+def test_old_d_scripts_are_removed(tmp_path: Path) -> None:
     _, base = staged(tmp_path, "--system", "freebsd")
     (base / "lib/zfstune/dtrace/of_last_year.d").write_text("")
     staged(tmp_path, "--system", "freebsd")
@@ -254,7 +256,7 @@ def test_errors_are_one_line(
     assert "`make all`" in lines[3]
 
 
-def test_checkout_has_a_launcher(tmp_path: Path) -> None:
+def test_the_launcher_of_a_checkout_runs(tmp_path: Path) -> None:
     link = tmp_path / "zfstune"
     link.symlink_to(ROOT / "bin/zfstune")
     for command in (ROOT / "bin/zfstune", link):

@@ -72,37 +72,37 @@ def lab(*arguments: str, cache: Path | None = None) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     ("text", "size"), [("0", 0), ("512", 512), ("4k", 4096), ("30M", 31457280), ("8GiB", 8 << 30)]
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert units.parse_size(text) == size
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("500ms", 0.5), ("1.5h", 5400)]
 )
-def test_times(text: str, seconds: float) -> None:
+def test_times_are_parsed(text: str, seconds: float) -> None:
     assert units.parse_time_s(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1G", "1.5G", "8X", "8 G"])
-def test_bad_sizes(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         units.parse_size(text)
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "5d", "1m30s"])
-def test_bad_times(text: str) -> None:
+def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):
         units.parse_time_s(text)
 
 
-def test_disk_defaults() -> None:
+def test_a_disk_is_neither_limited_nor_delayed_by_default() -> None:
     plain = disk.parse_disk("size=4G")
     assert plain == disk.Disk(size_bytes=4 << 30)
     assert plain.throttling() == ""
     assert plain.delay_legs() == ""
 
 
-def test_disk_limits_and_delays() -> None:
+def test_limits_and_delays_of_a_disk_reach_qemu() -> None:
     slow = disk.parse_disk("size=1G,write-bps=30M,read-iops=600,flush-delay=20ms,cache=unsafe")
     assert slow.throttling() == ",throttling.bps-write=31457280,throttling.iops-read=600"
     assert slow.delay_legs() == "0 0 20"
@@ -126,14 +126,14 @@ def test_disk_limits_and_delays() -> None:
         ("flush-delay=300us", "whole milliseconds"),
     ],
 )
-def test_bad_disks(text: str, complaint: str) -> None:
+def test_invalid_disks_are_refused(text: str, complaint: str) -> None:
     with pytest.raises(LabError, match=complaint) as caught:
         disk.parse_disk(text)
     assert caught.value.status == 2
     assert "\n" not in str(caught.value)
 
 
-def test_command_line() -> None:
+def test_options_end_at_the_dashes() -> None:
     given = cli.parse(
         [
             *("run", "--flavour", "bookworm", "--disk", "size=1G", "--disk", "iops=9"),
@@ -146,7 +146,7 @@ def test_command_line() -> None:
     assert [d.size_bytes for d in given.disk] == [1 << 30, 8 << 30]
 
 
-def test_command_without_dashes() -> None:
+def test_a_command_needs_no_dashes() -> None:
     assert cli.parse(["run", "uname", "-r"]).command == ["uname", "-r"]
 
 
@@ -175,7 +175,7 @@ def test_wrong_usage_is_one_line_and_status_2(arguments: list[str], complaint: s
     assert complaint in result.stderr
 
 
-def test_missing_image_is_status_3(tmp_path: Path) -> None:
+def test_a_missing_image_is_status_3(tmp_path: Path) -> None:
     result = lab("run", "--", "true", cache=tmp_path)
     assert result.returncode == 3
     assert result.stderr.count("\n") == 1
@@ -190,7 +190,7 @@ def test_help_fits_the_screen(action: str) -> None:
     assert "examples:" in result.stdout or action in ("list", "clean")
 
 
-def test_list_without_images(tmp_path: Path) -> None:
+def test_images_that_are_not_built_are_listed(tmp_path: Path) -> None:
     result = lab("list", cache=tmp_path)
     assert result.returncode == 0
     assert result.stdout.count("not built") == len(recipe.FLAVOURS)
@@ -204,7 +204,7 @@ def test_keys_differ_and_follow_the_recipe(monkeypatch: pytest.MonkeyPatch) -> N
     assert keys.isdisjoint({recipe.key(flavour) for flavour in recipe.FLAVOURS.values()})
 
 
-def test_dtrace_takes_nothing_away() -> None:
+def test_only_dtrace_is_installed_from_sid() -> None:
     """Only dtrace is installed from sid, and it must not cost zfs-dkms."""
     command = " ".join(recipe.mmdebstrap(recipe.flavour("trixie-dtrace"), "-"))
     assert "Pin: release n=sid\\nPin-Priority: 50" in command
@@ -213,7 +213,7 @@ def test_dtrace_takes_nothing_away() -> None:
     assert not [f for f in others if "sid" in " ".join(recipe.mmdebstrap(f, "-")).split()]
 
 
-def test_recipe_is_valid_shell() -> None:
+def test_the_recipe_is_valid_shell() -> None:
     for flavour in recipe.FLAVOURS.values():
         hooks = [a for a in recipe.mmdebstrap(flavour, "-") if "-hook=" in a]
         assert len(hooks) == (3 if flavour.backports or flavour.dtrace else 1)
@@ -221,14 +221,14 @@ def test_recipe_is_valid_shell() -> None:
             subprocess.run(["sh", "-n", "-c", hook.partition("=")[2]], check=True)
 
 
-def test_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert image.cache_dir() == tmp_path / "zfstune/lab"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert image.cache_dir() == Path.home() / ".cache/zfstune/lab"
 
 
-def test_clean_keeps_a_build_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_clean_keeps_a_running_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     for name in ("tmp-trixie-aaaa", "tmp-bookworm-bbbb"):
@@ -265,12 +265,14 @@ def test_clean_keeps_a_build_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path
         ("QEMU emulator version 11.1\n", (11, 1, 0), "tcg,thread=multi"),
     ],
 )
-def test_qemu_version(text: str, version: tuple[int, int, int], accelerator: str) -> None:
+def test_the_version_of_qemu_chooses_the_accelerator(
+    text: str, version: tuple[int, int, int], accelerator: str
+) -> None:
     assert qemu.parse_version(text) == version
     assert qemu.emulation(version) == accelerator
 
 
-def test_qemu_without_version() -> None:
+def test_a_qemu_without_a_version_is_an_error() -> None:
     with pytest.raises(LabError, match="does not tell its version"):
         qemu.parse_version("segfault")
 
@@ -281,13 +283,13 @@ def _fake_image(path: Path) -> image.Image:
     return image.Image("trixie", "abc", path)
 
 
-def test_old_qemu_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_old_qemu_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = qemu.Qemu("/usr/bin/qemu", (7, 2, 22))
     assert qemu.accelerator(old, _fake_image(tmp_path), "tcg") == "tcg,thread=single"
     assert "QEMU 7.2.22 is older than 10" in capsys.readouterr().err
 
 
-def test_kvm_answer_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_whether_kvm_works_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tries: list[int] = []
 
     def try_kvm(*_: object) -> bool:
@@ -316,7 +318,7 @@ def _launch(tmp_path: Path, options: machine.Options) -> list[str]:
         ).command
 
 
-def test_machine_disks_and_directories(tmp_path: Path) -> None:
+def test_disks_and_directories_reach_the_command_of_qemu(tmp_path: Path) -> None:
     disks = (disk.parse_disk("size=1G,write-iops=600"), disk.parse_disk("size=2G,cache=unsafe"))
     options = machine.Options(checkout=Path("/a,b"), disks=disks, share=tmp_path)
     command = _launch(tmp_path, options)
@@ -336,7 +338,7 @@ def test_machine_disks_and_directories(tmp_path: Path) -> None:
     assert "-no-reboot" in command
 
 
-def test_cpus_that_are_not_plugged_in(tmp_path: Path) -> None:
+def test_more_cpus_than_present_can_be_reserved(tmp_path: Path) -> None:
     given = cli.parse(["run", "--cpus", "2", "--max-cpus", "64", "--", "true"])
     assert (given.cpus, given.max_cpus) == (2, 64)
     options = machine.Options(tmp_path, given.cpus, given.max_cpus)
@@ -344,13 +346,13 @@ def test_cpus_that_are_not_plugged_in(tmp_path: Path) -> None:
     assert "-smp 4,maxcpus=4 " in " ".join(_launch(tmp_path, machine.Options(tmp_path, 4)))
 
 
-def test_machine_refuses_too_many_disks(tmp_path: Path) -> None:
+def test_too_many_disks_are_refused(tmp_path: Path) -> None:
     options = machine.Options(checkout=tmp_path, disks=(disk.Disk(),) * 26)
     with pytest.raises(LabError, match="at most 25"):
         _launch(tmp_path, options)
 
 
-def test_guest_config(tmp_path: Path) -> None:
+def test_the_guest_gets_delays_and_options(tmp_path: Path) -> None:
     disks = (disk.Disk(), disk.parse_disk("flush-delay=20ms,read-delay=1ms"))
     config = machine.guest_config(
         _fake_image(tmp_path), machine.Options(tmp_path, disks=disks, zfs=False)
@@ -377,7 +379,7 @@ def test_guest_config(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_diagnosis(raw: bytes, found: str | None) -> None:
+def test_the_console_says_why_a_guest_failed(raw: bytes, found: str | None) -> None:
     assert console.diagnose(console.clean(raw)) == found
 
 
@@ -390,7 +392,7 @@ def test_console_tail_shows_the_oops_not_the_noise_after_it() -> None:
     assert console.tail([f"line {n}" for n in range(100)])[-1] == "line 99"
 
 
-def test_console_text_is_harmless_on_a_terminal() -> None:
+def test_text_of_the_console_is_harmless_on_a_terminal() -> None:
     assert console.clean(b"\x1bc\x1b[?7l\x1b[2Jok\x07\r\n\n\xff\n") == ["ok", "\ufffd"]
 
 
@@ -409,7 +411,7 @@ def _unpack(archive: bytes) -> dict[str, bytes]:
         at += (size + 3) & ~3
 
 
-def test_cpio() -> None:
+def test_archives_have_parents_and_padding() -> None:
     archive = cpio.Archive()
     archive.file("a/b/c", b"12345", executable=True)
     archive.file("a/d", b"")
@@ -418,7 +420,7 @@ def test_cpio() -> None:
     assert _unpack(data) == {"a": b"", "a/b": b"", "a/b/c": b"12345", "a/d": b""}
 
 
-def test_initrd_loads_dependencies_first(tmp_path: Path) -> None:
+def test_the_initrd_loads_dependencies_first(tmp_path: Path) -> None:
     modules = tmp_path / "usr/lib/modules/6.1"
     modules.mkdir(parents=True)
     (tmp_path / "usr/bin").mkdir()
@@ -439,14 +441,14 @@ def test_initrd_loads_dependencies_first(tmp_path: Path) -> None:
     assert files["modules/ext4.ko"] == b"ext4"
 
 
-def test_initrd_for_a_run() -> None:
+def test_the_initrd_has_what_a_run_needs() -> None:
     files = _unpack(initrd.per_run({"mode": "run", "x": "it's"}, {"argv": ["a b", "ü"]}))
     assert {"init", "zfslab/start.sh", "zfslab/agent.py"} < files.keys()
     assert files["zfslab/config"] == b"mode=run\nx='it'\"'\"'s'\n"
     assert json.loads(files["zfslab/command.json"]) == {"argv": ["a b", "ü"]}
 
 
-def test_child_dies_with_its_parent() -> None:
+def test_a_child_dies_with_its_parent() -> None:
     code = (
         "import subprocess, signal, os; from zfslab.process import die_with_parent\n"
         "p = subprocess.Popen(['sleep', '60'], preexec_fn=die_with_parent(signal.SIGKILL))\n"
@@ -463,14 +465,14 @@ def test_child_dies_with_its_parent() -> None:
     _wait_until_dead(int(result.stdout))
 
 
-def test_watcher_ends_a_group_without_its_parent() -> None:
+def test_the_watcher_ends_a_group_without_its_parent() -> None:
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
     watcher = process.ends_with_parent(child.pid)
     watcher.communicate("")
     assert child.wait(timeout=10) == -signal.SIGTERM
 
 
-def test_agent_frames_match_the_session() -> None:
+def test_frames_of_the_agent_match_the_session() -> None:
     from zfslab import session
     from zfslab.guest import agent
 
@@ -478,7 +480,7 @@ def test_agent_frames_match_the_session() -> None:
     assert struct.calcsize(agent.HEADER.format) == 5
 
 
-def test_agent_sends_whole_frames() -> None:
+def test_the_agent_sends_whole_frames() -> None:
     from zfslab.guest import agent
 
     reader, writer = os.pipe()

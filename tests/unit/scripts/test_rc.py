@@ -53,7 +53,7 @@ def run(script: Path, what: str, conf: str = 'zfstune_enable="YES"\n') -> tuple[
     return done.returncode, done.stdout
 
 
-def test_disabled_by_default(script: Path) -> None:
+def test_it_is_disabled_by_default(script: Path) -> None:
     assert run(script, "start", "") == (0, "disabled\n")
 
 
@@ -70,7 +70,7 @@ def test_stop_restores(script: Path) -> None:
     assert run(script, "stop", conf) == (0, "zfstune revert\n")
 
 
-def test_stop_ends_the_loop(script: Path) -> None:
+def test_stop_ends_the_running_loop(script: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as loop:
         (script.parent / "zfstune-recover.pid").write_text(f"{loop.pid}\n")
         assert run(script, "status")[0] == 0
@@ -80,13 +80,13 @@ def test_stop_ends_the_loop(script: Path) -> None:
     assert run(script, "status")[0] == 1
 
 
-def test_mark_is_that_of_a_session() -> None:
+def test_the_mark_is_that_of_a_session() -> None:
     from zfstune.changes.lock import _SESSION
 
     assert f'"/var/run/zfstune/{_SESSION}"' in (FREEBSD / "rc.d/zfstune").read_text()
 
 
-def test_files_of_the_port() -> None:
+def test_the_port_lists_the_installed_files() -> None:
     plist = (FREEBSD / "port/pkg-plist").read_text()
     assert plist == install.plist(), "run scripts/install.py --plist > platform/.../pkg-plist"
     found = plist.split()

@@ -15,17 +15,17 @@ def unit(name: str) -> configparser.ConfigParser:
     return found
 
 
-def test_service_is_started_as_often_as_there_are_sessions() -> None:
+def test_starts_of_the_service_are_not_limited() -> None:
     assert unit("zfstune-recover.service")["Unit"]["StartLimitIntervalSec"] == "0"
 
 
-def test_service_pauses_before_it_tries_again() -> None:
+def test_the_service_pauses_before_a_restart() -> None:
     service = unit("zfstune-recover.service")["Service"]
     assert service["Restart"] == "on-failure"
     assert int(service["RestartSec"]) >= 10
 
 
-def test_path_is_the_mark_of_a_session() -> None:
+def test_the_path_is_the_mark_of_a_session() -> None:
     from zfstune.changes.lock import _SESSION
 
     assert unit("zfstune-recover.path")["Path"]["PathExists"] == f"/run/zfstune/{_SESSION}"

@@ -130,7 +130,7 @@ def quiet(values: dict[str, int]) -> dict[str, float]:
     return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
 
 
-def test_gains_on_an_idle_machine() -> None:
+def test_gains_are_those_of_an_idle_lab() -> None:
     """By one run each of an idle lab: 1/1 lowers p99 to 0.4 to 0.6 of the default, with 32 MiB
     to 0.26 to 0.39, 32 MiB alone to 0.9 to 1.3; throughput stays."""
     base = quiet({})
@@ -140,18 +140,18 @@ def test_gains_on_an_idle_machine() -> None:
         assert 0.94 < tuned["write.throughput"] / base["write.throughput"] < 1.06
 
 
-def test_a_seed_repeats() -> None:
+def test_the_same_seed_gives_the_same_run() -> None:
     one, other, third = (WritePath(seed=seed).block(BOTH) for seed in (3, 3, 4))
     assert one == other != third
 
 
-def test_blocks_of_one_setting_differ() -> None:
+def test_blocks_with_the_same_setting_vary() -> None:
     path = WritePath(seed=1)
     values = [path.run(20.0)["fsync.p99"] for _ in range(5)]
     assert len(set(values)) == 5
 
 
-def test_a_block_takes_little_time() -> None:
+def test_a_block_takes_less_than_a_second() -> None:
     path = WritePath(seed=1)
     path.run(20.0)
     start = time.process_time()
@@ -173,7 +173,7 @@ def delay(dirty: int, **parameters: int) -> float:
     return path._delay()
 
 
-def test_the_delay_is_the_kernels() -> None:
+def test_the_delay_follows_the_formula_of_the_kernel() -> None:
     """dmu_tx_delay(): with the defaults half way between 60 % and 100 % it is the scale."""
     assert delay(60, zfs_dirty_data_max=100) == 0.0
     assert delay(80, zfs_dirty_data_max=100) == pytest.approx(500e-6)
@@ -181,7 +181,7 @@ def test_the_delay_is_the_kernels() -> None:
     assert delay(99_999, zfs_dirty_data_max=100_000, zfs_delay_scale=10**7) == 0.1
 
 
-def test_the_depth_is_the_kernels() -> None:
+def test_the_depth_follows_the_formula_of_the_kernel() -> None:
     """vdev_queue_max_async_writes()."""
     path = WritePath(parameters={"zfs_dirty_data_max": 1000})
     depths = []
@@ -215,7 +215,7 @@ def test_log_writers_share_log_blocks() -> None:
     assert rate(8) > 3 * rate(1)
 
 
-def test_waiting_for_company_costs() -> None:
+def test_a_longer_commit_timeout_costs_time() -> None:
     def median(pct: int) -> float:
         load = Workload(bulk_bytes=0, log_writers=2)
         values = {"zfs_commit_timeout_pct": pct}
