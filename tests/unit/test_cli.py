@@ -138,7 +138,7 @@ def test_errors_have_no_passwords(words: list[str], capsys: pytest.CaptureFixtur
     ("ignored", "status", "stdout"),
     [(False, -signal.SIGINT, ""), (True, 0, f"zfstune {__version__}\n")],
 )
-def test_interrupted_while_it_loads(ignored: bool, status: int, stdout: str) -> None:
+def test_ctrl_c_while_it_loads_is_status_130(ignored: bool, status: int, stdout: str) -> None:
     """Ctrl-C comes when the command line is about to be imported."""
     program = f"""\
 import signal, sys
@@ -158,7 +158,7 @@ sys.exit(main())
     assert (done.returncode, done.stdout, done.stderr) == (status, stdout, "")
 
 
-def test_interrupted_when_it_is_loaded() -> None:
+def test_ctrl_c_after_it_is_loaded_is_status_130() -> None:
     """From then on Ctrl-C is Python's again, and the commands' to handle."""
     program = """\
 import signal, sys
@@ -171,7 +171,7 @@ sys.exit(main())
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_usage_error_of_the_process() -> None:
+def test_a_usage_error_of_the_process_prints_no_escape_codes() -> None:
     done = zfstune("trace", "slow", "--over", "1\n0\x1b[31m")
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(ONE_ERROR, done.stderr)
@@ -234,7 +234,7 @@ def test_the_start_is_cheap(words: Sequence[str], more: set[str]) -> None:
     assert not loaded & {"ctypes", "json", "dataclasses", "typing", "asyncio", "numpy"} - site()
 
 
-def test_version() -> None:
+def test_version_has_three_numbers() -> None:
     assert re.fullmatch(r"zfstune \d+\.\d+\.\d+\n", zfstune("--version").stdout)
 
 
@@ -252,7 +252,7 @@ def test_a_command_is_made_by_its_package_alone(package: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["", "-h", "--", "fsync"])
-def test_all_commands_are_there_for_what_is_none(first: str) -> None:
+def test_an_unknown_command_loads_all_commands(first: str) -> None:
     names = {name for names in cli._COMMANDS.values() for name in names}
     assert subcommands(cli.build_parser(first)) == names
 
@@ -298,7 +298,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
         ("trace fsync --pid 12345", "there is no process 12345"),
     ],
 )
-def test_names_that_are_not_there(
+def test_unknown_names_are_refused_with_a_guess(
     command: str, hint: str, fake: FakeHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(command.split()) == 2
@@ -319,7 +319,7 @@ def test_names_that_are_not_there(
         (Check("lib", "library", "absent", "blocking", "not built, run `make`"), "run `make`"),
     ],
 )
-def test_what_is_not_possible_here(
+def test_what_this_host_cannot_do_says_why(
     check: Check,
     hint: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -352,7 +352,7 @@ def test_options_may_stand_before_the_subcommand() -> None:
     assert (args.run, args.duration, args.interval) == ("trace.fsync", None, 2 * 10**9)
 
 
-def test_order_of_checks() -> None:
+def test_no_zfs_comes_before_wrong_names_before_privilege() -> None:
     # a wrong name is told before a lack of privilege, no ZFS before both
     lack = Check("privileges", "privilege", "no", "blocking", "x", "y")
     no_zfs = Check("ZFS", "zfs", "no", "blocking", "x", "y")
@@ -365,7 +365,7 @@ def test_order_of_checks() -> None:
         prepare(FakeHost(checks=[no_zfs, lack]), FsyncOptions(pool="nope"))
 
 
-def test_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "plan9")
     with pytest.raises(NotPossible, match="plan9 is not supported"):
         host_module.open_host()
@@ -414,7 +414,7 @@ def test_no_file_gets_the_number_of_a_closed_descriptor(how: str, tmp_path: Path
     assert (tmp_path / "file").read_bytes() == b""
 
 
-def test_no_text_runs_it_with_modules_of_others() -> None:
+def test_no_page_runs_it_with_modules_of_others() -> None:
     """Without -I, PYTHONPATH and the user's own packages count, as root."""
     texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.[m1]*"), *(ROOT / "platform").rglob("*")]
     runs = re.compile(r"python3?(?:\.\d+)?((?: -\S+)*) \S*bin/zfstune\b")

@@ -85,7 +85,7 @@ def test_completion_knows_which_options_take_a_value(words: Words) -> None:
             assert found == list(action.choices), long
 
 
-def test_completion_of_parameters_and_metrics() -> None:
+def test_completion_knows_parameters_and_metrics() -> None:
     assert offered("tune", "--parameters", "") == list(PARAMETERS)
     assert offered("tune", "--parameters", "zfs_txg_timeout,zil") == [
         "zfs_txg_timeout,zil_slog_bulk"
@@ -113,12 +113,12 @@ def flags(page: str, macro: str = "") -> set[str]:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_manual_describes_each_option_of_a_command(words: Words) -> None:
+def test_each_option_of_a_command_is_in_its_manual(words: Words) -> None:
     of_parser = set(COMMANDS[words]._option_string_actions) - {"-h", "--help"}
     assert of_parser <= flags(manual(words), ".It Fl ")
 
 
-def test_manual_of_all_has_help_and_commands() -> None:
+def test_the_manual_of_zfstune_has_help_and_commands() -> None:
     page = manual(())
     assert "--help" in flags(page)
     head = page[: page.index(".Sh DESCRIPTION")]
@@ -127,7 +127,7 @@ def test_manual_of_all_has_help_and_commands() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(MAN.glob("zfstune*.1")), ids=lambda path: path.name)
-def test_manual_has_no_option_that_is_gone(path: Path) -> None:
+def test_no_manual_has_an_option_that_is_gone(path: Path) -> None:
     page = path.read_text()
     # zfstune.1 is about all of them
     about = [words for words in COMMANDS if path.name == "zfstune.1" or manual(words) == page]

@@ -138,7 +138,7 @@ def test_a_wrong_link_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_names_files_links_and_names_that_are_there(page: Path) -> None:
+def test_files_links_and_names_on_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert wrong_paths(text) == []
     assert wrong_claims(text) == []
@@ -147,11 +147,11 @@ def test_a_page_names_files_links_and_names_that_are_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/man").iterdir()), ids=lambda path: path.name)
-def test_a_manual_page_names_files_that_are_there(page: Path) -> None:
+def test_files_in_a_manual_page_exist(page: Path) -> None:
     assert wrong_paths(page.read_text(encoding="utf-8")) == []
 
 
-def test_recipes_name_files_by_their_whole_path() -> None:
+def test_recipes_give_files_by_their_whole_path() -> None:
     """So that the tests above see them."""
     text = CONTRIBUTING.read_text(encoding="utf-8")
     ends = tuple(f".{suffix}" for suffix in SUFFIXES)
@@ -184,7 +184,7 @@ def test_every_package_has_its_sentence_in_the_table() -> None:
             assert table.get(folder) == " ".join(says.partition("\n\n")[0].split()), folder
 
 
-def test_the_order_of_packages_is_that_of_the_tree() -> None:
+def test_the_written_order_of_packages_is_that_of_the_tree() -> None:
     text = CONTRIBUTING.read_text(encoding="utf-8")
     block = text.partition("### The order of packages")[2].partition("\n    ")[2]
     written = [set(line.split()) for line in block.partition("\n\n")[0].split("\n")]
@@ -194,7 +194,7 @@ def test_the_order_of_packages_is_that_of_the_tree() -> None:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/tools").glob("*.md")), ids=lambda p: p.name)
-def test_examples_leave_options_to_the_manual(page: Path) -> None:
+def test_options_are_described_in_the_manual_only(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not headings(page) & {"options", "exit-status"}
     assert "show this help message" not in text

@@ -214,7 +214,7 @@ def test_no_name_reaches_the_output_raw(
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_advice(as_json: bool) -> None:
+def test_no_name_reaches_the_advice_raw(as_json: bool) -> None:
     tools = advise_host.Tools({"tank": {"sync": "disabled"}, f"tank/{EVIL}": {"logbias": EVIL}})
     if as_json:
         clean(json.dumps(advise_host.run(tools)[1]))
@@ -222,7 +222,7 @@ def test_advice(as_json: bool) -> None:
         clean(advise_host.text(tools))
 
 
-def test_what_a_session_has_found() -> None:
+def test_no_name_reaches_the_result_of_a_session_raw() -> None:
     clean("\n".join(tune_view.table(hostile(made_up_session.session()), Style())))
 
 
@@ -243,6 +243,6 @@ def leaves(parser: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
         yield before
 
 
-def test_no_command_is_forgotten() -> None:
+def test_every_command_is_tried() -> None:
     there = {tuple(words[:2]) for words in COMMANDS} | {tuple(words[:1]) for words in COMMANDS}
     assert set(leaves(cli.build_parser())) <= there

@@ -85,7 +85,7 @@ def test_every_package_has_its_place_in_the_order() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_imports_only_what_is_below_it(module: str) -> None:
+def test_a_module_imports_only_what_is_below_it(module: str) -> None:
     own = package(module)
     for other in imports(module):
         theirs = package(other)
@@ -96,11 +96,11 @@ def test_imports_only_what_is_below_it(module: str) -> None:
         assert not platform or module == PICKS, f"{module} imports {other}"
 
 
-def test_no_circle_of_files() -> None:
+def test_files_form_no_circle() -> None:
     assert circle({module: imports(module) for module in MODULES}) == []
 
 
-def test_no_circle_of_packages() -> None:
+def test_packages_form_no_circle() -> None:
     graph: dict[str, frozenset[str]] = {}
     for module in MODULES:
         own = package(module)
@@ -115,24 +115,24 @@ def test_a_circle_is_found() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_file_is_short_and_says_what_it_is(module: str) -> None:
+def test_a_file_is_short_and_says_what_it_is(module: str) -> None:
     text = MODULES[module].read_text(encoding="utf-8")
     assert len(text.splitlines()) < 600
     assert ast.get_docstring(ast.parse(text))
 
 
-def test_every_folder_says_what_it_is_for() -> None:
+def test_every_folder_is_a_package() -> None:
     for directory in SOURCES.values():
         for path in directory.rglob("*.py"):
             init = path.with_name("__init__.py")
             assert init.exists(), path.parent
 
 
-def test_platform_does_not_shadow_the_standard_module() -> None:
+def test_the_folder_platform_shadows_no_standard_module() -> None:
     assert list((ROOT / "platform").glob("*.py")) == []
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_type_checking_needs_no_import(module: str) -> None:
+def test_types_are_imported_without_type_checking(module: str) -> None:
     """zfstune.cli says why."""
     assert not re.search(r"import .*TYPE_CHECKING", MODULES[module].read_text(encoding="utf-8"))

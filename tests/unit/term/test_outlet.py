@@ -106,7 +106,7 @@ def test_a_session_never_waits_for_its_reader(
 
 
 @pytest.mark.parametrize("how", [None, "no_proc"])
-def test_what_was_left_out_is_said(how: str | None, request: pytest.FixtureRequest) -> None:
+def test_dropped_lines_are_counted(how: str | None, request: pytest.FixtureRequest) -> None:
     if how:
         request.getfixturevalue(how)
     reader, writer = os.pipe()
@@ -125,7 +125,7 @@ def test_what_was_left_out_is_said(how: str | None, request: pytest.FixtureReque
     assert lines[-1] == "really"
 
 
-def test_lines_come_when_the_terminal_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_appear_when_the_terminal_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     master, slave = pty.openpty()
     with os.fdopen(slave, "w") as out, os.fdopen(master, "rb", buffering=0):
@@ -147,7 +147,7 @@ def test_lines_come_when_the_terminal_goes_on(monkeypatch: pytest.MonkeyPatch) -
     assert lines[-2:] == ["zfstune: verdict", ""]
 
 
-def test_a_line_is_whole_however_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_stays_whole_over_partial_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     written = bytearray()
     room = iter([3, 0, 5, 0, 1, 1, 0, 10**6, 10**6, 10**6])
 
@@ -187,7 +187,7 @@ def test_names_never_reach_a_terminal_raw(
     assert out.getvalue().count("\n") == 1
 
 
-def test_whoever_is_gone_holds_up_nobody() -> None:
+def test_a_reader_that_has_gone_blocks_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     assert write_now(writer, b"lost") == 4
@@ -199,7 +199,7 @@ def test_whoever_is_gone_holds_up_nobody() -> None:
     os.close(slave)
 
 
-def test_socket_of_a_log_daemon() -> None:
+def test_a_full_socket_does_not_block() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert write_now(ours.fileno(), b"line\n") == 5
@@ -210,7 +210,7 @@ def test_socket_of_a_log_daemon() -> None:
         assert os.get_blocking(ours.fileno())
 
 
-def test_file(tmp_path: Path) -> None:
+def test_a_file_gets_what_its_encoding_lacks_escaped(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w", encoding="ascii") as out:
         Outlet(out).line("größe")
     assert (tmp_path / "log").read_text() == "gr\\xf6\\xdfe\n"
@@ -232,7 +232,7 @@ def test_at_its_end_a_program_waits_for_a_slow_reader(monkeypatch: pytest.Monkey
         assert not thread.is_alive()
 
 
-def test_at_its_end_a_program_does_not_wait_for_ever() -> None:
+def test_at_its_end_a_program_does_not_wait_forever() -> None:
     with full_pipe() as fd, os.fdopen(os.dup(fd), "w") as out:
         one = Outlet(out)
         one.line("x")

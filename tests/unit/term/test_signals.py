@@ -37,14 +37,14 @@ def test_nohup_is_respected() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_waits_so_long() -> None:
+def test_a_wait_lasts_as_long_as_asked() -> None:
     with Stop(io.StringIO()) as stop:
         start = stop.now()
         assert not stop.wait(30 * MS)
         assert stop.now() - start >= 30 * MS
 
 
-def test_a_reader_that_goes_away_ends_it() -> None:
+def test_a_closed_stdout_ends_the_wait() -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as out, Stop(out) as stop:
         assert not stop.wait(MS)

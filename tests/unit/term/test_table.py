@@ -22,7 +22,7 @@ def raw(text: str) -> set[str]:
     return {c for c in text if not c.isprintable()} - {"\n"}
 
 
-def test_no_cell_and_no_sentence_has_one() -> None:
+def test_cells_and_sentences_have_no_escape_codes() -> None:
     assert not raw("\n".join(fit([[EVIL, "1"], ["b", EVIL]], "<>", Style(), 0)))
     assert len(fit([[EVIL, "1"]], "<>", Style(), 0)) == 1
     assert not raw("\n".join(wrap(f"on {EVIL} it is slow")))
@@ -33,7 +33,9 @@ def test_no_cell_and_no_sentence_has_one() -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_vdev(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_vdevs_print_no_escape_codes(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that is a vdev may have any name."""
     host = FakeHost(FakeSession([[vdev(1, sync_write=ios([MS] * 1000))]]))
     monkeypatch.setattr(FakeHost, "vdev_names", lambda _self, _pool: {1: EVIL})
@@ -45,7 +47,7 @@ def test_a_vdev(as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("words", [(EVIL,), ("--dataset", EVIL), ("--dataset=p\u00f6ol/x",)])
-def test_a_name_that_none_has_is_an_error_of_one_line(words: tuple[str, ...]) -> None:
+def test_an_unknown_name_is_an_error_of_one_line(words: tuple[str, ...]) -> None:
     args = cli.build_parser().parse_args(["trace", "fsync", *words])
     with pytest.raises(UsageError, match="no pool or dataset has such a name") as raised:
         cli._check_names(args)

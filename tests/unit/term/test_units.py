@@ -34,31 +34,31 @@ from zfstune.term.units import (
         ("0s", 0),
     ],
 )
-def test_parse_time(text: str, ns: int) -> None:
+def test_times_are_parsed(text: str, ns: int) -> None:
     assert parse_time(text) == ns
 
 
 @pytest.mark.parametrize(
     "text", ["", "10", "ten", "-5s", "10 parsecs", "1e3s", "9" * 15 + "h", "٣s"]
 )
-def test_not_a_time(text: str) -> None:
+def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write it like"):
         parse_time(text)
 
 
 @pytest.mark.parametrize(("text", "size"), [("64M", 64 << 20), ("1g", 1 << 30), ("4096", 4096)])
-def test_parse_size(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1.5G", "1X"])
-def test_not_a_size(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write it like"):
         parse_size(text)
 
 
 @given(st.text())
-def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
+def test_any_text_is_a_time_or_refused(text: str) -> None:
     try:
         assert parse_time(text) >= 0
     except ValueError as error:
@@ -81,7 +81,7 @@ def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
         (7_300 * SECOND, "7300 s"),
     ],
 )
-def test_format_time(ns: int, text: str) -> None:
+def test_times_are_formatted(ns: int, text: str) -> None:
     assert format_time(ns) == text
 
 
@@ -92,7 +92,7 @@ def test_formatted_times_are_short_and_near(ns: int) -> None:
     assert abs(parse_time(text.replace(" ", "")) - ns) <= max(1, ns * 0.006)
 
 
-def test_spans_rates_counts() -> None:
+def test_spans_rates_and_counts_are_formatted() -> None:
     assert format_span(10 * SECOND) == "10.0 s"
     assert format_span(312 * SECOND) == "5 m 12 s"
     assert format_span(7500 * SECOND) == "2 h 5 m"
@@ -116,7 +116,7 @@ def test_spans_rates_counts() -> None:
         (-5 << 20, "-5.00M"),
     ],
 )
-def test_format_size(size: int, text: str) -> None:
+def test_sizes_are_formatted(size: int, text: str) -> None:
     assert format_size(size) == text
 
 
@@ -129,12 +129,12 @@ def test_sizes_and_counts_are_short(number: int) -> None:
 @pytest.mark.parametrize(
     ("number", "text"), [(99_999, "99999"), (123_456, "123k"), (999_600, "1.00M"), (5e9, "5.00G")]
 )
-def test_format_short(number: int, text: str) -> None:
+def test_large_numbers_are_shortened(number: int, text: str) -> None:
     assert format_short(number) == text
 
 
 @pytest.mark.parametrize(
     ("share", "text"), [(0, "0 %"), (0.003, "0.3 %"), (0.72, "72 %"), (1, "100 %")]
 )
-def test_format_percent(share: float, text: str) -> None:
+def test_shares_are_formatted(share: float, text: str) -> None:
     assert format_percent(share) == text

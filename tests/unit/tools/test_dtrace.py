@@ -44,7 +44,7 @@ def probes(text: str) -> set[str]:
     return set(re.findall(r"^(\w+:[^\s:]*:[^\s:]*:[\w-]+),?$", code(text), re.MULTILINE))
 
 
-def test_all_tools_are_there() -> None:
+def test_every_script_of_both_systems_is_committed() -> None:
     assert set(PLAIN) == {
         "arcstate.d",
         "fsyncstack.d",
@@ -68,14 +68,14 @@ def test_all_tools_are_there() -> None:
 
 
 @pytest.mark.parametrize(("system", "name"), SCRIPTS)
-def test_committed_is_what_is_generated(system: str, name: str) -> None:
+def test_the_committed_scripts_are_the_generated_ones(system: str, name: str) -> None:
     path = DTRACE / system / name
     assert path.read_text() == generate.script(name, system), "run tracers/dtrace/generate.py"
     assert os.access(path, os.X_OK)
 
 
 @pytest.mark.parametrize(("system", "name"), SCRIPTS)
-def test_stands_alone(system: str, name: str) -> None:
+def test_each_script_needs_no_other_file(system: str, name: str) -> None:
     text = (DTRACE / system / name).read_text()
     assert text.startswith("#!/usr/sbin/dtrace -Zs\n")
     assert f"USAGE: {name}" in text
@@ -115,7 +115,7 @@ def test_only_flushes_that_were_sent_are_timed() -> None:
 
 
 @pytest.mark.parametrize("table", generate.SYSTEMS)
-def test_no_name_of_a_table_is_unused(table: str) -> None:
+def test_every_name_of_a_table_is_used(table: str) -> None:
     sources = "".join(path.read_text() for path in (DTRACE / "source").glob("*.d"))
     words = set(tomllib.loads((DTRACE / f"{table}.toml").read_text())) - {"SYSTEM"}
     assert words == set(re.findall(r"\{\{([A-Z_]+)\}\}", sources))
@@ -128,7 +128,7 @@ def test_only_the_tables_tell_the_systems_apart() -> None:
         assert not re.search(r"\b(zpl_|vdev_disk|vdev_geom|freebsd|_sx_|trace_zfs_)", source)
 
 
-def test_every_probe_of_freebsd_was_seen() -> None:
+def test_every_probe_of_freebsd_has_a_source() -> None:
     used = set().union(*(probes((DTRACE / "freebsd" / n).read_text()) for n in FREEBSD))
     assert used - ALWAYS == {entry["name"] for entry in SEEN}
     names = [entry["name"] for entry in SEEN]
@@ -136,7 +136,7 @@ def test_every_probe_of_freebsd_was_seen() -> None:
 
 
 @pytest.mark.parametrize("entry", SEEN, ids=lambda entry: str(entry["name"]))
-def test_where_a_probe_was_seen(entry: dict[str, object]) -> None:
+def test_the_source_of_a_probe_has_file_and_version(entry: dict[str, object]) -> None:
     assert set(entry) <= {"name", "file", "openzfs", "base", "manual", "note"}
     assert str(entry["file"]).startswith(("module/", "sys/"))
     assert ("openzfs" in entry) != ("base" in entry)
@@ -168,7 +168,7 @@ def test_freebsd_waits_for_no_return_that_is_a_tail_call() -> None:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_has_pages(name: str) -> None:
+def test_each_script_has_its_pages(name: str) -> None:
     page = (ROOT / f"docs/tools/{name}.md").read_text()
     manual = (ROOT / f"docs/man/{name}.8").read_text()
     assert name in page
@@ -179,7 +179,7 @@ def test_has_pages(name: str) -> None:
     assert max(map(len, source.expandtabs(8).splitlines())) <= 110
 
 
-def test_json_page_has_every_type() -> None:
+def test_the_page_on_json_has_every_type() -> None:
     page = (ROOT / "docs/dtrace-json.md").read_text()
     for name in FREEBSD:
         text = (DTRACE / "freebsd" / name).read_text()
@@ -187,5 +187,5 @@ def test_json_page_has_every_type() -> None:
             assert f'"type":"{kind}"' in page, f"{kind} of {name}"
 
 
-def test_generator_can_be_run() -> None:
+def test_the_generator_is_executable() -> None:
     assert (DTRACE / "generate.py").stat().st_mode & stat.S_IXUSR

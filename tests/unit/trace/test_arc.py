@@ -23,7 +23,7 @@ def run(states: list[ArcState], **options: Any) -> str:
     return out.getvalue()
 
 
-def test_lines() -> None:
+def test_each_interval_has_a_line() -> None:
     end = arc(5, [10 * MS] * 3, memory_throttle_count=12, arc_no_grow=1)
     lines = run([arc(1), arc(2), arc(4, [10 * MS]), end]).splitlines()
     assert max(map(len, lines)) < 100
@@ -38,7 +38,7 @@ def test_lines() -> None:
     assert "lost 1 " in text
 
 
-def test_without_waits_and_iohits() -> None:
+def test_missing_waits_and_iohits_are_dashes() -> None:
     state = arc(waits=None)
     older = ArcState({n: v for n, v in state.stats.items() if "iohits" not in n}, None)
     lines = run([older, older], source="kstat", duration=SECOND).splitlines()
@@ -50,11 +50,11 @@ def test_count_ends_it() -> None:
     assert run([arc()], duration=None, count=2).count("512M-16.0G") == 2
 
 
-def test_a_short_rest_has_no_line() -> None:
+def test_the_rest_of_an_interval_has_no_line() -> None:
     assert run([arc()], duration=2050 * MS).count("512M-16.0G") == 2
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_differences_of_each_interval(capsys: pytest.CaptureFixture[str]) -> None:
     states = [arc(1), arc(3, [MS])]
     lines = [json.loads(line) for line in run(states, json=True).splitlines()]
     assert [line["demand_hits"] for line in lines] == [1980, 0, 0]

@@ -34,7 +34,7 @@ def signs(*vdevs: DeviceCounts) -> dict[str, bool]:
     return {sign.name: sign.urgent for sign in of_device(rows)}
 
 
-def test_table() -> None:
+def test_the_table_has_queue_and_device_times() -> None:
     found = [
         vdev(
             1,
@@ -55,7 +55,7 @@ def test_table() -> None:
     assert "No vdev and no class stands out" in lines[8]
 
 
-def test_no_io() -> None:
+def test_without_io_it_says_so() -> None:
     assert run([[]], pool="tank").startswith("no I/O seen in 10.0 s on tank\n\nlost 0")
 
 
@@ -76,7 +76,7 @@ def test_names_are_asked_for_once() -> None:
     assert asked == ["tank"]
 
 
-def test_json() -> None:
+def test_json_has_a_line_for_each_class() -> None:
     line = json.loads(run([[vdev(1, flush=ios([MS] * 4, size=0))]], json=True))
     assert (line["type"], line["vdev"], line["class"]) == ("device", "sda", "flush")
     assert (line["queue"], line["device"]["max"], line["lost"]) == (None, MS, 0)
@@ -106,7 +106,7 @@ def test_vdevs_come_in_any_order() -> None:
     assert [d.classes["sync_write"].count for d in new] == [0, 1, 0]
 
 
-def test_slow_vdev() -> None:
+def test_only_a_vdev_slower_than_its_siblings_stands_out() -> None:
     good, bad = ios([2 * MS] * 50), ios([30 * MS] * 50)
     assert signs(vdev(1, sync_write=good), vdev(2, sync_write=good), vdev(3, sync_write=bad)) == {
         "slow_vdev": True
@@ -121,7 +121,7 @@ def test_slow_vdev() -> None:
     assert signs(vdev(1, sync_write=fast), vdev(2, sync_write=less)) == {}
 
 
-def test_scrub_flush_and_queue() -> None:
+def test_scrubs_flushes_and_queues_stand_out() -> None:
     work = ios([MS] * 100)
     assert signs(vdev(1, sync_write=work, scrub=ios([MS] * 100))) == {"background": True}
     assert signs(vdev(1, sync_write=work, flush=ios([30 * MS] * 50))) == {"flush": True}

@@ -37,7 +37,7 @@ class Failing(FakeHost):
         (Failing(checks=[OK]), 3, "impossible"),
     ],
 )
-def test_status(host: FakeHost, status: int, word: str) -> None:
+def test_the_status_is_that_of_the_worst_check(host: FakeHost, status: int, word: str) -> None:
     out = io.StringIO()
     assert examine(host, out, as_json=True) == status
     found = json.loads(out.getvalue())
@@ -46,7 +46,7 @@ def test_status(host: FakeHost, status: int, word: str) -> None:
     assert examine(host, io.StringIO(), as_json=False) == status
 
 
-def test_text_says_what_is_missing_and_what_it_costs() -> None:
+def test_the_text_has_what_is_missing_and_what_it_costs() -> None:
     out = io.StringIO()
     examine(FakeHost(checks=[OK, LACK, BLOCK]), out, as_json=False)
     text = out.getvalue()
@@ -58,7 +58,7 @@ def test_text_says_what_is_missing_and_what_it_costs() -> None:
     assert max(map(len, text.splitlines())) < 100
 
 
-def test_why_not_fentry() -> None:
+def test_the_reason_against_fentry_is_given_once() -> None:
     """Said once, and nothing is missing for it."""
     why = "the kernel's preemption is full or lazy"
 

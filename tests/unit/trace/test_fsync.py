@@ -69,29 +69,29 @@ def golden(name: str, lines: list[str]) -> None:
     assert max(len(line) for line in lines) < 100
 
 
-def test_busy_pool() -> None:
+def test_a_busy_pool_is_shown_as_recorded() -> None:
     golden("table_busy.txt", lines_of(busy(), Style(blocks=True), histogram=True))
 
 
-def test_busy_pool_in_ascii() -> None:
+def test_a_busy_pool_is_shown_in_ascii_as_recorded() -> None:
     lines = lines_of(busy(), Style())
     golden("table_busy_ascii.txt", lines)
     assert "\n".join(lines).isascii()
 
 
-def test_one_dataset_with_losses() -> None:
+def test_a_dataset_with_losses_is_shown_as_recorded() -> None:
     losses = Losses(3, 1, 2, 40, 500, 7)
     lines = lines_of(busy()[:1], Style(), losses, pool="tank")
     golden("table_one_dataset.txt", lines)
 
 
-def test_sync_disabled() -> None:
+def test_sync_disabled_is_explained() -> None:
     lines = lines_of(busy()[2:], Style(), pool="tank")
     golden("table_sync_disabled.txt", lines)
     assert "zfs get sync tank/nosync" in " ".join(lines)
 
 
-def test_idle() -> None:
+def test_an_idle_pool_is_shown_as_recorded() -> None:
     golden("table_idle.txt", lines_of([], Style(), pool="tank", who=" of process 7"))
 
 
@@ -102,7 +102,7 @@ def test_every_stage_can_dominate() -> None:
         assert stage.advice.split()[-1] in text
 
 
-def test_colour_only_when_asked() -> None:
+def test_there_is_colour_only_when_asked() -> None:
     assert "\x1b" not in "".join(lines_of(busy(), Style(blocks=True)))
     assert "\x1b[1m" in "".join(lines_of(busy(), Style(color=True)))
 
@@ -136,7 +136,7 @@ def test_idle_pool_says_so() -> None:
     assert text.startswith("no fsync seen in 10.0 s on idle\n")
 
 
-def test_stop_prints_what_was_measured() -> None:
+def test_a_stop_prints_what_was_measured() -> None:
     args = args_of(pool="tank")
     stop = FakeStop()
     stop.asked = True
@@ -154,12 +154,12 @@ def test_nothing_is_printed_when_nobody_reads() -> None:
     assert session.closed
 
 
-def test_ends_with_the_process(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_trace_ends_with_the_process(capsys: pytest.CaptureFixture[str]) -> None:
     run(args_of(pid=99), FakeSession([busy()]))
     assert "process 99 has ended" in capsys.readouterr().err
 
 
-def test_terminal_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()
@@ -171,11 +171,11 @@ def test_terminal_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "missing probe cv_timedwait" in text.rpartition("\x1b[J")[2]
 
 
-def test_dumb_terminal_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_is_not_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     assert "\x1b" not in run(args_of(duration=5 * SECOND), FakeSession([busy()]), Terminal())
 
 
-def test_options() -> None:
+def test_options_of_the_command_reach_the_trace() -> None:
     args = args_of(dataset="tank/db", pid=4711, no_fentry=True)
     assert options_of(args) == FsyncOptions("tank", "tank/db", 4711, 0, True)

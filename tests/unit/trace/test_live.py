@@ -18,7 +18,7 @@ def never() -> bool:
     return False
 
 
-def test_intervals_ticks_and_end() -> None:
+def test_intervals_and_ticks_come_in_time() -> None:
     stop = FakeStop()
     start = stop.now()
     shown: list[int] = []
@@ -48,7 +48,7 @@ def test_a_slow_view_does_not_pile_up() -> None:
     assert shown < 5
 
 
-def test_show_can_end_it() -> None:
+def test_a_view_can_end_the_loop() -> None:
     stop = FakeStop()
     assert loop(stop, None, SECOND, never, lambda: True) == SECOND
 
@@ -67,7 +67,7 @@ class Buffer:
 
 
 @pytest.mark.parametrize("by", ["signal", "duration", "reader"])
-def test_what_had_come_when_it_ended_is_shown(by: str) -> None:
+def test_events_before_the_end_are_shown(by: str) -> None:
     """Events wait in the buffer while others are shown, or come only when it is asked."""
     stop = FakeStop()
     shown: list[int] = []
@@ -86,7 +86,7 @@ def test_what_had_come_when_it_ended_is_shown(by: str) -> None:
     assert took == 4 * SECOND
 
 
-def test_not_more_than_asked_for() -> None:
+def test_no_more_events_than_asked_for_are_shown() -> None:
     stop = FakeStop()
     shown: list[int] = []
     run = Run(argparse.Namespace(duration=None), TraceOptions(), FakeHost(), io.StringIO(), stop)
@@ -94,7 +94,7 @@ def test_not_more_than_asked_for() -> None:
     assert shown == [1, 2]
 
 
-def test_meter() -> None:
+def test_a_meter_gives_differences_and_sums() -> None:
     states = [[1], [3], [6]]
     session = FakeSession(states, losses=Losses(event=2))
     stop = FakeStop()

@@ -54,7 +54,7 @@ def run(host: FakeHost, out: io.StringIO | None = None, **options: Any) -> str:
     return out.getvalue()
 
 
-def test_one_block_at_the_end() -> None:
+def test_without_a_terminal_there_is_one_block_at_the_end() -> None:
     lines = run(host_of()).splitlines()
     assert lines[0].startswith("all pools, 4.0 s until ")
     assert lines[1] == "nothing stands out"
@@ -97,14 +97,14 @@ def test_the_most_suspicious_is_marked() -> None:
     assert [line.split()[2] for line in lines if line.startswith("> trace")] == ["device"]
 
 
-def test_cause_before_effect() -> None:
+def test_a_cause_is_named_before_its_effect() -> None:
     cause, *_, effect = sign_rules()
     found = first([Sign(effect, True, ""), Sign(cause, True, "")])
     assert found and found.name == cause
     assert first([Sign("flush", False, "")]) is None
 
 
-def test_the_others_go_on() -> None:
+def test_the_other_views_continue() -> None:
     lack = NoPrivilege("root is needed, run it with sudo")
     host = host_of(fsync=lack, device=lack)
     lines = run(host).splitlines()
@@ -112,7 +112,7 @@ def test_the_others_go_on() -> None:
     assert any(line.startswith("    tank 5 ") for line in lines)
 
 
-def test_kstats_where_bpf_is_not_to_be_had() -> None:
+def test_without_bpf_kstats_are_used() -> None:
     lack = NoPrivilege("root is needed")
     host = host_of(
         fsync=lack, throttle=lack, device=lack, txg=lack, arc=lack,
@@ -124,7 +124,7 @@ def test_kstats_where_bpf_is_not_to_be_had() -> None:
     assert "tank 9" in text
 
 
-def test_a_lack_of_privilege_is_said_in_its_own_words() -> None:
+def test_a_lack_of_privilege_has_its_own_words() -> None:
     host = host_of(
         txg_kstat=FakeSession(events=[txg(9)], probes=()),
         arc_kstat=FakeSession([arc(1, None)], probes=()),
@@ -138,13 +138,13 @@ def test_a_lack_of_privilege_is_said_in_its_own_words() -> None:
     assert "tank 9" in text
 
 
-def test_nothing_is_possible() -> None:
+def test_without_any_view_it_is_an_error() -> None:
     names = ("fsync", "txg", "txg_kstat", "throttle", "device", "arc", "arc_kstat")
     with pytest.raises(NoPrivilege, match="fsync"):
         run(host_of(**{name: NoPrivilege(name) for name in names}))
 
 
-def test_a_view_that_fails_later() -> None:
+def test_a_view_that_fails_later_says_so() -> None:
     session = FakeSession([[], TraceError("the pool is gone")])
     text = run(host_of(throttle=session), interval=2 * SECOND)
     assert text.count("nothing was throttled") == 1
@@ -162,11 +162,11 @@ def test_json_has_all_types(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lost 0" in capsys.readouterr().err
 
 
-def test_losses_say_where() -> None:
+def test_losses_name_their_view() -> None:
     text = run(host_of(device=FakeSession([[]], losses=Losses(start=3, event=1))))
     assert "lost 4 (device 4)   missing probes" in text
 
 
-def test_the_last_txgs_stay() -> None:
+def test_the_last_txgs_stay_on_the_screen() -> None:
     text = run(host_of(), interval=2 * SECOND)
     assert text.count("    tank 5 ") == 2

@@ -34,7 +34,7 @@ def named(signs: list[Sign]) -> dict[str, bool]:
         ({"sync_ns": None, "quiesce_ns": None}, {}),
     ],
 )
-def test_txg(fields: dict[str, Any], want: dict[str, bool]) -> None:
+def test_txgs_stand_out_by_their_rules(fields: dict[str, Any], want: dict[str, bool]) -> None:
     assert named(of_txg([txg(1), txg(2, **fields)])) == want
     assert of_txg([]) == []
 
@@ -49,7 +49,9 @@ def test_txg(fields: dict[str, Any], want: dict[str, bool]) -> None:
         ([waits(dirty_delay=[3 * MS], dirty_hard=[MS])], {"delays": False}),
     ],
 )
-def test_throttle(found: list[ThrottleCounts], want: dict[str, bool]) -> None:
+def test_throttled_writers_stand_out_by_their_rules(
+    found: list[ThrottleCounts], want: dict[str, bool]
+) -> None:
     assert named(of_throttle(throttle.rows(found, "t", TEN, None, Losses()))) == want
 
 
@@ -62,7 +64,9 @@ def test_throttle(found: list[ThrottleCounts], want: dict[str, bool]) -> None:
         ([], 1, {"memory": True}),
     ],
 )
-def test_arc(waited: list[int], throttled: int, want: dict[str, bool]) -> None:
+def test_arc_waits_stand_out_by_their_rules(
+    waited: list[int], throttled: int, want: dict[str, bool]
+) -> None:
     state = arc(2, waited, memory_throttle_count=throttled)
     assert named(of_arc([cache.row(state, arc(1), "t", TEN, Losses())])) == want
 
@@ -87,7 +91,7 @@ def test_texts_have_units() -> None:
     assert sign.text == "memory is short: the ARC held back writers 1,234 times"
 
 
-def test_fsync() -> None:
+def test_a_dataset_with_slow_fsyncs_stands_out() -> None:
     span = Span("t", TEN, Losses(), ())
     quick = counts(objset=68, stages={"flush": [MS] * 10})
     slow = counts(objset=70, stages={"issue": [90 * MS] * 10, "flush": [MS] * 10})

@@ -50,7 +50,7 @@ def run(events: list[SlowEvent], out: io.StringIO | None = None, **given: Any) -
     return out.getvalue()
 
 
-def test_a_line_for_each() -> None:
+def test_each_slow_fsync_has_a_line() -> None:
     lines = run([event(flush=93, issue=4, log_write=3), event(wakeup=20)]).splitlines()
     assert lines[0].split() == [
         "TIME", "(UTC)", "PID", "COMM", "DATASET", "KIND", "OBJECT", "TOTAL",
@@ -67,7 +67,7 @@ def test_a_line_for_each() -> None:
     assert lines[5].startswith("missing probe cv_timedwait: ")
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_stages_txg_and_throttle(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run([event(flush=93)], json=True).splitlines()
     assert len(lines) == 1
     line = json.loads(lines[0])
@@ -78,13 +78,13 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lost 2" in capsys.readouterr().err
 
 
-def test_time_is_that_of_the_tracer_where_it_has_one() -> None:
+def test_the_time_of_the_tracer_is_preferred() -> None:
     seen = replace(event(flush=20), wall_ns=1_795_295_113_046_812_000)
     slow = slow_fsync(seen, None, None, FakeHost(), FakeSession())
     assert slow.time == "2026-11-21T21:05:13.046Z"
 
 
-def test_unknown_state_of_the_pool() -> None:
+def test_an_unknown_state_of_the_pool_is_null() -> None:
     host, session, slow = FakeHost(), FakeSession(), replace(event(flush=20), dirty_bytes=None)
     session.held = None
     found = slow_fsync(slow, "tank", "tank/db", host, session).throttle
@@ -114,11 +114,11 @@ def test_other_datasets_are_left_out() -> None:
     assert "<unknown>" in text
 
 
-def test_none() -> None:
+def test_without_slow_fsyncs_it_says_so() -> None:
     assert run([]).startswith("no fsync of 10.0 ms or more in 2.0 s\nlost 2")
 
 
-def test_unknown_dataset() -> None:
+def test_a_nameless_dataset_is_unknown() -> None:
     assert "<unknown>" in run([event(7, flush=20)])
 
 
@@ -126,7 +126,7 @@ def test_escape_codes_in_a_name_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in run([event(comm="\x1b[31mred", flush=20)])
 
 
-def test_largest_stages() -> None:
+def test_the_largest_stages_fill_the_column() -> None:
     assert largest_stages({"flush": 93, "issue": 4, "other": 3}, 18) == "flush 93% issue 4%"
     assert largest_stages({"issuer_lock": 55, "batch_wait": 45}, 18) == "issuer_lock 55%"
     assert largest_stages({"flush": 1, "issue": 0}, 18) == "flush 100%"

@@ -39,7 +39,7 @@ def busy() -> list[ThrottleCounts]:
     ]
 
 
-def test_table() -> None:
+def test_the_table_has_waits_by_kind_and_process() -> None:
     lines = run([busy()]).splitlines()
     assert max(map(len, lines)) < 100
     assert lines[0] == "tank"
@@ -64,13 +64,13 @@ def test_every_kind_has_words() -> None:
         assert f"is `{WORDS[kind].column}`: " in run([[waits(**{kind: [MS]})]])  # type: ignore[arg-type]
 
 
-def test_nothing() -> None:
+def test_without_waits_it_says_so() -> None:
     assert run([[]], pool="tank", pid=1).startswith(
         "nothing was throttled in 10.0 s on tank of process 1\n\nlost 1"
     )
 
 
-def test_nothing_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_waits_json_has_no_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([[]], json=True) == ""
     err = capsys.readouterr().err
     assert "nothing was throttled in 10.0 s" in err
@@ -96,7 +96,7 @@ def test_other_pools_are_left_out_but_not_the_rest() -> None:
     assert "<others>" in text
 
 
-def test_state() -> None:
+def test_the_state_of_the_throttle_has_json() -> None:
     state = ThrottleState(3 << 30, 4 << 30, True)
     assert state.to_json() == {"dirty_bytes": 3 << 30, "dirty_percent": 75.0, "delayed": True}
     assert ThrottleState().to_json() == dict.fromkeys(("dirty_bytes", "dirty_percent", "delayed"))
@@ -123,7 +123,7 @@ def test_any_table_fits(found: list[ThrottleCounts], limit: int | None) -> None:
         assert sum(kind["count"] for kind in line["kinds"].values()) == line["count"]
 
 
-def test_waits_that_were_seen_on_the_way() -> None:
+def test_an_ended_wait_is_found_among_those_seen_before() -> None:
     """The kernel has only the last one: an fsync that ended before it is looked up in those
     that were seen before."""
     seen = throttle.Seen(most=3)
@@ -143,7 +143,7 @@ def test_waits_that_were_seen_on_the_way() -> None:
     assert seen.within("tank", 19, 25) == 0
 
 
-def test_what_has_ended_is_still_in_the_sum() -> None:
+def test_ended_waits_stay_in_the_sum() -> None:
     """Those that are no longer told apart are in the rest, of an interval with what came then."""
     others = throttle.Ended(most=2)
     rest = waits(rest=True, comm="<others>")
@@ -164,7 +164,7 @@ def test_what_has_ended_is_still_in_the_sum() -> None:
     assert sum(c.latency.count for c in new) == 5 + 2 + 3 + 7 - 3
 
 
-def test_entries_of_processes_that_have_ended_are_given_back() -> None:
+def test_entries_of_ended_processes_are_freed() -> None:
     released = []
 
     class Library:

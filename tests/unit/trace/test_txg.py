@@ -27,7 +27,7 @@ def run(events: list[Txg], out: io.StringIO | None = None, **options: Any) -> st
     return out.getvalue()
 
 
-def test_a_line_for_each() -> None:
+def test_each_txg_has_a_line() -> None:
     events = [
         txg(100, open_ns=None),
         txg(101, reason="dirty", delayed_tx=12_345, delay_ns=45 * SECOND, sync_ns=3 * SECOND),
@@ -60,7 +60,7 @@ def test_the_pool_is_named_when_there_are_several() -> None:
     assert "POOL" not in run([txg(1)], pool="tank").splitlines()[0]
 
 
-def test_a_pool_that_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_that_appears_later_adds_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeHost, "pools", lambda _self: ["tank"])
     lines = run([txg(1), txg(2, "backup")]).splitlines()
     assert "POOL" not in lines[0]
@@ -78,13 +78,13 @@ def test_count_ends_it() -> None:
     assert "3 txgs in" in text
 
 
-def test_none() -> None:
+def test_without_txgs_it_says_so() -> None:
     text = run([], pool="tank")
     assert text.startswith("no txg ended on tank in 2.0 s; ")
     assert "lost 2 " in text
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_all_fields_of_a_txg(capsys: pytest.CaptureFixture[str]) -> None:
     want = txg(5, passes=None)
     line = json.loads(run([want], json=True))
     assert (line.pop("schema"), line.pop("type")) == (1, "txg")
@@ -92,7 +92,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lost 2 " in capsys.readouterr().err
 
 
-def test_kstat_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_source_kstat_attaches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     host = FakeHost(FakeSession(probes=()))
     stop = FakeStop()
     host.session._on_poll = stop.passed
@@ -101,7 +101,7 @@ def test_kstat_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert "kstats, tracing all pools" in capsys.readouterr().err
 
 
-def test_header_again_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_header_repeats_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     assert run([txg(n) for n in range(30)], Terminal()).count("QUIESCE") == 2
@@ -149,7 +149,7 @@ def test_any_txg_survives_json(row: Txg) -> None:
     assert Txg(**line) == row
 
 
-def test_short_polls_when_little_is_left() -> None:
+def test_polls_are_shorter_near_the_end() -> None:
     polls: list[int] = []
     stop = FakeStop()
 

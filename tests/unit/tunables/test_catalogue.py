@@ -48,7 +48,7 @@ def test_names_of_freebsd_are_all_different() -> None:
     assert catalogue.canonical("zfs_txg_timeout") == "zfs_txg_timeout"
 
 
-def test_the_default_set_of_the_tuner_by_how_much_each_matters() -> None:
+def test_the_default_set_is_ordered_by_effect() -> None:
     assert catalogue.default_set() == (
         "zfs_dirty_data_max",
         "zfs_vdev_async_write_max_active",
@@ -66,7 +66,7 @@ def test_the_default_set_of_the_tuner_by_how_much_each_matters() -> None:
 
 
 @pytest.mark.parametrize("parameter", [p for p in ALL if p.search], ids=lambda p: p.name)
-def test_what_is_searched_can_be_written(parameter: Parameter) -> None:
+def test_searched_parameters_can_be_written(parameter: Parameter) -> None:
     assert parameter.access == "rw" and parameter.search and not parameter.follows
     for text in (parameter.search.low, parameter.search.high):
         names = set(language.names(text or "0"))
@@ -76,7 +76,7 @@ def test_what_is_searched_can_be_written(parameter: Parameter) -> None:
 
 
 @pytest.mark.parametrize("parameter", [p for p in ALL if p.follows], ids=lambda p: p.name)
-def test_what_follows_is_set_with_another(parameter: Parameter) -> None:
+def test_a_coupled_parameter_is_set_with_its_partner(parameter: Parameter) -> None:
     assert parameter.tunes and not parameter.search
     assert parameter.follows in catalogue.default_set()
 
@@ -96,7 +96,7 @@ def test_what_follows_is_set_with_another(parameter: Parameter) -> None:
         ("zfs_vdev_max_active", "zfs_vdev_scrub_min_active", 3, 0),
     ],
 )
-def test_the_least_value_beside_another(name: str, below: str, value: int, least: int) -> None:
+def test_the_least_value_follows_from_a_rule(name: str, below: str, value: int, least: int) -> None:
     assert catalogue.least(name, below, value) == least
 
 
@@ -161,7 +161,7 @@ def test_defaults_depend_on_the_version(name: str, version: str, default: str) -
     assert catalogue.load()[name].default_in(version) == default
 
 
-def test_defaults_that_are_computed() -> None:
+def test_computed_defaults_follow_the_memory() -> None:
     gib = 1 << 30
     known = {"memory": 16 * gib}
     dirty = 16 * gib // 10
@@ -185,11 +185,11 @@ def test_defaults_that_are_computed() -> None:
         ("async_write_max_active", "zfs_vdev_async_write_max_active"),
     ],
 )
-def test_nearest_names(name: str, first: str) -> None:
+def test_a_misspelt_name_has_a_nearest_one(name: str, first: str) -> None:
     assert catalogue.near(name, catalogue.load())[0] == first
 
 
-def test_no_name_is_near_to_nonsense() -> None:
+def test_nonsense_has_no_nearest_name() -> None:
     assert catalogue.near("xyzzy", catalogue.load()) == []
 
 
@@ -255,7 +255,7 @@ def _defaults() -> dict[str, int]:
         ("zio_slow_io_ms", 1),
     ],
 )
-def test_what_overruns_hangs_or_cannot_be_taken_back_is_refused(name: str, value: int) -> None:
+def test_values_that_overrun_hang_or_cannot_be_undone_are_refused(name: str, value: int) -> None:
     with pytest.raises(guard.Refused) as refused:
         planner.plan(_defaults(), {name: value}, HOST)
     assert refused.value.nearest[name] != value
@@ -263,7 +263,7 @@ def test_what_overruns_hangs_or_cannot_be_taken_back_is_refused(name: str, value
 
 @pytest.mark.parametrize("total", [1 << 20, 1 << 33, (1 << 40) - 1])
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.199, 0.201, 0.25, 0.5, 1.0])
-def test_the_share_of_metadata_stays_a_share(total: int, share: float) -> None:
+def test_the_share_of_metadata_is_bounded_as_a_share(total: int, share: float) -> None:
     """arc_evict_adj() of arc.c (2.2.9, 2.3.9, 2.4.4) subtracts what it has computed without a
     look: with the least legal zfs_arc_meta_balance no hits of evicted data are too many."""
     balance = language.evaluate(catalogue.load()["zfs_arc_meta_balance"].low or "0", {})
@@ -304,7 +304,7 @@ def test_each_bound_says_which_function_it_is_from(parameter: Parameter) -> None
 
 
 @pytest.mark.parametrize("parameter", ALL, ids=lambda p: p.name)
-def test_when_a_value_is_taken_and_what_stays(parameter: Parameter) -> None:
+def test_each_entry_says_when_a_value_takes_effect(parameter: Parameter) -> None:
     if parameter.access == "rw":
         assert parameter.takes_effect in ("now", "open", "import")
         # what has been opened with a value keeps it
@@ -325,7 +325,7 @@ def test_all_steps_are_kept_by_bounds_and_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", ["zfs_arc_grow_retry", "zfs_arc_shrink_shift"])
-def test_where_0_is_ignored_the_value_that_it_stands_for_is_put_back(name: str) -> None:
+def test_where_0_is_ignored_its_meaning_is_put_back(name: str) -> None:
     meant = language.evaluate(catalogue.load()[name].zero or "", {})
     now = _defaults() | {name: meant + 2}
     writes = planner.plan(now, {name: 0}, HOST, back=True)
@@ -337,6 +337,6 @@ def test_a_key_that_the_catalogue_does_not_know_is_refused() -> None:
         catalogue._parameter("zfs_txg_timeout", {"unit": "s", "what": "x.", "lowest": "1"})
 
 
-def test_what_remains_is_told_of_each_parameter_that_leaves_something() -> None:
+def test_every_lasting_effect_is_described() -> None:
     (told,) = catalogue.remains(["zil_maxblocksize", "zfs_txg_timeout", "no_such_name"])
     assert told.startswith("zil_maxblocksize: datasets and volumes opened meanwhile keep")

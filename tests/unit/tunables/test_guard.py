@@ -484,7 +484,7 @@ def test_the_limit_for_dnodes_of_2_1_does_not_move_when_it_could_not_return(name
 
 
 @pytest.mark.parametrize(("value", "near"), [(50 << 10, 52), (37 << 10, 36), (131071, 128)])
-def test_what_is_no_multiple_of_its_step_is_refused(value: int, near: int) -> None:
+def test_values_off_their_step_are_refused(value: int, near: int) -> None:
     now = {**STATE, "zil_maxblocksize": 128 << 10}
     with pytest.raises(Refused, match=f"must be a multiple of 4K: .*={near}K$") as error:
         plan(now, {"zil_maxblocksize": value}, FACTS, force=True)
@@ -520,7 +520,7 @@ def test_a_soft_rule_that_is_broken_already_does_not_stop_others() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n, p in catalogue.load().items() if p.access == "never"])
-def test_what_is_never_written_cannot_be_forced(name: str) -> None:
+def test_parameters_never_written_cannot_be_forced(name: str) -> None:
     now = {**STATE, name: 0}
     with pytest.raises(Refused, match="not even with --force"):
         plan(now, {name: 1}, FACTS, force=True)
@@ -535,7 +535,7 @@ def test_unknown_names_are_refused_with_a_guess() -> None:
         plan({**STATE, "zfs_dirty_data_max_max": G}, {"zfs_dirty_data_max_max": 2 * G}, FACTS)
 
 
-def test_facts_of_a_host() -> None:
+def test_facts_come_from_the_kstats_of_a_host() -> None:
     class Host(FakeHost):
         def kstat(self, name: str) -> dict[str, int]:
             return {
@@ -553,7 +553,7 @@ def test_facts_of_a_host() -> None:
     assert found.arc_held == 3 * G // 2
 
 
-def test_without_facts_only_what_is_known_is_judged() -> None:
+def test_without_facts_only_known_bounds_apply() -> None:
     nothing = replace(FACTS, memory_bytes=0, arc_c_min=0, arc_c_max=0)
     assert check(STATE, nothing) == []
     with pytest.raises(Refused):

@@ -55,7 +55,7 @@ def test_values_are_read(text: str, unit: str, value: int) -> None:
         ("0x10", "count", "write it like 10"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, unit: str, message: str) -> None:
+def test_invalid_values_say_why(text: str, unit: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         values.parse(text, unit, 16 * G)
 
@@ -66,7 +66,7 @@ def test_a_percentage_needs_the_memory() -> None:
 
 
 @given(st.integers(0, (1 << 64) - 1), st.sampled_from(UNITS))
-def test_what_is_written_short_reads_as_the_same(value: int, unit: str) -> None:
+def test_short_values_read_back_the_same(value: int, unit: str) -> None:
     value = value % 2 if unit == "flag" else value
     assert values.parse(values.short(value, unit), unit) == value
 
@@ -75,7 +75,7 @@ def test_what_is_written_short_reads_as_the_same(value: int, unit: str) -> None:
     ("value", "text"),
     [(32 << 10, "32K"), (1536 << 10, "1536K"), (64 * M, "64M"), (401392 << 10, "411025408")],
 )
-def test_sizes_to_type_again_are_short_or_as_the_kernel_has_them(value: int, text: str) -> None:
+def test_sizes_to_type_are_short_or_exact(value: int, text: str) -> None:
     assert values.short(value, "bytes") == text
 
 

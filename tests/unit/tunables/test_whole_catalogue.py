@@ -249,7 +249,7 @@ def follow(module: Kernel, writes: list[planner.Write], count: Count) -> None:
         module.judge([write.name])
 
 
-def test_the_kernel_meets_nothing_illegal_on_any_way() -> None:
+def test_the_kernel_meets_no_illegal_state_on_any_way() -> None:
     count, seed = Count(), SEED
     while count.accepted < CASES:
         try:
@@ -285,7 +285,7 @@ def test_the_kernel_meets_nothing_illegal_on_any_way() -> None:
         ((2, 2), {"zfs_vdev_queue_depth_pct": 9}, "max_queue_depth"),
     ],
 )
-def test_the_kernel_tells_what_it_must_not_meet(
+def test_the_model_of_the_kernel_notices_illegal_states(
     version: kernel.Version, writes: Mapping[str, int], message: str
 ) -> None:
     """Written at once and in this order, without the planner."""
@@ -309,7 +309,7 @@ def test_the_kernel_tells_what_it_must_not_meet(
     ],
 )
 @pytest.mark.parametrize("version", kernel.VERSIONS)
-def test_zero_brings_nothing_back(
+def test_writing_0_does_not_restore_a_limit(
     version: kernel.Version, name: str, value: int, variable: str
 ) -> None:
     module = Kernel(version, 64 * G, dict.fromkeys(NAMES[version], 0))

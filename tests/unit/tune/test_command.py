@@ -76,7 +76,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
         ("tank --observe", "add --yes"),
     ],
 )
-def test_bad_input(
+def test_bad_input_is_one_line_and_changes_nothing(
     words: str,
     said: str,
     host: FakeHost,
@@ -98,7 +98,9 @@ def test_the_plan_prints_no_name_raw(host: FakeHost, capsys: pytest.CaptureFixtu
     assert not raw(out)
 
 
-def test_the_plan(host: FakeHost, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_has_objective_parameters_and_undo(
+    host: FakeHost, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["tune", "tank", "--observe", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "objective: fsync.p99; limits: write.throughput>=-5%, fsync.mean<=+10%" in out
@@ -110,7 +112,7 @@ def test_the_plan(host: FakeHost, capsys: pytest.CaptureFixture[str]) -> None:
     assert host.values == VALUES
 
 
-def test_the_plan_is_of_the_parameters_asked_for(
+def test_the_plan_has_only_the_parameters_asked_for(
     host: FakeHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["tune", "tank", "--observe", "--dry-run", "--parameters", "zfs_txg_timeout"]
@@ -126,7 +128,7 @@ def test_production_is_left_alone(host: FakeHost, monkeypatch: pytest.MonkeyPatc
         command.run(parsed("tank", "--observe", "--yes"))
 
 
-def test_not_during_a_scrub(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scrub_prevents_a_session(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "scanning", lambda _pool: "scrub")
     with pytest.raises(NotPossible, match="a scrub runs on tank"):
         command.run(parsed("tank", "--observe", "--yes"))
@@ -140,7 +142,7 @@ def test_the_plan_says_why_it_would_not_begin(
     assert "not now: this host looks like production" in capsys.readouterr().out
 
 
-def test_without_a_history_of_txgs(host: FakeHost) -> None:
+def test_without_a_history_of_txgs_no_session_begins(host: FakeHost) -> None:
     host.txgs = []
     with pytest.raises(NotPossible, match="zfs_txg_history is 0"):
         command.run(parsed("tank", "--observe", "--yes"))
@@ -151,7 +153,7 @@ class Yes(io.StringIO):
         return True
 
 
-def test_no_is_no(
+def test_any_answer_but_yes_begins_nothing(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", Yes("n\n"))
@@ -161,9 +163,7 @@ def test_no_is_no(
     assert host.values == VALUES
 
 
-def test_packages_that_are_missing_are_named(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_packages_are_named(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scipy" else 1)
     with pytest.raises(NotPossible, match=r"needs scipy, .*a Python that has them"):
         command.run(parsed("tank", "--observe", "--yes"))
@@ -175,7 +175,7 @@ def test_a_seed_is_drawn_once_and_known() -> None:
     assert 0 <= drawn < 1 << 31
 
 
-def test_where_the_results_go(tmp_path: Path) -> None:
+def test_results_go_where_asked_or_resumed(tmp_path: Path) -> None:
     assert request.parse_request(parsed("tank", "--observe")).out == Path("zfstune-tank")
     (tmp_path / "study.db").touch()
     assert (
@@ -194,7 +194,7 @@ def test_the_storage_is_tried_before_anything_is_measured(host: FakeHost, tmp_pa
         run._tune(nothing, stack, nothing)
 
 
-def test_passwords_are_in_no_record(
+def test_passwords_are_never_recorded(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--storage=postgresql://u:geheim@h/d", "--workload", "env PGPASSWORD=geheim pgbench"]

@@ -22,30 +22,30 @@ def host(root: Path, up_days: float, comm: str = "bash", run_days: float = 0.0) 
 
 
 @pytest.mark.parametrize("name", ["db-prod-1", "prod", "production7", "mail.live", "PRD_2"])
-def test_names(name: str, tmp_path: Path) -> None:
+def test_names_of_production_hosts_are_signs(name: str, tmp_path: Path) -> None:
     (found,) = production.signs(name, host(tmp_path, 1))
     assert name in found
 
 
 @pytest.mark.parametrize("name", ["product", "oliver", "reproducer", "staging-2", "alive"])
-def test_other_names(name: str, tmp_path: Path) -> None:
+def test_other_names_are_no_signs(name: str, tmp_path: Path) -> None:
     assert production.signs(name, host(tmp_path, 1)) == []
 
 
-def test_a_long_uptime(tmp_path: Path) -> None:
+def test_a_long_uptime_is_a_sign(tmp_path: Path) -> None:
     assert production.signs("box", host(tmp_path, 45)) == ["it has been up for 45 days"]
 
 
-def test_a_database_that_has_run_for_days(tmp_path: Path) -> None:
+def test_a_database_that_has_run_for_days_is_a_sign(tmp_path: Path) -> None:
     (found,) = production.signs("box", host(tmp_path, 9, "postgres", 3))
     assert found == "postgres (process 4711) has been running for 3 days"
 
 
-def test_a_database_of_this_morning(tmp_path: Path) -> None:
+def test_a_database_started_today_is_no_sign(tmp_path: Path) -> None:
     assert production.signs("box", host(tmp_path, 9, "postgres", 0.2)) == []
 
 
-def test_a_cluster(tmp_path: Path) -> None:
+def test_a_cluster_is_a_sign(tmp_path: Path) -> None:
     root = host(tmp_path, 1)
     (root / "etc/corosync").mkdir(parents=True)
     (root / "etc/corosync/corosync.conf").touch()
@@ -53,11 +53,11 @@ def test_a_cluster(tmp_path: Path) -> None:
     assert "cluster" in found
 
 
-def test_nothing_to_look_at(tmp_path: Path) -> None:
+def test_an_empty_root_has_no_signs(tmp_path: Path) -> None:
     assert production.signs("box", tmp_path) == []
 
 
-def test_a_name_in_any_bytes_stops_nothing(tmp_path: Path) -> None:
+def test_process_names_in_any_bytes_are_read(tmp_path: Path) -> None:
     """Any user may call a process so: prctl(PR_SET_NAME)."""
     root = host(tmp_path, 9, "postgres", 3)
     for pid, name in enumerate((b"bad\xff", b") S (\n", b"\x1b]0;x\x07", b""), 1):

@@ -89,7 +89,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     return Session(tmp_path, host, monkeypatch)
 
 
-def test_what_is_proved_stays_and_its_undo_is_in_safe_order(session: Session) -> None:
+def test_a_proved_gain_stays_with_its_undo_in_safe_order(session: Session) -> None:
     found = session.run(session.wins)
     assert (found["state"], found["in_force"], found["restored"]) == ("finished", True, True)
     assert session.now() == 3
@@ -103,7 +103,7 @@ def test_nothing_stays_without_a_verdict(session: Session) -> None:
     assert session.host.now() == DEFAULTS
 
 
-def test_values_that_changed_after_the_plan_was_made(session: Session) -> None:
+def test_values_changed_after_the_plan_end_the_session(session: Session) -> None:
     """While the question is open, or another session ends."""
     session.host.params.put(TIMEOUT, 15)
     with pytest.raises(NotPossible, match="zfs_txg_timeout was changed from 5 to 15 just now"):
@@ -149,7 +149,7 @@ def test_values_are_back_before_the_study_is_told(session: Session) -> None:
     assert seen == [10]
 
 
-def test_neither_ctrl_z_nor_a_terminal_stops_it() -> None:
+def test_neither_ctrl_z_nor_the_terminal_stops_a_session() -> None:
     def handlers() -> list[object]:
         return [signal.getsignal(number) for number in (signal.SIGTSTP, signal.SIGTTOU)]
 
@@ -159,7 +159,9 @@ def test_neither_ctrl_z_nor_a_terminal_stops_it() -> None:
     assert handlers() == before
 
 
-def test_ctrl_c_in_the_last_flame_graph(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_the_last_flame_graph_restores(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def record(_host: object, _pool: str, path: Path, second: Callable[[], None]) -> None:
         if path.stem == "after":
             os.kill(os.getpid(), signal.SIGINT)
@@ -171,7 +173,7 @@ def test_ctrl_c_in_the_last_flame_graph(session: Session, monkeypatch: pytest.Mo
     assert session.host.now() == DEFAULTS
 
 
-def test_what_the_guard_refuses_in_the_midst_ends_it(session: Session) -> None:
+def test_a_later_refusal_of_the_guard_ends_the_session(session: Session) -> None:
     def phases(experiment: Experiment, _found: Found) -> None:
         experiment.apply({PCT: 3})
         experiment.records.append(Record(1, "aa", None, "A", 0.0, 0.0, Block(1.0, 5, {})))
@@ -183,7 +185,7 @@ def test_what_the_guard_refuses_in_the_midst_ends_it(session: Session) -> None:
     assert session.host.now() == DEFAULTS
 
 
-def test_what_the_guard_refuses_at_the_begin(session: Session) -> None:
+def test_a_first_refusal_of_the_guard_begins_nothing(session: Session) -> None:
     with pytest.raises(guard.Refused):
         session.run(lambda experiment, _: experiment.apply({PCT: 1000}))
     assert session.host.now() == DEFAULTS
@@ -210,7 +212,7 @@ def test_no_room_for_the_results_does_not_hide_what_is_in_force(
     assert (session.out / "session.json").read_text() == "of before"
 
 
-def test_results_are_for_their_owner_and_in_place_of_links(session: Session) -> None:
+def test_results_are_private_and_replace_links(session: Session) -> None:
     """They have the command line; and a link that is there may be somebody else's."""
     found = finished(session)
     secret = session.root / "secret"
@@ -226,7 +228,7 @@ def test_results_are_for_their_owner_and_in_place_of_links(session: Session) -> 
 
 
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC])
-def test_nobody_takes_the_results(
+def test_a_closed_stdout_does_not_lose_the_results(
     number: int, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Gone(io.StringIO):
@@ -240,7 +242,7 @@ def test_nobody_takes_the_results(
     assert (session.out / "session.json").exists()
 
 
-def test_the_status_says_what_is_in_force(session: Session) -> None:
+def test_the_status_depends_on_what_is_in_force(session: Session) -> None:
     request = session.setup.request
     failed = finished(session, state="failed", note="n", in_force=False)
     with pytest.raises(RestoredError):
@@ -259,7 +261,7 @@ def test_the_json_has_no_infinity(session: Session, capsys: pytest.CaptureFixtur
     assert "Infinity" not in capsys.readouterr().out + text
 
 
-def test_the_state_on_the_pool_is_said(session: Session) -> None:
+def test_a_state_directory_on_the_tuned_pool_is_reported(session: Session) -> None:
     device = session.out.stat().st_dev
     session.host.devices[os.major(device), os.minor(device)] = "tank/var"
     notes = session.setup.notes()

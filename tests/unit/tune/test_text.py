@@ -23,7 +23,7 @@ def shown(found: Json, style: Style | None = None) -> list[str]:
     return lines
 
 
-def test_a_session_that_ended_well() -> None:
+def test_a_successful_session_has_verdict_changes_and_undo() -> None:
     lines = shown(session())
     assert lines[0] == "Better: p99 of fsync is 75 % lower (67 % to 82 % lower)."
     assert lines[1] == "p99 of fsync: 361 ms before, 103 ms after."
@@ -52,7 +52,7 @@ def test_trials_are_in_order_with_source_and_change() -> None:
     assert any("zfs_dirty_data_max 32 MiB" in line for line in lines)
 
 
-def test_the_values_of_many_trials_are_left_to_the_report() -> None:
+def test_values_of_many_trials_are_left_to_the_report() -> None:
     lines = shown(session(trials=40))
     assert "  the values of each are in the report" in lines
     assert sum(bool(re.match(r" +[0-9]+  ", line)) for line in lines) == 40
@@ -79,7 +79,7 @@ def test_a_winner_that_was_put_back_is_nothing_to_undo() -> None:
     assert lines[-2] == "undo    not needed"
 
 
-def test_losses_overrides_and_missed_limits_are_told() -> None:
+def test_losses_overrides_and_missed_limits_are_reported() -> None:
     found = session(trials=1)
     found["lost"] = 1234
     found["limits"][0].update(ok=False, change=-0.12)
@@ -110,7 +110,7 @@ def test_names_from_outside_do_not_reach_the_terminal(width: int) -> None:
         assert len(line) <= width
 
 
-def test_colours_only_where_they_are_wanted() -> None:
+def test_there_are_colours_only_when_wanted() -> None:
     assert not any("\x1b" in line for line in shown(session(trials=1)))
     painted = shown(session(trials=1), Style(color=True))
     assert [COLOR.sub("", line) for line in painted] == shown(session(trials=1))
@@ -118,7 +118,7 @@ def test_colours_only_where_they_are_wanted() -> None:
 
 
 @pytest.mark.parametrize("pairs", [0, 4])
-def test_what_can_be_seen_is_said_when_it_was_measured(pairs: int) -> None:
+def test_the_detectable_effect_is_shown_when_measured(pairs: int) -> None:
     noise = {"pairs": pairs, "effect": 0.28, "ratios": []}
     lines = shown(session() | {"verdict": None, "state": "failed", "noise": noise})
     assert ("28 % or more can be seen" in " ".join(lines)) == bool(pairs)

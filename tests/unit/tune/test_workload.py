@@ -57,7 +57,7 @@ def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_
         load.close()
 
 
-def test_all_that_it_started_ends_with_it(tmp_path: Path) -> None:
+def test_processes_started_by_the_load_end_with_it(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     load = Workload(f"sleep 100 & echo $! > {pid_file}; wait", None, shell=True)
     until(lambda: pid_file.exists() and pid_file.read_text().strip())
@@ -68,14 +68,14 @@ def test_all_that_it_started_ends_with_it(tmp_path: Path) -> None:
     until(lambda: not alive(pid))
 
 
-def test_one_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zfstune.tune.workload._TERM_S", 0.2)
     load = Workload("trap '' TERM; while :; do sleep 0.05; done", None, shell=True)
     time.sleep(0.2)
     load.close()
 
 
-def test_it_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_ends_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zfstune.tune.workload._QUICK_S", 0.0)
     load = Workload("true", None)
 
@@ -96,7 +96,7 @@ def test_it_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
         ("kill -9 $$", True, "signal 9"),
     ],
 )
-def test_its_failure_is_told(command: str, shell: bool, said: str) -> None:
+def test_a_failure_of_the_load_is_reported(command: str, shell: bool, said: str) -> None:
     load = Workload(command, None, shell=shell)
 
     def failed() -> str:
@@ -119,13 +119,13 @@ def test_without_a_shell_nothing_is_expanded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["", "   ", "/no/such/program", "/etc/passwd"])
-def test_what_cannot_run(command: str) -> None:
+def test_a_load_that_cannot_run_is_refused(command: str) -> None:
     with pytest.raises(UsageError, match="--workload"):
         Workload(command, None)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
-def test_it_runs_as_the_user(tmp_path: Path) -> None:
+def test_the_load_runs_as_the_user(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     for directory in (tmp_path.parent, tmp_path.parent.parent):
         directory.chmod(0o755)
@@ -151,7 +151,7 @@ def environment(user: str | None, file: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
-def test_a_user_is_not_told_roots_environment(
+def test_a_user_does_not_get_the_environment_of_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for directory in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
@@ -167,6 +167,6 @@ def test_a_user_is_not_told_roots_environment(
     assert environment(None, tmp_path / "own", monkeypatch)["PGPASSWORD"] == "geheim"
 
 
-def test_a_user_that_is_not_there() -> None:
+def test_an_unknown_user_is_refused() -> None:
     with pytest.raises(UsageError, match="no user 'nosuchuser'"):
         account("nosuchuser")

@@ -26,12 +26,12 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_version_and_help(machine: Machine) -> None:
+def test_version_and_help_are_printed(machine: Machine) -> None:
     assert "zfstune" in machine.run("--version")
     assert "usage" in machine.run("-h")
 
 
-def test_params_list(machine: Machine) -> None:
+def test_params_list_has_the_values_of_sysctl(machine: Machine) -> None:
     machine.table.put(TIMEOUT, 9)
     found = json.loads(machine.run("params", "list", "--all", "--json"))
     rows = {row["name"]: row for row in found["parameters"]}
@@ -45,7 +45,7 @@ def test_params_list(machine: Machine) -> None:
     assert [line for line in machine.run("params").splitlines() if "zfs_txg_timeout" in line]
 
 
-def test_params_get_and_explain(machine: Machine) -> None:
+def test_params_takes_and_shows_names_of_freebsd(machine: Machine) -> None:
     assert (
         machine.run("params", "get", "vfs.zfs.dirty_data_max") == "zfs_dirty_data_max=4294967296\n"
     )
@@ -54,7 +54,7 @@ def test_params_get_and_explain(machine: Machine) -> None:
     )
 
 
-def test_set_status_keep_revert(machine: Machine) -> None:
+def test_set_status_keep_and_revert_agree(machine: Machine) -> None:
     machine.run("params", "set", "zfs_txg_timeout=9s", "vfs.zfs.arc.max=16G")
     assert machine.table.read(TIMEOUT) == 9
     assert machine.table.read("kstat/zfs/misc/arcstats/c_max") == 16 << 30
@@ -86,7 +86,7 @@ def test_keep_print_changes_nothing(machine: Machine) -> None:
     assert not (machine.root / "etc/sysctl.conf").exists()
 
 
-def test_somebody_else_is_left_alone(machine: Machine) -> None:
+def test_values_of_another_program_are_left(machine: Machine) -> None:
     machine.run("params", "set", "zfs_txg_timeout=9s")
     machine.table.put(TIMEOUT, 7)
     assert "was set to 7" in machine.run("revert")
@@ -100,7 +100,7 @@ def test_a_reboot_is_noticed(machine: Machine) -> None:
     assert machine.table.read(TIMEOUT) == 5
 
 
-def test_refusals(machine: Machine) -> None:
+def test_illegal_values_and_a_missing_module_are_refused(machine: Machine) -> None:
     assert "dirty_data_max" in machine.run("params", "set", "zfs_dirty_data_max=1M", status=2)
     assert "loader.conf" in machine.run("params", "set", "zfs_dirty_data_max_max=1G", status=2)
     machine.table.remove("vfs/zfs").write()
@@ -108,7 +108,7 @@ def test_refusals(machine: Machine) -> None:
     assert "run `kldload zfs`" in machine.run("params", status=3)
 
 
-def test_without_privilege(machine: Machine) -> None:
+def test_without_privilege_set_says_what_to_do(machine: Machine) -> None:
     machine.environment["SYSCTL_STANDIN_USER"] = "1"
     said = machine.run("params", "set", "zfs_txg_timeout=9s", status=4)
     assert "no permission to write vfs.zfs.txg.timeout, run as root" in said
@@ -116,7 +116,7 @@ def test_without_privilege(machine: Machine) -> None:
     assert "no permission" in machine.run("params", "set", "zfs_txg_timeout=9s", status=3)
 
 
-def test_kernel_that_refuses_a_limit(machine: Machine) -> None:
+def test_a_limit_that_the_kernel_refuses_is_undone(machine: Machine) -> None:
     # the guard believes arcstats; here the kernel does not
     machine.table.add("hw/physmem", "ulong", 8 << 30).write()
     said = machine.run("params", "set", "zfs_arc_max=16G", status=4)
@@ -124,7 +124,7 @@ def test_kernel_that_refuses_a_limit(machine: Machine) -> None:
     assert machine.table.read("vfs/zfs/arc/max") == 0
 
 
-def test_doctor(machine: Machine) -> None:
+def test_doctor_knows_kstats_and_scripts(machine: Machine) -> None:
     found = json.loads(machine.run("doctor", "--json", status=3))
     checks = {check["name"]: check for check in found["checks"]}
     assert checks["ZFS"]["value"] == standin.VERSION
@@ -134,7 +134,7 @@ def test_doctor(machine: Machine) -> None:
     assert "D scripts" in machine.run("doctor", status=3)
 
 
-def test_traces(machine: Machine) -> None:
+def test_traces_need_dtrace_or_kstats(machine: Machine) -> None:
     said = machine.run("trace", "fsync", "--duration", "1s", status=3)
     assert "cannot trace, dtrace is not installed: traces are D scripts, install it: base" in said
     options = ("--source", "kstat", "--duration", "1s", "--json")
@@ -143,7 +143,7 @@ def test_traces(machine: Machine) -> None:
     machine.run("trace", "txg", *options)
 
 
-def test_tune_dry_run(machine: Machine) -> None:
+def test_tune_dry_run_plans_and_changes_nothing(machine: Machine) -> None:
     pytest.importorskip("optuna")
     said = machine.run("tune", "tank", "--observe", "--dry-run", packages=True)
     assert "zfs_dirty_data_max" in said
@@ -165,7 +165,7 @@ SESSION = """
 """
 
 
-def test_supervisor_restores(machine: Machine) -> None:
+def test_the_supervisor_restores(machine: Machine) -> None:
     code = textwrap.dedent(SESSION).format(
         tests=str(ROOT / "tests"), root=str(machine.root), library=str(machine.libc)
     )
@@ -233,7 +233,7 @@ exec tail -n +1 -f {root}/lines
 """
 
 
-def test_a_session_says_who_has_set_a_parameter(machine: Machine) -> None:
+def test_a_session_names_who_set_a_parameter(machine: Machine) -> None:
     program = machine.root / "bin/dtrace"
     program.parent.mkdir()
     program.write_text(DTRACE.format(root=machine.root))
@@ -281,7 +281,7 @@ AROUND = """
 """
 
 
-def test_workload_and_signs_of_production(machine: Machine) -> None:
+def test_the_load_and_signs_of_production_work(machine: Machine) -> None:
     code = textwrap.dedent(AROUND).format(
         tests=str(ROOT / "tests"), root=str(machine.root), library=str(machine.libc)
     )
@@ -296,7 +296,7 @@ def test_workload_and_signs_of_production(machine: Machine) -> None:
     assert int(returncode) == -signal.SIGTERM
 
 
-def test_places(machine: Machine) -> None:
+def test_directories_are_below_var(machine: Machine) -> None:
     code = (
         "import sys; sys.platform = 'freebsd15'; from zfstune.changes import paths; "
         "print(paths.state_directory(), paths.run_directory())"

@@ -33,7 +33,7 @@ def host(table: Table, tmp_path: Path) -> FreeBSDHost:
     return FreeBSDHost(catalogue.freebsd_names, root=tmp_path, library=str(standin.build()))
 
 
-def test_facts(host: FreeBSDHost) -> None:
+def test_facts_come_from_sysctl(host: FreeBSDHost) -> None:
     assert host.loaded()
     assert host.version() == standin.VERSION
     assert host.memory_bytes() == standin.MEMORY
@@ -45,7 +45,7 @@ def test_facts(host: FreeBSDHost) -> None:
     assert host.parameter("zfs_dirty_data_max") == 4 << 30
 
 
-def test_names(host: FreeBSDHost, table: Table) -> None:
+def test_names_of_datasets_outlive_the_pool(host: FreeBSDHost, table: Table) -> None:
     assert host.dataset_names() == ["tank/db"]
     assert host.dataset_name("tank", 0x4B, (0, 0)) == "tank/db"
     assert host.dataset_name("tank", 99, (0, 0)) is None
@@ -56,14 +56,14 @@ def test_names(host: FreeBSDHost, table: Table) -> None:
     assert host.pool_state("tank") == ""
 
 
-def test_written(host: FreeBSDHost) -> None:
+def test_written_bytes_come_with_their_time(host: FreeBSDHost) -> None:
     before = time.monotonic_ns()
     now, found = host.written("tank")
     assert found == {0x4B: 163840}
     assert before <= now <= time.monotonic_ns()
 
 
-def test_txg_state(host: FreeBSDHost) -> None:
+def test_the_state_of_a_txg_is_found_by_time(host: FreeBSDHost) -> None:
     rows = [row for row in host.txg_rows("tank") if row.done]
     moment = rows[-1].closed_ns + 1
     state = host.txg_state("tank", moment, moment)
@@ -72,14 +72,14 @@ def test_txg_state(host: FreeBSDHost) -> None:
     assert host.txg_state("gone", 0, 1) is None
 
 
-def test_processes(host: FreeBSDHost) -> None:
+def test_a_missing_process_is_an_error(host: FreeBSDHost) -> None:
     assert host.process_error(os.getpid()) is None
     assert host.process_error(1) is None
     for pid in (2**22 + 1, 2**40):
         assert host.process_error(pid) == f"there is no process {pid}"
 
 
-def test_a_row_that_ends_is_a_txg(host: FreeBSDHost, table: Table) -> None:
+def test_each_finished_row_is_a_txg(host: FreeBSDHost, table: Table) -> None:
     head = "\ntxg birth state ndirty nread nwritten reads writes otime qtime wtime stime\n"
     table.add("kstat/zfs/tank/txgs", "string", f"{head}4 400 C 1 0 2 0 1 50 1 1 40\n", "s").write()
     session = host.open_txg_trace(TraceOptions(kstat=True))
@@ -89,14 +89,14 @@ def test_a_row_that_ends_is_a_txg(host: FreeBSDHost, table: Table) -> None:
     session.close()
 
 
-def test_arc(host: FreeBSDHost) -> None:
+def test_the_arc_trace_works_without_dtrace(host: FreeBSDHost) -> None:
     session = host.open_arc_trace(TraceOptions(kstat=True))
     session.refresh()
     assert session.state().stats["c_min"] == 2 << 30
     assert session.state().waits is None
 
 
-def test_traces_without_dtrace(
+def test_traces_without_dtrace_are_refused(
     host: FreeBSDHost, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -116,7 +116,7 @@ def test_traces_without_dtrace(
         opens[0]()
 
 
-def test_checks(
+def test_checks_tell_ok_from_missing_and_blocking(
     host: FreeBSDHost, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found() -> dict[str, str]:
@@ -153,7 +153,7 @@ def test_checks(
     assert found()["ZFS"] == "blocking"
 
 
-def test_mounts() -> None:
+def test_mounts_of_zfs_are_read() -> None:
     text = (
         "zroot/ROOT/default\t\t/\t\t\tzfs\trw,noatime\t0 0\n"
         "tank/my\\040data\t\t/tank/my\\040data\tzfs\trw\t0 0\n"
@@ -164,7 +164,7 @@ def test_mounts() -> None:
     assert mounts.parse_mounts(text) == {"zroot/ROOT/default": "/", "tank/my data": "/tank/my data"}
 
 
-def test_databases_by_ps() -> None:
+def test_running_databases_are_read_from_ps() -> None:
     # of "pid=,etimes=" ps(1) of FreeBSD makes one column (parsefmt() in bin/ps/keyword.c)
     assert not any("=" in word.rstrip("=") for word in production._PS)
     if shutil.which("ps"):

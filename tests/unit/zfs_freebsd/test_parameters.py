@@ -43,7 +43,7 @@ def params(table: Table, tmp_path: Path) -> FreeBSDParameters:
     return FreeBSDParameters(sysctl, catalogue.freebsd_names, by_name, tmp_path)
 
 
-def test_read_by_linux_names(params: FreeBSDParameters) -> None:
+def test_parameters_are_read_by_their_linux_names(params: FreeBSDParameters) -> None:
     assert "zfs_txg_timeout" in params.names()
     # Linux only, other versions only
     assert not {"zfs_arc_shrinker_limit", "zfs_sync_taskq_batch_pct"} & set(params.names())
@@ -52,21 +52,23 @@ def test_read_by_linux_names(params: FreeBSDParameters) -> None:
     assert params.read("zfs_arc_shrinker_limit") is None
 
 
-def test_write(params: FreeBSDParameters, table: Table) -> None:
+def test_a_write_reaches_the_sysctl(params: FreeBSDParameters, table: Table) -> None:
     params.write("zfs_dirty_data_max", 1 << 30)
     assert params.read("zfs_dirty_data_max") == 1 << 30
     assert table.read("vfs/zfs/dirty_data_max") == 1 << 30
 
 
 @pytest.mark.parametrize("kind", ["int", "uint", "long", "ulong", "s64", "u64"])
-def test_type_is_looked_up(params: FreeBSDParameters, table: Table, kind: str) -> None:
+def test_the_type_of_a_parameter_is_looked_up(
+    params: FreeBSDParameters, table: Table, kind: str
+) -> None:
     """2.1 has other types than 2.2 and later."""
     table.add("vfs/zfs/dirty_data_max", kind, 5, "wt").write()
     params.write("zfs_dirty_data_max", 64 << 20)
     assert params.read("zfs_dirty_data_max") == 64 << 20
 
 
-def test_aliases_of_older_versions(params: FreeBSDParameters, table: Table) -> None:
+def test_aliases_of_older_versions_are_used(params: FreeBSDParameters, table: Table) -> None:
     table.remove("vfs/zfs/arc/").add("vfs/zfs/arc_max", "ulong", 0, "wtM").write()
     assert params.read("zfs_arc_max") == 0
     params.write("zfs_arc_max", 8 << 30)
@@ -77,7 +79,7 @@ def test_aliases_of_older_versions(params: FreeBSDParameters, table: Table) -> N
     assert set(ALIASES.values()) <= set(catalogue.freebsd_names().values())
 
 
-def test_arc_limits(params: FreeBSDParameters, table: Table) -> None:
+def test_arc_limits_follow_the_rules_of_the_kernel(params: FreeBSDParameters, table: Table) -> None:
     params.write("zfs_arc_max", 16 << 30)
     assert table.read("kstat/zfs/misc/arcstats/c_max") == 16 << 30
     params.write("zfs_arc_max", 0)
@@ -108,14 +110,18 @@ def test_errors_are_one_line(params: FreeBSDParameters, name: str, value: int, t
     assert "\n" not in str(raised.value)
 
 
-def test_no_privilege(params: FreeBSDParameters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_privilege_a_write_says_what_to_do(
+    params: FreeBSDParameters, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SYSCTL_STANDIN_USER", "1")
     text = r"no permission to write vfs\.zfs\.txg\.timeout, run as root outside of jails"
     with pytest.raises(ParameterError, match=text):
         params.write("zfs_txg_timeout", 1)
 
 
-def test_writable(params: FreeBSDParameters, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_root_may_set_is_writable(
+    params: FreeBSDParameters, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert params.writable("zfs_txg_timeout")
     assert not params.writable("zfs_dirty_data_max_max")
@@ -127,7 +133,7 @@ def test_writable(params: FreeBSDParameters, table: Table, monkeypatch: pytest.M
     assert not params.writable("zfs_txg_timeout")
 
 
-def test_identity(params: FreeBSDParameters, table: Table) -> None:
+def test_the_identity_changes_with_the_module(params: FreeBSDParameters, table: Table) -> None:
     first = params.identity()
     assert first
     table.generation = 1
@@ -142,7 +148,7 @@ def test_identity(params: FreeBSDParameters, table: Table) -> None:
     assert params.names() == []
 
 
-def test_comparing_watch(params: FreeBSDParameters, table: Table) -> None:
+def test_a_comparing_watch_sees_values_of_others(params: FreeBSDParameters, table: Table) -> None:
     watch = params.watch(["zfs_txg_timeout", "zfs_delay_scale", "zfs_nothing"])
     params.write("zfs_txg_timeout", 6)
     assert watch.poll() == []
@@ -202,7 +208,7 @@ def numbers(name: str) -> str:
     return ".".join(map(str, Sysctl(str(standin.build())).mib(name)))
 
 
-def test_traced_watch_names_the_writer(
+def test_the_traced_watch_names_the_writer(
     params: FreeBSDParameters,
     table: Table,
     writers: Writers,
@@ -224,7 +230,7 @@ def test_traced_watch_names_the_writer(
     assert params._comparing == []
 
 
-def test_traced_watch_leaves_out_ours_and_what_it_does_not_watch(
+def test_the_traced_watch_ignores_own_and_unwatched_writes(
     params: FreeBSDParameters, writers: Writers
 ) -> None:
     watch = params.watch(["zfs_txg_timeout"], {4711})
@@ -237,7 +243,7 @@ def test_traced_watch_leaves_out_ours_and_what_it_does_not_watch(
     watch.close()
 
 
-def test_traced_watch_tells_also_what_dtrace_does_not(
+def test_the_traced_watch_also_compares_values(
     params: FreeBSDParameters, table: Table, writers: Writers
 ) -> None:
     """It lost the event, and then it ends."""
@@ -267,7 +273,7 @@ def test_without_dtrace_values_are_compared(
     assert isinstance(params.watch(["zfs_txg_timeout"]), ComparingWatch)
 
 
-def test_shell(params: FreeBSDParameters) -> None:
+def test_the_command_to_set_a_parameter_is_sysctl(params: FreeBSDParameters) -> None:
     assert params.shell("zfs_txg_timeout", 7) == "sysctl vfs.zfs.txg.timeout=7"
     assert params.loading() == "kldload zfs"
 
@@ -279,7 +285,7 @@ def lines(root: Path, name: str = "etc/sysctl.conf") -> list[str]:
     return (root / name).read_text().splitlines()
 
 
-def test_keep_and_drop(params: FreeBSDParameters, tmp_path: Path) -> None:
+def test_kept_lines_can_be_dropped(params: FreeBSDParameters, tmp_path: Path) -> None:
     before = "# mine\nkern.maxfiles=9 # why\n\nvfs.zfs.arc_max=1G\n"
     conf = tmp_path / "etc/sysctl.conf"
     conf.write_text(before)
@@ -346,7 +352,7 @@ def test_lines_of_others_are_kept(lines_before: list[str]) -> None:
         assert conf.read_bytes() == before
 
 
-def test_what_only_the_loader_sets(params: FreeBSDParameters, tmp_path: Path) -> None:
+def test_boot_time_parameters_go_to_loader_conf(params: FreeBSDParameters, tmp_path: Path) -> None:
     boot, values = params.boot(), {"zfs_dirty_data_max_max": 8 << 30, "zfs_txg_timeout": 9}
     kept = boot.update(values)
     assert lines(tmp_path, "boot/loader.conf.d/zfstune.conf") == [
@@ -363,7 +369,7 @@ def test_what_only_the_loader_sets(params: FreeBSDParameters, tmp_path: Path) ->
     assert lines(tmp_path) == []
 
 
-def test_warns_of_what_counts_more(params: FreeBSDParameters, tmp_path: Path) -> None:
+def test_it_warns_of_files_that_take_precedence(params: FreeBSDParameters, tmp_path: Path) -> None:
     for name, text in {
         "boot/loader.conf": 'vfs.zfs.txg.timeout="3"\nzfs_load="YES"\n',
         "boot/loader.conf.local": 'vfs.zfs.dirty_data_max_max="1G"\n',
@@ -384,7 +390,7 @@ def test_warns_of_what_counts_more(params: FreeBSDParameters, tmp_path: Path) ->
     assert kept.given == {"zfs_txg_timeout": 4, "zfs_dirty_data_max_max": 1 << 30}
 
 
-def test_all_files_or_none(
+def test_all_files_are_written_or_none(
     params: FreeBSDParameters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "etc/sysctl.conf").write_text("kern.maxfiles=9\n")
@@ -401,9 +407,7 @@ def test_all_files_or_none(
     assert lines(tmp_path) == ["kern.maxfiles=9"]
 
 
-def test_a_file_that_cannot_be_read_is_not_replaced(
-    params: FreeBSDParameters, tmp_path: Path
-) -> None:
+def test_an_unreadable_file_is_not_replaced(params: FreeBSDParameters, tmp_path: Path) -> None:
     (tmp_path / "etc/sysctl.conf").mkdir()
     with pytest.raises(ParameterError, match="cannot read"):
         params.boot().update({"zfs_txg_timeout": 9})
@@ -439,14 +443,16 @@ def applied(boot: BootConfig, host: FreeBSDHost) -> None:
 
 
 @pytest.mark.parametrize("values", [(60, 90), (10, 30), (5, 25), (30, 35), (65, 70), (20, 60)])
-def test_order_of_lines(host: FreeBSDHost, values: tuple[int, int]) -> None:
+def test_lines_are_ordered_so_that_each_is_accepted(
+    host: FreeBSDHost, values: tuple[int, int]
+) -> None:
     boot = host.parameters().boot()
     for least, most in ((40, 80), values):
         boot.update({LEAST: least, MOST: most, "zfs_delay_min_dirty_percent": max(60, most)})
         applied(boot, host)
 
 
-def test_order_of_arc_limits(host: FreeBSDHost, tmp_path: Path) -> None:
+def test_arc_limits_are_ordered_so_that_each_is_accepted(host: FreeBSDHost, tmp_path: Path) -> None:
     boot = host.parameters().boot()
     boot.update({"zfs_arc_max": 1 << 30, "zfs_arc_min": 1 << 29})
     # the ARC begins with a minimum of 2G here, below which no maximum is taken

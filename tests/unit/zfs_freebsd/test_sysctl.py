@@ -41,19 +41,19 @@ VALUES: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_types(table: Table, sysctl: Sysctl, kind: str) -> None:
+def test_values_of_each_type_are_read(table: Table, sysctl: Sysctl, kind: str) -> None:
     value, text = VALUES[kind]
     table.add("kern/x", kind, value).write()
     assert sysctl.get("kern.x") == value
     assert sysctl.format(sysctl.mib("kern.x"), "kern.x").text == text
 
 
-def test_opaque(sysctl: Sysctl) -> None:
+def test_opaque_values_are_bytes(sysctl: Sysctl) -> None:
     assert sysctl.get("kern.boot_id") == bytes.fromhex("4c8609698ad1a11cdc00cf6eb7d954e1")
 
 
 @pytest.mark.parametrize("kind", ["int", "uint", "long", "ulong", "s64", "u64"])
-def test_set(table: Table, sysctl: Sysctl, kind: str) -> None:
+def test_values_of_each_type_are_set(table: Table, sysctl: Sysctl, kind: str) -> None:
     table.add("kern/x", kind, 5, "w").write()
     sysctl.set("kern.x", 77)
     assert sysctl.get("kern.x") == 77
@@ -63,7 +63,9 @@ def test_set(table: Table, sysctl: Sysctl, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "value"), [("uint", -1), ("uint", 1 << 32), ("int", 1 << 31), ("u64", -1)]
 )
-def test_no_value_of_the_type(table: Table, sysctl: Sysctl, kind: str, value: int) -> None:
+def test_values_out_of_range_are_refused(
+    table: Table, sysctl: Sysctl, kind: str, value: int
+) -> None:
     table.add("kern/x", kind, 5, "w").write()
     with pytest.raises(OverflowError):
         sysctl.set("kern.x", value)
@@ -80,14 +82,14 @@ def test_no_value_of_the_type(table: Table, sysctl: Sysctl, kind: str, value: in
         ("vfs.zfs.version.module", errno.EINVAL),  # a text
     ],
 )
-def test_errors(sysctl: Sysctl, name: str, number: int) -> None:
+def test_errors_have_errno_and_name(sysctl: Sysctl, name: str, number: int) -> None:
     with pytest.raises(SysctlError) as raised:
         sysctl.set(name, 5)
     assert raised.value.errno == (number if name != "vfs.zfs" else errno.EINVAL)
     assert raised.value.filename == name
 
 
-def test_no_privilege(sysctl: Sysctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_privilege_nothing_is_set(sysctl: Sysctl, monkeypatch: pytest.MonkeyPatch) -> None:
     # getenv(3) sees what os.environ sets
     monkeypatch.setenv("SYSCTL_STANDIN_USER", "1")
     with pytest.raises(SysctlError) as raised:
@@ -102,7 +104,7 @@ def test_a_node_has_no_value(sysctl: Sysctl) -> None:
     assert raised.value.errno == errno.EISDIR
 
 
-def test_flags(table: Table, sysctl: Sysctl) -> None:
+def test_flags_of_a_node_are_read(table: Table, sysctl: Sysctl) -> None:
     def flags(name: str) -> tuple[bool, bool, bool]:
         form = sysctl.format(sysctl.mib(name), name)
         return form.node, form.writable, form.tunable
@@ -122,7 +124,7 @@ def test_a_text_that_grows_is_read_again(table: Table, sysctl: Sysctl) -> None:
     assert parse_history(text) == [{"txg": 1, "birth": 2}]
 
 
-def test_children(table: Table, sysctl: Sysctl) -> None:
+def test_children_of_a_node_are_listed(table: Table, sysctl: Sysctl) -> None:
     def names(parent: str, *, hidden: bool = False) -> list[str]:
         return [name for _mib, name in sysctl.children(sysctl.mib(parent), hidden=hidden)]
 
@@ -136,7 +138,7 @@ def test_children(table: Table, sysctl: Sysctl) -> None:
     assert names("hw.physmem") == []
 
 
-def test_kstats(table: Table, sysctl: Sysctl) -> None:
+def test_kstats_are_read(table: Table, sysctl: Sysctl) -> None:
     kstats = Kstats(sysctl)
     assert kstats.pools() == ["tank"]
     assert kstats.named("arcstats")["c_min"] == 2 << 30
@@ -149,7 +151,7 @@ def test_kstats(table: Table, sysctl: Sysctl) -> None:
     assert kstats.txg_rows("tank") == parse_txgs(recorded) != []
 
 
-def test_what_is_not_there(table: Table, sysctl: Sysctl) -> None:
+def test_missing_kstats_are_empty(table: Table, sysctl: Sysctl) -> None:
     kstats = Kstats(sysctl)
     assert kstats.named("gone") == kstats.named("gone/iostats") == {}
     assert kstats.txg_rows("gone") == []
@@ -160,7 +162,7 @@ def test_what_is_not_there(table: Table, sysctl: Sysctl) -> None:
 
 
 @pytest.mark.parametrize("written", ["my.old.pool", "my%25old%25pool"])
-def test_dots_in_the_name_of_a_pool(table: Table, sysctl: Sysctl, written: str) -> None:
+def test_dots_in_the_name_of_a_pool_are_read(table: Table, sysctl: Sysctl, written: str) -> None:
     table.pool(written)
     table.write()
     kstats = Kstats(sysctl)
@@ -171,7 +173,7 @@ def test_dots_in_the_name_of_a_pool(table: Table, sysctl: Sysctl, written: str) 
     assert list(kstats.objsets("my.old.pool")) == [0x4B]
 
 
-def test_a_pool_that_is_named_like_the_global_ones(table: Table, sysctl: Sysctl) -> None:
+def test_a_pool_named_misc_is_found(table: Table, sysctl: Sysctl) -> None:
     table.pool("misc")
     table.write()
     assert Kstats(sysctl).pools() == ["misc", "tank"]
@@ -200,7 +202,7 @@ for pool in kstats.pools():
 """
 
 
-def test_standin_under_sanitizers(table: Table) -> None:
+def test_the_standin_passes_the_sanitizers(table: Table) -> None:
     """What the stand-in does wrong must not look like an error of the caller."""
     table.pool("my.pool")
     table.add("kstat/zfs/tank/txgs", "string", "\ntxg birth\n1 2\n", "sg").write()

@@ -30,7 +30,7 @@ def trace(machine: Machine, *words: str) -> list[Json]:
     return rows(machine.run("trace", *words, "--json", "--duration", "1s"))
 
 
-def test_fsync(machine: Machine) -> None:
+def test_trace_fsync_has_stages_by_dataset(machine: Machine) -> None:
     found = {row["dataset"]: row for row in trace(machine, "fsync", "tank")}
     pool = found[None]
     assert (pool["count"], pool["commits"], pool["no_zil"], pool["lost"]) == (57, 40, 17, 0)
@@ -42,14 +42,14 @@ def test_fsync(machine: Machine) -> None:
     )
 
 
-def test_slow(machine: Machine) -> None:
+def test_trace_slow_has_each_commit(machine: Machine) -> None:
     found = [row for row in trace(machine, "slow", "--over", "1us") if row["type"] == "slow_fsync"]
     assert len(found) == 40
     assert all(sum(row["stages"].values()) == row["total_ns"] for row in found)
     assert {row["pool"] for row in found} == {"tank"}
 
 
-def test_txg(machine: Machine) -> None:
+def test_trace_txg_has_reasons(machine: Machine) -> None:
     found = trace(machine, "txg")
     assert len(found) >= 3
     assert {row["source"] for row in found} == {"dtrace"}
@@ -57,33 +57,33 @@ def test_txg(machine: Machine) -> None:
     assert [row["txg"] for row in found] == sorted(row["txg"] for row in found)
 
 
-def test_throttle(machine: Machine) -> None:
+def test_trace_throttle_has_waits_by_kind(machine: Machine) -> None:
     (row,) = trace(machine, "throttle")
     assert (row["pool"], row["comm"]) == ("tank", "dd")
     assert row["count"] == sum(kind["count"] for kind in row["kinds"].values()) > 0
 
 
-def test_device(machine: Machine) -> None:
+def test_trace_device_has_classes(machine: Machine) -> None:
     found = {row["class"]: row for row in trace(machine, "device")}
     assert found["sync_write"]["count"] >= found["flush"]["count"] >= 7
     assert found["sync_write"]["queue"]["mean"] < found["sync_write"]["device"]["mean"]
     assert found["flush"]["queue"] is None
 
 
-def test_arc(machine: Machine) -> None:
+def test_trace_arc_has_limits(machine: Machine) -> None:
     row = trace(machine, "arc")[-1]
     assert row["waits"] == 0
     assert row["target_max"] == 60 << 30
 
 
-def test_all_on_one_screen(machine: Machine) -> None:
+def test_trace_has_all_views(machine: Machine) -> None:
     said = machine.run("trace", "--pool", "tank", "--duration", "2s", "--interval", "2s")
     assert "5 of 5 views" in said
     for view in ("fsync", "txg", "throttle", "device", "arc"):
         assert f"trace {view}" in said
 
 
-def test_flame(machine: Machine) -> None:
+def test_flame_records_where_fsyncs_wait(machine: Machine) -> None:
     said = machine.run("flame", "--duration", "1s", "-o", str(machine.root / "fsync.svg"))
     assert "lost: 0 stacks not walked" in said
     assert "zil_commit" in (machine.root / "fsync.svg").read_text()
@@ -98,7 +98,9 @@ def test_flame(machine: Machine) -> None:
         ("missing", "fbt::_cv_timedwait_sbt:entry", "missing probe cv_timedwait: `batch_wait`"),
     ],
 )
-def test_what_is_wrong_is_said(machine: Machine, setting: str, text: str, message: str) -> None:
+def test_errors_of_dtrace_are_reported(
+    machine: Machine, setting: str, text: str, message: str
+) -> None:
     (machine.root / setting).write_text(text)
     status = 3 if setting == "broken" else 0
     assert message in machine.run("trace", "fsync", "--duration", "1s", status=status)
@@ -110,7 +112,7 @@ def test_faults_are_counted(machine: Machine) -> None:
     assert row["lost"] == 2
 
 
-def test_interrupt_ends_it(machine: Machine) -> None:
+def test_ctrl_c_ends_a_trace(machine: Machine) -> None:
     process = machine.start("trace", "fsync", "--json")
     assert process.stderr
     while "Ctrl-C" not in process.stderr.readline():

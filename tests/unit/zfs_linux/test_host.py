@@ -46,7 +46,7 @@ def write_mounts(root: Path, mounts: dict[int, str]) -> None:
     (root / "proc/self/mountinfo").write_text("".join(lines))
 
 
-def test_what_programs_have_written(root: Path) -> None:
+def test_written_bytes_come_from_objsets(root: Path) -> None:
     recorded = DATA / "trixie/objset-0x4b"
     (root / "proc/spl/kstat/zfs/tank/objset-0x4b").write_text(recorded.read_text())
     now, found = LinuxHost(root).written("tank")
@@ -56,7 +56,7 @@ def test_what_programs_have_written(root: Path) -> None:
     assert LinuxHost(root).written("gone")[1] == {}
 
 
-def test_names(root: Path) -> None:
+def test_names_of_datasets_are_found_by_objset_and_device(root: Path) -> None:
     host = LinuxHost(root)
     assert host.pools() == ["tank"]
     assert host.dataset_names() == ["tank"]
@@ -98,7 +98,7 @@ def test_an_exported_pool_is_gone(root: Path) -> None:
     assert host.txg_state("tank", 0, 1) is None
 
 
-def test_room_is_asked_for_what_is_in_use_and_some_to_come(
+def test_room_is_asked_for_datasets_in_use_and_some_more(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How much memory that may take is decided where the tables are made."""
@@ -155,7 +155,7 @@ def test_fsyncs_tick_with_the_throttle_beside_them(monkeypatch: pytest.MonkeyPat
     assert ticked == ["fsyncs", "fsyncs", "throttle"]
 
 
-def test_processes(root: Path) -> None:
+def test_threads_and_missing_processes_are_errors(root: Path) -> None:
     host = LinuxHost(root)
     assert host.process_error(12) == "12 is a thread of process 11"
     assert host.process_error(13) == "there is no process 13"
@@ -169,11 +169,11 @@ def kinds(root: Path, status: str) -> list[Check]:
     return [check for check in LinuxHost(root).checks() if check.status == status]
 
 
-def test_all_there(root: Path) -> None:
+def test_a_complete_host_passes_all_checks(root: Path) -> None:
     assert [c for c in LinuxHost(root).checks() if c.status != "ok" and c.kind != "library"] == []
 
 
-def test_what_blocks(root: Path) -> None:
+def test_what_prevents_tracing_is_blocking(root: Path) -> None:
     (root / "sys/module/zfs/version").unlink()
     (root / "sys/module/zfs").rmdir()
     (root / "sys/kernel/btf/vmlinux").unlink()
@@ -183,7 +183,7 @@ def test_what_blocks(root: Path) -> None:
         LinuxHost(root).open_fsync_trace(FsyncOptions())
 
 
-def test_empty_root_never_raises(tmp_path: Path) -> None:
+def test_an_empty_root_raises_nothing(tmp_path: Path) -> None:
     host = LinuxHost(tmp_path)
     assert host.checks()
     assert host.pools() == []
@@ -202,7 +202,7 @@ def test_empty_root_never_raises(tmp_path: Path) -> None:
         ("rubbish", True, "blocking"),
     ],
 )
-def test_privileges(mask: str, module_btf: bool, status: str) -> None:
+def test_the_needed_capabilities_are_checked(mask: str, module_btf: bool, status: str) -> None:
     check = checks.privileges(f"Name:\tx\nCapEff:\t{mask}\n", module_btf)
     assert check.status == status
     if status != "ok":

@@ -20,7 +20,9 @@ def line(address: int, name: str, module: str = "", kind: str = "t") -> str:
 
 
 @given(st.dictionaries(addresses, st.booleans(), min_size=1), addresses, st.randoms())
-def test_the_nearest_symbol_below(kernel: dict[int, bool], address: int, random: Random) -> None:
+def test_an_address_gets_the_nearest_symbol_below(
+    kernel: dict[int, bool], address: int, random: Random
+) -> None:
     lines = [line(a, f"f{a:x}", "zfs" if mod else "") for a, mod in kernel.items()]
     random.shuffle(lines)
     below = max((a for a in kernel if a <= address), default=None)
@@ -31,7 +33,7 @@ def test_the_nearest_symbol_below(kernel: dict[int, bool], address: int, random:
 
 
 @given(st.binary(max_size=300), addresses)
-def test_any_text_gives_some_name(text: bytes, address: int) -> None:
+def test_any_text_gives_a_name(text: bytes, address: int) -> None:
     assert isinstance(Symbols(text).name(address), str)
 
 
@@ -44,7 +46,7 @@ def test_global_names_come_first() -> None:
 
 
 @pytest.mark.parametrize("flavour", ["trixie", "bookworm", "trixie-backports"])
-def test_recorded_kernels(flavour: str) -> None:
+def test_symbols_of_recorded_kernels_are_found(flavour: str) -> None:
     path = DATA / flavour / "kallsyms"
     assert not hidden(path)
     symbols = Symbols(path.read_bytes())
@@ -54,7 +56,7 @@ def test_recorded_kernels(flavour: str) -> None:
         assert symbols.name(int(address, 16)) in {f"{name} {module}", rest.replace("\t", " ")}
 
 
-def test_hidden_addresses(tmp_path: Path) -> None:
+def test_hidden_addresses_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "kallsyms"
     path.write_text("\n".join(line(0, f"f{i}") for i in range(5000)))
     assert hidden(path)

@@ -32,12 +32,12 @@ def path(tmp_path: Path, name: str) -> Path:
     return tmp_path / "sys/module/zfs/parameters" / name
 
 
-def test_read(params: LinuxParameters) -> None:
+def test_missing_and_unreadable_parameters_are_none(params: LinuxParameters) -> None:
     assert params.names() == ["a", "b", "c"]
     assert [params.read(name) for name in ("a", "b", "c", "no")] == [5, -1, None, None]
 
 
-def test_write(params: LinuxParameters, tmp_path: Path) -> None:
+def test_what_was_written_is_read(params: LinuxParameters, tmp_path: Path) -> None:
     params.write("a", 7)
     assert params.read("a") == 7
     assert not params.writable("no")
@@ -65,7 +65,7 @@ def test_errors_are_one_line(
         params.write("a", 1)
 
 
-def test_identity(params: LinuxParameters, tmp_path: Path) -> None:
+def test_the_identity_changes_with_the_module(params: LinuxParameters, tmp_path: Path) -> None:
     before = params.identity()
     assert before.startswith("d6:")
     module = tmp_path / "sys/module/zfs"
@@ -99,7 +99,7 @@ def test_nothing_is_written_to_another_module(
     assert params.read("a") == 5
 
 
-def test_module_that_went_is_named(
+def test_an_unloaded_module_is_named(
     params: LinuxParameters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kernfs says ENODEV for what was opened before."""
@@ -112,11 +112,11 @@ def test_module_that_went_is_named(
         params.write("a", 7)
 
 
-def test_shell(params: LinuxParameters) -> None:
+def test_the_command_to_set_a_parameter_is_echo(params: LinuxParameters) -> None:
     assert params.shell("a", 7) == "echo 7 > /sys/module/zfs/parameters/a"
 
 
-def test_comparing_watch(params: LinuxParameters, tmp_path: Path) -> None:
+def test_a_comparing_watch_sees_values_of_others(params: LinuxParameters, tmp_path: Path) -> None:
     watch = ComparingWatch(params.read, ["a", "b", "no"], params._forget)
     params._comparing.append(watch)
     params.write("a", 6)
@@ -157,7 +157,7 @@ def test_fanotify_names_the_writer(watch: FanotifyWatch, tmp_path: Path) -> None
     assert watch.poll() == []
 
 
-def test_fanotify_and_a_writer_that_is_gone(watch: FanotifyWatch, tmp_path: Path) -> None:
+def test_fanotify_notices_a_writer_that_has_ended(watch: FanotifyWatch, tmp_path: Path) -> None:
     process = subprocess.Popen(["sh", "-c", f"echo 9 > {path(tmp_path, 'b')}"])
     process.wait()
     (found,) = wait(watch, 1)
@@ -165,7 +165,7 @@ def test_fanotify_and_a_writer_that_is_gone(watch: FanotifyWatch, tmp_path: Path
     assert found.comm in ("sh", None)
 
 
-def test_falls_back_to_comparing(
+def test_without_fanotify_values_are_compared(
     params: LinuxParameters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no(*_: object) -> int:

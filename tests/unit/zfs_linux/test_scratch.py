@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str | None]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_in_use(root: Path, name: str) -> None:
+def test_a_disk_in_use_says_by_what(root: Path, name: str) -> None:
     prepare, expected = CASES[name]
     prepare(root)
     assert in_use(root) == expected
@@ -106,7 +106,7 @@ def test_a_partition_is_judged_by_itself(root: Path) -> None:
     assert in_use(root, "sdx/sdx2") == "is mounted on /boot"
 
 
-def test_a_volume_is_no_scratch_disk(root: Path) -> None:
+def test_a_volume_of_a_pool_is_in_use(root: Path) -> None:
     entry = root / "sys/block/zd0"
     entry.mkdir()
     assert scratch._in_use(root, entry, entry, "/dev/zd0") == "is a volume of a pool"
@@ -121,7 +121,7 @@ logs\t-\t-\t-\t-\t-\t-\t-\t-\t-
 
 
 @pytest.mark.parametrize("device", ["/dev/sdx1", "/dev/sdy"])
-def test_part_of_a_pool(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+def test_disks_of_a_pool_are_found(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     monkeypatch.setattr(processes, "output", lambda _argv, _timeout: ZPOOL)
     # the heading of the log devices has no indent either
     assert scratch._pool_of({device}) == "tank"
@@ -139,7 +139,7 @@ def test_part_of_a_pool(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
         (["?", None], []),
     ],
 )
-def test_signatures(entries: list[Any], expected: list[str]) -> None:
+def test_signatures_are_read_from_wipefs(entries: list[Any], expected: list[str]) -> None:
     assert scratch.parse_signatures({"signatures": entries}) == expected
 
 
@@ -150,7 +150,7 @@ json_values = st.recursive(
 
 
 @given(json_values | st.fixed_dictionaries({"signatures": json_values}))
-def test_signatures_of_anything(said: object) -> None:
+def test_any_json_gives_signatures(said: object) -> None:
     assert all(isinstance(one, str) for one in scratch.parse_signatures(said))
 
 
@@ -188,7 +188,7 @@ def test_another_disk_is_not_erased(tmp_path: Path, changed: dict[str, Any]) -> 
     assert Path(disk.path).read_bytes() == b"x" * 2 * MIB
 
 
-def test_a_busy_disk_is_waited_for_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_disk_is_refused_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(_path: str, _flags: int) -> int:
         raise OSError(16, os.strerror(16))
 
@@ -211,7 +211,7 @@ def test_any_byte_at_the_ends_is_data(tmp_path: Path, at: int) -> None:
     assert not scratch._zero_at_ends(disk.device)
 
 
-def test_what_is_no_disk(tmp_path: Path) -> None:
+def test_what_is_not_a_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="No such file"):
         scratch.inspect(str(tmp_path / "none"))
     with pytest.raises(UnknownName, match="is no disk"):
@@ -220,12 +220,12 @@ def test_what_is_no_disk(tmp_path: Path) -> None:
         scratch.inspect("/dev/null")
 
 
-def test_without_wipefs_nothing_is_said_to_be_blank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_wipefs_no_disk_is_called_blank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(TraceError, match="wipefs is not there"):
         scratch._signatures("/dev/sdx")
 
 
-def test_not_on_freebsd() -> None:
+def test_freebsd_is_refused() -> None:
     with pytest.raises(NotSupported, match="only erased on Linux"):
         FreeBSDHost.scratch(FreeBSDHost.__new__(FreeBSDHost), "/dev/ada0")

@@ -47,19 +47,19 @@ def why(root: Path) -> dict[str, str]:
     return {tool.name: tool.why for tool in LinuxHost(root).tools()}
 
 
-def test_all_would_work(root: Path) -> None:
+def test_on_a_complete_host_all_tools_work(root: Path) -> None:
     assert set(why(root).values()) == {""}
     assert set(why(root)) == {path.name for path in [*BPFTRACE, *BCC]}
 
 
-def test_without_bpftrace(root: Path) -> None:
+def test_without_bpftrace_only_bcc_tools_work(root: Path) -> None:
     (root / "bin/bpftrace").unlink()
     found = why(root)
     assert found["zilcommit.bt"] == "bpftrace is not installed"
     assert found["zildist.py"] == ""
 
 
-def test_without_bcc(root: Path) -> None:
+def test_without_bcc_only_bpftrace_tools_work(root: Path) -> None:
     (root / "python/bcc.py").unlink()
     importlib.invalidate_caches()
     found = why(root)
@@ -67,7 +67,7 @@ def test_without_bcc(root: Path) -> None:
     assert found["zildist.py"] == "Python's module bcc is not installed"
 
 
-def test_bcc_without_headers(root: Path) -> None:
+def test_bcc_tools_need_headers_of_the_kernel(root: Path) -> None:
     (root / "lib/modules" / os.uname().release / "build").rmdir()
     assert why(root)["zildist.py"] == "the headers of this kernel are not installed"
     (root / "sys/kernel").mkdir()
@@ -75,7 +75,7 @@ def test_bcc_without_headers(root: Path) -> None:
     assert why(root)["zildist.py"] == ""
 
 
-def test_missing_symbol(root: Path) -> None:
+def test_a_missing_symbol_is_named(root: Path) -> None:
     """Linux before 5.19: the bcc tools do without the tracepoint, bpftrace does not."""
     symbols = {symbol for needs in tools.NEEDS.values() for symbol in needs}
     write_symbols(root, symbols - {"__traceiter_contention_begin"})
@@ -84,7 +84,7 @@ def test_missing_symbol(root: Path) -> None:
     assert found["txgstate.bt"] == found["zildist.py"] == ""
 
 
-def test_without_zfs(root: Path) -> None:
+def test_without_zfs_no_tool_works(root: Path) -> None:
     (root / "sys/module/zfs").rmdir()
     assert set(why(root).values()) == {"ZFS is not loaded"}
     (root / "proc/kallsyms").unlink()
@@ -92,7 +92,7 @@ def test_without_zfs(root: Path) -> None:
 
 
 @pytest.mark.parametrize("path", BPFTRACE, ids=lambda path: path.name)
-def test_needs_of_bpftrace_tools(path: Path) -> None:
+def test_needs_of_bpftrace_tools_are_listed(path: Path) -> None:
     text = path.read_text()
     probed = set(re.findall(r"^k(?:ret)?probe:(\w+)\b", text, re.MULTILINE))
     probed |= {f"__traceiter_{n}" for n in re.findall(r"^tracepoint:lock:(\w+)", text, re.M)}
@@ -100,7 +100,7 @@ def test_needs_of_bpftrace_tools(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", BCC, ids=lambda path: path.name)
-def test_needs_of_bcc_tools(path: Path) -> None:
+def test_needs_of_bcc_tools_are_listed(path: Path) -> None:
     needed = re.search(r"^NEEDED = \(([^)]*)\)", path.read_text(), re.MULTILINE)
     assert needed
     assert set(re.findall(r'"(\w+)"', needed[1])) == set(tools.NEEDS[path.name])

@@ -51,7 +51,7 @@ def test_a_link_is_replaced_and_what_it_points_to_stays(tmp_path: Path) -> None:
     assert (tmp_path / "out.svg").read_bytes() == b"new"
 
 
-def test_without_room_the_file_of_before_stays(
+def test_without_room_the_previous_file_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_text("old")
@@ -66,7 +66,7 @@ def test_without_room_the_file_of_before_stays(
     assert names(tmp_path) == ["a"]
 
 
-def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupt_leaves_no_file(tmp_path: Path) -> None:
     def pieces() -> Iterator[bytes]:
         yield b"half"
         raise KeyboardInterrupt
@@ -76,7 +76,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_ones_own_links_to_directories_are_followed(
+def test_own_links_to_directories_are_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "real" / "deep").mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_a_loop_of_links_has_an_end(tmp_path: Path) -> None:
         files.write(tmp_path / "a" / "f", [b""])
 
 
-def test_directories_that_are_missing_or_none(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FileNotFoundError):
         files.write(tmp_path / "no" / "f", [b""])
@@ -108,7 +108,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make fi
 
 
 @needs_root
-def test_a_link_of_somebody_else_to_a_directory_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_of_another_user_to_a_directory_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     home = tmp_path / "home"
     home.mkdir()
@@ -120,7 +120,7 @@ def test_a_link_of_somebody_else_to_a_directory_is_not_followed(tmp_path: Path) 
 
 
 @needs_root
-def test_the_directory_of_somebody_else_takes_a_file(tmp_path: Path) -> None:
+def test_a_file_replaces_the_link_of_another_user(tmp_path: Path) -> None:
     """`cd /home/alice; sudo zfstune flame -o x.svg`: only that name can be hers."""
     home = tmp_path / "home"
     home.mkdir()
@@ -157,7 +157,7 @@ def test_a_directory_that_others_may_write_into_is_refused(tmp_path: Path) -> No
         output_directory(tmp_path / "out")
 
 
-def test_nobody_else_may_exchange_it(tmp_path: Path) -> None:
+def test_a_parent_that_others_may_write_into_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open" / "out").mkdir(parents=True)
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(UsageError, match=r"others may write into .*open"):
@@ -167,7 +167,7 @@ def test_nobody_else_may_exchange_it(tmp_path: Path) -> None:
     output_directory(tmp_path / "open" / "new")
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "out"):
         with pytest.raises(UsageError, match=r"^--out .*, name a"):
@@ -175,7 +175,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_the_directory_of_somebody_else_is_refused(
+def test_an_output_directory_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SUDO_UID", raising=False)
@@ -197,7 +197,7 @@ def test_the_directory_of_somebody_else_is_refused(
 
 
 @needs_root
-def test_the_home_of_who_called_sudo_is_no_danger(
+def test_the_home_of_the_user_of_sudo_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever may run this as root may run any command (--workload)."""

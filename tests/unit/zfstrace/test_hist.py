@@ -27,14 +27,14 @@ def clib() -> ctypes.CDLL:
 
 
 @given(TIMES)
-def test_value_lies_in_its_bucket(value: int) -> None:
+def test_a_value_lies_in_its_bucket(value: int) -> None:
     bucket = hist.index(value)
     assert hist.low(bucket) <= value
     assert value < hist.low(bucket + 1) or bucket == BUCKETS - 1
 
 
 @given(st.integers(64, 2**42 - 1))
-def test_bucket_is_at_most_a_32nd_of_its_value(value: int) -> None:
+def test_a_bucket_is_at_most_a_32nd_of_its_value(value: int) -> None:
     bucket = hist.index(value)
     assert (hist.low(bucket + 1) - hist.low(bucket)) * 32 <= value
 
@@ -45,7 +45,7 @@ def test_buckets_are_contiguous() -> None:
 
 
 @given(SAMPLES, st.integers(0, 1000))
-def test_quantile_is_near_the_true_one(values: list[int], permille: int) -> None:
+def test_a_quantile_is_near_the_true_one(values: list[int], permille: int) -> None:
     rank = max(1, -(-len(values) * permille // 1000))
     true = min(sorted(values)[rank - 1], 2**42)
     got = from_values(values).quantile(permille)
@@ -62,12 +62,12 @@ def test_quantiles_do_not_fall(values: list[int]) -> None:
 
 
 @given(SAMPLES, SAMPLES)
-def test_merge_is_as_if_counted_together(one: list[int], other: list[int]) -> None:
+def test_a_merge_is_as_if_counted_together(one: list[int], other: list[int]) -> None:
     assert from_values(one).merge(from_values(other)) == from_values(one + other)
 
 
 @given(SAMPLES, st.lists(TIMES, max_size=50))
-def test_subtract_gives_the_interval(earlier: list[int], later: list[int]) -> None:
+def test_a_difference_is_the_interval(earlier: list[int], later: list[int]) -> None:
     before = from_values(earlier)
     delta = before.merge(from_values(later)).subtract(before)
     want = from_values(later)
@@ -77,13 +77,13 @@ def test_subtract_gives_the_interval(earlier: list[int], later: list[int]) -> No
         assert delta.max_ns <= want.max_ns * 33 / 32 + 1
 
 
-def test_empty() -> None:
+def test_an_empty_histogram_has_zero_quantiles() -> None:
     assert Hist().quantile(500) == 0
     assert Hist().subtract(Hist()) == Hist()
     assert Hist().rows() == ()
 
 
-def test_torn_count_is_not_an_error() -> None:
+def test_a_torn_count_is_no_error() -> None:
     # the kernel had added to count, not yet to the bucket
     assert Hist(2, 10, 7, {5: 1}).quantile(1000) == 7
 

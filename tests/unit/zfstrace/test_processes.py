@@ -18,20 +18,20 @@ def alive(pid: str) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_output() -> None:
+def test_undecodable_bytes_of_output_are_replaced() -> None:
     assert processes.output(["printf", "a\\377\\n"], 20) == "a\ufffd\n"
 
 
-def test_no_output_of_one_that_fails() -> None:
+def test_a_failing_program_has_no_output() -> None:
     assert processes.output(["sh", "-c", "echo text; exit 1"], 20) == ""
     assert processes.output(["/no/such/command"], 20) == ""
 
 
-def test_one_that_hangs_is_not_waited_for() -> None:
+def test_a_hanging_program_is_not_waited_for() -> None:
     assert processes.output(["sleep", "100000"], 0.1) == ""
 
 
-def test_how_one_ends() -> None:
+def test_the_end_of_a_program_is_described() -> None:
     assert processes.run(["sh", "-c", "echo a; echo b >&2; exit 3"], 20) == (3, "a\n", "b\n")
     done = processes.run(["sh", "-c", "kill -9 $$"], 20)
     assert processes.how_ended(done.status) == "signal 9"
@@ -40,7 +40,7 @@ def test_how_one_ends() -> None:
         processes.run(["/no/such/command"], 20)
 
 
-def test_what_one_that_hangs_has_started_ends_with_it(tmp_path: Path) -> None:
+def test_children_of_a_hanging_program_end_with_it(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     with pytest.raises(TimeoutError):
         processes.run(["sh", "-c", f"sleep 1000 & echo $! > {file}; wait"], 0.5)
@@ -50,7 +50,7 @@ def test_what_one_that_hangs_has_started_ends_with_it(tmp_path: Path) -> None:
     assert not alive(file.read_text().strip())
 
 
-def test_what_does_not_listen_is_killed(tmp_path: Path) -> None:
+def test_children_that_ignore_sigterm_are_killed(tmp_path: Path) -> None:
     """The program itself ends by SIGTERM; what it has started ignores that."""
     file = tmp_path / "pid"
     script = f"sh -c 'trap \"\" TERM; echo $$ > {file}; while :; do sleep 1; done' & wait"
@@ -65,7 +65,7 @@ def test_what_does_not_listen_is_killed(tmp_path: Path) -> None:
     assert not alive(file.read_text().strip())
 
 
-def test_last_line() -> None:
+def test_the_last_line_of_a_file_is_found() -> None:
     with tempfile.TemporaryFile() as file:
         assert processes.last_line(file) == ""
         file.write(b"\0" * 5000 + b"one\n" + b"x" * 300 + b"\n\n \n")

@@ -68,7 +68,7 @@ def kernel_part(recording: Recording) -> str:
     return only(recording).split(";", 3)[3]
 
 
-def test_labels_then_frames() -> None:
+def test_a_stack_has_labels_then_frames() -> None:
     recording = recorded(SUM, replace(SUM, ns=500))
     assert recording.stacks == Stacks(
         "off-cpu", "ns", "", {";".join(("tank", "flush", "fio", *FSYNC)): 1500}
@@ -107,7 +107,7 @@ def test_what_a_tracer_calls_is_not_shown() -> None:
         assert kernel_part(recorded(one)) == ";".join(FSYNC)
 
 
-def test_what_has_no_frames_says_why() -> None:
+def test_a_stack_without_frames_says_why() -> None:
     assert kernel_part(recorded(replace(SUM, frames=()))) == "[no stack]"
     ours = KERNEL.stack("bpf_trampoline_644 [bpf]", "bpf_prog_1_fentry_cv_wait [bpf]")
     assert kernel_part(recorded(replace(SUM, frames=ours))) == "[tracer]"
@@ -115,7 +115,7 @@ def test_what_has_no_frames_says_why() -> None:
     assert kernel_part(recorded(replace(SUM, preempted=True))).endswith("__schedule;[preempted]")
 
 
-def test_pools() -> None:
+def test_pools_are_found_by_name_or_device() -> None:
     nameless = replace(SUM, pool="")
     assert only(recorded(replace(nameless, dev=(0, 47)))).startswith("tank;")
     assert only(recorded(nameless)).startswith("[unknown];")
@@ -124,7 +124,7 @@ def test_pools() -> None:
     assert recorded(SUM, pool="tank").stacks.counts
 
 
-def test_wakers() -> None:
+def test_wakers_follow_the_sleeper() -> None:
     waker = ("ret_from_fork", "zio_execute [zfs]", "zil_lwb_flush_vdevs_done [zfs]", "wake_up")
     woken = replace(SUM, woken=True, waker=KERNEL.stack(*waker), waker_comm="z_null_int")
     sleeper = ";".join(FSYNC)
@@ -194,7 +194,7 @@ def test_idle_threads_are_left_out() -> None:
     ),
     st.sampled_from(["off-cpu", "on-cpu", "wakeup"]),
 )
-def test_nothing_is_lost(sums: list[StackSum], kind: str) -> None:
+def test_no_weight_is_lost(sums: list[StackSum], kind: str) -> None:
     recording = build(
         sums, LOST, StackOptions(kind, "fsync"), lambda address: f"f{address // 16}", lambda _: None
     )

@@ -82,7 +82,7 @@ def test_slots_of_one_name_are_merged() -> None:
     assert rows_of(one, again)["tank", "tank/db"].count == 3
 
 
-def test_sync_disabled_is_found_by_its_device() -> None:
+def test_a_dataset_with_sync_disabled_is_named_by_device() -> None:
     rows = rows_of(counts("", 0, dev=(0, 50), total=[5, 6], no_zil=2))
     row = rows["tank", "tank/nosync"]
     assert not row.zil
@@ -104,7 +104,7 @@ def test_the_nameless_are_shown() -> None:
     assert rows[None, None].count == 3
 
 
-def test_limits() -> None:
+def test_pool_and_dataset_limit_the_rows() -> None:
     slots = (
         counts(objset=68, stages={"flush": [1]}),
         counts("other", 7, stages={"flush": [1]}),
@@ -118,7 +118,7 @@ def test_limits() -> None:
     assert empty["tank", "tank/db"].count == 0
 
 
-def test_interval() -> None:
+def test_an_interval_is_the_difference_of_two_states() -> None:
     before = counts(stages={"flush": [100, 200]})
     after = counts(stages={"flush": [100, 200, 10]})
     new = counts(objset=68, stages={"flush": [7]})
@@ -140,7 +140,7 @@ def test_schema_holds_and_comes_back(values: list[int], no_zil: int) -> None:
         assert back.to_json() == json.loads(text)
 
 
-def test_losses() -> None:
+def test_losses_are_in_every_row() -> None:
     line = rows_of(counts(total=[1]))["tank", None].to_json()
     assert line["lost"] == 6
     want = {"start": 1, "return": 2, "event": 3, "log_block": 4, "overflow": 5, "skipped": 7}
@@ -148,7 +148,7 @@ def test_losses() -> None:
     assert line["unfinished"] == 6
 
 
-def test_slow_fsync_schema() -> None:
+def test_a_slow_fsync_has_its_schema() -> None:
     stages = dict.fromkeys(NAMES, 0) | {"flush": 5}
     slow = SlowFsync("t", 1, 2, "c", "tank", "tank/db", 9, 5, stages, None, "fsync")
     assert slow.to_json() == {

@@ -103,7 +103,7 @@ def test_rows_are_named_once() -> None:
         assert set(need.merges) <= set(stages.NAMES)
 
 
-def test_all_there() -> None:
+def test_with_all_probes_nothing_is_missing() -> None:
     found = probes.survey(probes.TRACERS, run=kernel(*EVERY))
     assert {probe.how for probe in found} == {"found"}
     assert {probe.why for probe in found} == {""}
@@ -119,7 +119,7 @@ def test_a_missing_probe_says_which_stage_it_merges() -> None:
     assert found["mutex"].cost == "`issuer_lock` is part of `issue`"
 
 
-def test_any_of_a_group_is_enough() -> None:
+def test_one_probe_of_a_group_is_enough() -> None:
     """2.2: there is no zil_commit_flags, and no txg_wait_synced_flags."""
     old = {probe for probe in EVERY if "_flags:" not in probe}
     found = {probe.name: probe for probe in probes.survey(("fsync",), run=kernel(*old))}
@@ -128,7 +128,7 @@ def test_any_of_a_group_is_enough() -> None:
     assert found["txg_wait_synced"].symbol == "fbt::txg_wait_synced:entry"
 
 
-def test_what_is_missing_says_so() -> None:
+def test_a_missing_probe_says_why() -> None:
     lacks = {"fbt::cv_broadcastpri:entry", "fbt::_cv_wait:entry"}
     found = probes.survey(("fsync", "arc"), run=kernel(*(EVERY - lacks)))
     missing = {probe.name: probe for probe in found if probe.missing}
@@ -149,7 +149,7 @@ def test_another_function_of_that_name_does_not_count() -> None:
     assert all(probe.missing for probe in probes.survey(("fsync",), run=run))
 
 
-def test_the_module_may_be_another_or_none() -> None:
+def test_probes_match_in_any_module() -> None:
     lines = (
         "12345        fbt            kernel                        zil_commit entry\n"
         "  901        sdt                                                     txg-synced\n"
@@ -161,7 +161,7 @@ def test_the_module_may_be_another_or_none() -> None:
     assert why == ""
 
 
-def test_what_dtrace_for_linux_lists() -> None:
+def test_a_recorded_list_of_dtrace_is_read() -> None:
     """Recorded; dtrace.c of FreeBSD prints the same columns."""
     text = (ROOT / "tests/data/dtrace/list.out").read_text()
     there, _ = probes.look_up(
@@ -185,7 +185,9 @@ def test_what_dtrace_for_linux_lists() -> None:
     }
 
 
-def test_without_dtrace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_dtrace_every_probe_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = probes.survey(("fsync", "txg"))
     assert all(probe.missing for probe in found)
@@ -204,7 +206,7 @@ def test_without_dtrace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         ("exit 3", "dtrace ended with status 3"),
     ],
 )
-def test_dtrace_that_fails(
+def test_a_failing_dtrace_gives_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, why: str
 ) -> None:
     (tmp_path / "dtrace").write_text(f"#!/bin/sh\n{script}\n")
@@ -213,7 +215,7 @@ def test_dtrace_that_fails(
     assert {probe.why for probe in probes.survey(("arc",))} == {why}
 
 
-def test_dtrace_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_dtrace_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*_args: object, **_more: object) -> None:
         raise TimeoutError
 
@@ -223,7 +225,7 @@ def test_dtrace_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_doctor_speaks_of_fsyncs() -> None:
+def test_doctor_requires_only_probes_of_fsyncs() -> None:
     found = probes.of_host(kernel(*(EVERY - {"sdt:::txg-synced"})))
     assert {p.name: p.required for p in found if p.missing} == {"txg-synced": False}
     assert {p.tracer for p in found if p.required} == {"fsync"}

@@ -68,7 +68,7 @@ def printing(
 # --- the process
 
 
-def test_it_begins_and_ends(script: Path) -> None:
+def test_a_script_begins_and_ends(script: Path) -> None:
     printing(script, ["a", "b"], end="last")
     running = Dtrace(script)
     found: list[str] = []
@@ -99,7 +99,7 @@ def test_drops_are_counted(script: Path) -> None:
     running.close()
 
 
-def test_a_script_that_does_not_compile(script: Path) -> None:
+def test_a_script_that_does_not_compile_is_an_error(script: Path) -> None:
     program = script.parent / "dtrace"
     program.write_text(
         "#!/bin/sh\necho 'dtrace: failed to compile script x: line 3: oh' >&2; exit 1\n"
@@ -108,13 +108,13 @@ def test_a_script_that_does_not_compile(script: Path) -> None:
         Dtrace(script)
 
 
-def test_no_dtrace(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dtrace_it_is_an_error(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(TraceError, match="dtrace does not start"):
         Dtrace(script)
 
 
-def test_it_ends_by_itself(script: Path) -> None:
+def test_a_script_that_ends_by_itself_ends_the_trace(script: Path) -> None:
     program = script.parent / "dtrace"
     program.write_text(f"#!/bin/sh\necho '{BEGIN}'; echo 'dtrace: processing aborted: oh' >&2\n")
     running = Dtrace(script)
@@ -124,7 +124,9 @@ def test_it_ends_by_itself(script: Path) -> None:
     running.close()
 
 
-def test_one_that_does_not_end_is_killed(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_does_not_end_is_killed(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process, "_END_S", 0.3)
     program = script.parent / "dtrace"
     program.write_text(f"#!/bin/sh\ntrap '' INT\necho '{BEGIN}'\nwhile :; do sleep 0.05; done\n")
@@ -134,7 +136,9 @@ def test_one_that_does_not_end_is_killed(script: Path, monkeypatch: pytest.Monke
     assert running._process.returncode == -signal.SIGKILL
 
 
-def test_one_that_never_begins(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_never_begins_is_an_error(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process, "_START_S", 0.3)
     program = script.parent / "dtrace"
     program.write_text("#!/bin/sh\nwhile :; do sleep 0.05; done\n")
@@ -204,7 +208,7 @@ def test_commits_are_summed(script: Path) -> None:
     assert (losses.missed, losses.start, losses.log_block) == (2, 1, 3)
 
 
-def test_slow_ones_are_told(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_commits_are_events(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[Json | str] = [commit(total_ns=999), commit(objset=9, total_ns=1000), commit(pid=3)]
     printing(script, rows)
     monkeypatch.setattr(fsync, "ScriptedThrottle", _no_throttle)
@@ -233,7 +237,7 @@ def _no_throttle(*args: object) -> None:
     raise TraceError("no")
 
 
-def test_one_dataset(script: Path) -> None:
+def test_only_the_asked_dataset_is_counted(script: Path) -> None:
     printing(script, [commit(), commit(objset=9)])
     session = ScriptedFsyncs(FsyncOptions(dataset="tank/db"), 9, none)
     session.refresh()
@@ -251,7 +255,7 @@ def test_lines_cut_short_are_losses(script: Path) -> None:
     session.close()
 
 
-def test_a_script_that_says_nothing_any_more(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_script_is_an_error(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripted, "_STATE_S", 0.3)
     printing(script, [], state={"type": "other"})
     session = ScriptedFsyncs(FsyncOptions(), 0, none)
@@ -282,7 +286,7 @@ def wait(**fields: object) -> Json:
 LIMITS = {"zfs_dirty_data_max": 1000, "zfs_delay_min_dirty_percent": 60, "zfs_delay_scale": 100}
 
 
-def test_waits_by_kind(script: Path) -> None:
+def test_waits_are_counted_by_kind(script: Path) -> None:
     printing(
         script,
         [
@@ -317,7 +321,7 @@ def test_waits_by_kind(script: Path) -> None:
     assert (second.pool, second.pid, second.latency.count) == ("slow", 8, 1)
 
 
-def test_vdevs_by_class(script: Path) -> None:
+def test_io_is_counted_by_vdev_and_class(script: Path) -> None:
     def io(number: int, part: str, bucket: int, count: int, size: int = 0) -> Json:
         times = {"bucket": bucket, "count": count, "total_ns": count * low(bucket)}
         where = {"pool": "tank", "guid": 2**64 - 1, "class": number, "part": part}
@@ -370,7 +374,7 @@ class Rows:
     ("reason", "since_ns", "want"),
     [("dirty", 5 * 10**9, "dirty"), ("unknown", 5 * 10**9, "timer"), ("unknown", None, "unknown")],
 )
-def test_txgs(script: Path, reason: str, since_ns: int | None, want: str) -> None:
+def test_rows_become_txgs(script: Path, reason: str, since_ns: int | None, want: str) -> None:
     row: Json = {
         "schema": 1,
         "type": "txg",
@@ -410,7 +414,7 @@ def test_txgs(script: Path, reason: str, since_ns: int | None, want: str) -> Non
     assert (txg.dirty_bytes, txg.written_bytes, txg.writes) == (5, 6, 7)
 
 
-def test_arc(script: Path) -> None:
+def test_the_arc_has_kstats_and_waits(script: Path) -> None:
     printing(script, [{"type": "arc", "misses": 1}, {"type": "arc_wait", "ns": 30}])
     session = ScriptedArc(lambda: {"size": 3})
     session.refresh()
@@ -421,7 +425,7 @@ def test_arc(script: Path) -> None:
 
 
 @given(st.text() | st.binary().map(lambda b: b.decode("utf-8", "replace")))
-def test_no_line_is_a_fault_of_ours(line: str) -> None:
+def test_any_line_is_read_or_counted_as_lost(line: str) -> None:
     """Whatever a script prints is read, or counted as lost."""
     session = ScriptedFsyncs.__new__(ScriptedFsyncs)
     session._state, session._state_s, session._unread = {}, 0.0, 0

@@ -67,7 +67,7 @@ def dtrace(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return FakeDtrace.started
 
 
-def test_a_recording(dtrace: list[tuple[str, ...]]) -> None:
+def test_a_recording_has_stacks_and_losses(dtrace: list[tuple[str, ...]]) -> None:
     session = ScriptedStacks(StackOptions("off-cpu", "fsync"))
     found = session.finish()
     session.close()
@@ -79,17 +79,17 @@ def test_a_recording(dtrace: list[tuple[str, ...]]) -> None:
     assert (on.stacks.unit, on.stacks.total, on.losses.asleep) == ("samples", 3, 0)
 
 
-def test_arguments(dtrace: list[tuple[str, ...]]) -> None:
+def test_pid_and_pool_reach_the_script(dtrace: list[tuple[str, ...]]) -> None:
     ScriptedStacks(StackOptions("off-cpu", "fsync", pid=181, pool="tank"))
     assert dtrace == [("fsyncstack.d", "0", "181", "tank", str(os.getpid()))]
 
 
-def test_time_without_stacks_is_told() -> None:
+def test_time_without_stacks_is_reported() -> None:
     text = OUTPUT.replace("off CPU 520", "off CPU 530").replace("stacks: 0 ns", "stacks: 4 ns")
     assert build(text.splitlines(), "off-cpu", 0).losses.lost_ns == 14
 
 
-def test_output_that_is_not_whole() -> None:
+def test_incomplete_output_is_an_error() -> None:
     with pytest.raises(TraceError, match="ended before it had printed all"):
         build(OUTPUT.splitlines()[:-1], "off-cpu", 0)
     with pytest.raises(TraceError, match=r"fsyncstack.d, line 4: the text ends"):
@@ -105,7 +105,7 @@ def test_output_that_is_not_whole() -> None:
         ("off-cpu", "pid", r"a whole process on FreeBSD.*: run `fsyncstack.d 0 PID > FILE`"),
     ],
 )
-def test_what_it_cannot_record(
+def test_unsupported_recordings_are_refused(
     kind: str, target: str, hint: str, dtrace: list[tuple[str, ...]]
 ) -> None:
     with pytest.raises(NotSupported, match=hint) as caught:
@@ -114,6 +114,6 @@ def test_what_it_cannot_record(
     assert dtrace == []
 
 
-def test_what_it_can_record() -> None:
+def test_stacks_of_fsyncs_are_supported() -> None:
     check(StackOptions("off-cpu", "fsync"))
     check(StackOptions("on-cpu", "fsync", 181, "tank"))

@@ -108,7 +108,7 @@ def test_the_checkout_has_its_own_library(monkeypatch: pytest.MonkeyPatch) -> No
     assert library.find_library() == str(LIBRARY)
 
 
-def test_named_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_named_library_must_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZFSTUNE_LIB", str(tmp_path / "none.so"))
     with pytest.raises(errors.LibraryMissing, match="does not exist"):
         library.load()
@@ -117,7 +117,7 @@ def test_named_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         library.load()
 
 
-def test_a_library_of_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZFSTUNE_LIB", ctypes.__spec__.origin or "")
     with pytest.raises(errors.LibraryMissing) as caught:
         library.load()
@@ -134,20 +134,20 @@ def test_a_library_of_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
         (-errno.EIO, errors.TraceError),
     ],
 )
-def test_errors(code: int, kind: type[errors.TraceError]) -> None:
+def test_errno_becomes_an_exception(code: int, kind: type[errors.TraceError]) -> None:
     assert type(library._error(code, "")) is kind
     assert str(library._error(code, "what, why")) == "what, why"
 
 
 @given(st.dictionaries(st.integers(0, 49), st.integers(1, 2**32 - 1)), st.booleans())
-def test_nonzero(want: dict[int, int], wide: bool) -> None:
+def test_nonzero_entries_of_an_array_are_found(want: dict[int, int], wide: bool) -> None:
     array = ((ctypes.c_uint64 if wide else ctypes.c_uint32) * 50)()
     for i, n in want.items():
         array[i] = n
     assert session.nonzero(array) == want
 
 
-def test_no_trace_without_zfs() -> None:
+def test_without_zfs_a_trace_is_an_error() -> None:
     if Path("/sys/module/zfs").exists():
         pytest.skip("ZFS is loaded here")
     with pytest.raises(errors.TraceError) as caught:
@@ -156,7 +156,7 @@ def test_no_trace_without_zfs() -> None:
     assert str(caught.value)
 
 
-def test_library_runs_on_debian_12() -> None:
+def test_the_library_runs_on_debian_12() -> None:
     """Wherever it was built: no symbol newer than glibc 2.36 or libbpf 1.1."""
     text = subprocess.run(
         ["objdump", "-T", LIBRARY], check=True, capture_output=True, text=True

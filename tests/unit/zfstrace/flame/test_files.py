@@ -41,7 +41,7 @@ def test_what_would_break_the_form_is_replaced() -> None:
 
 
 @pytest.mark.parametrize(("kind", "unit"), [("sleep", "ns"), ("off-cpu", "us")])
-def test_no_such_stacks(kind: str, unit: str) -> None:
+def test_unknown_kinds_and_units_are_refused(kind: str, unit: str) -> None:
     with pytest.raises(ValueError, match="no stacks of kind"):
         Stacks(kind, unit, "", {})
 
@@ -81,7 +81,7 @@ def test_speedscope_is_read_back(stacks: Stacks) -> None:
         ("-;[unknown];_[k] 1", "-;[unknown];_[k]", 1),
     ],
 )
-def test_lines_of_other_tools(line: str, stack: str, count: int) -> None:
+def test_lines_of_other_tools_are_read(line: str, stack: str, count: int) -> None:
     assert folded.parse([line]) == folded.Parsed({stack: count}, 1, 0, 0)
 
 
@@ -150,12 +150,12 @@ def test_a_damaged_profile_is_no_crash(stacks: Stacks, data: st.DataObject) -> N
         "[" * 100_000,
     ],
 )
-def test_no_file_of_speedscope(text: str) -> None:
+def test_what_is_not_speedscope_is_an_error(text: str) -> None:
     with pytest.raises(FlameError, match=r"^x "):
         speedscope.load(text, "x")
 
 
-def test_units_of_other_tools() -> None:
+def test_units_of_other_tools_are_converted() -> None:
     text = """{"shared": {"frames": [{"name": "a"}, {"name": "b;c"}]}, "profiles": [
         {"type": "sampled", "unit": "milliseconds", "samples": [[0], [0, 1]], "weights": [1, 0.5]},
         {"type": "sampled", "unit": "milliseconds", "samples": [[0]], "weights": [2]},
@@ -164,7 +164,7 @@ def test_units_of_other_tools() -> None:
     assert (found.unit, found.counts) == ("ns", {"a": 3_000_000, "a;b:c": 500_000})
 
 
-def test_inlined_functions_of_a_profile() -> None:
+def test_inlined_functions_become_frames() -> None:
     # a location of two lines: inner was inlined into outer
     line = [wire.block(4, wire.number(1, number)) for number in (1, 2)]
     names = ["", "cpu", "microseconds", "inner", "outer"]
@@ -182,13 +182,13 @@ def test_inlined_functions_of_a_profile() -> None:
     assert (found.unit, found.kind, found.counts) == ("ns", "other", {"outer;inner": 4000})
 
 
-def test_a_weight_too_large_for_pprof() -> None:
+def test_a_weight_too_large_for_pprof_is_an_error() -> None:
     with pytest.raises(FlameError, match="63 bits"):
         pprof.dump(Stacks("other", "ns", "", {"a": 1 << 63}))
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
-def test_numbers_on_the_wire(value: int) -> None:
+def test_numbers_on_the_wire_are_read_back(value: int) -> None:
     [(field, found)] = wire.fields(wire.number(9, value))
     assert field == 9
     assert isinstance(found, int)
@@ -206,13 +206,13 @@ def test_numbers_on_the_wire(value: int) -> None:
         ("taken.svg", "not a regular file"),
     ],
 )
-def test_outputs_that_cannot_be(path: str, hint: str, tmp_path: Path) -> None:
+def test_impossible_outputs_are_refused(path: str, hint: str, tmp_path: Path) -> None:
     (tmp_path / "taken.svg").mkdir()
     with pytest.raises(FlameError, match=hint):
         flame.check_output(str(tmp_path / path) if path else path)
 
 
-def test_formats_by_name(tmp_path: Path) -> None:
+def test_the_name_chooses_the_format(tmp_path: Path) -> None:
     names = ("a.folded", "a.txt", "a.svg", "a.speedscope.json", "a.pb.gz")
     found = [flame.check_output(str(tmp_path / name)) for name in names]
     assert found == ["folded", "folded", "svg", "speedscope", "pprof"]
@@ -260,7 +260,7 @@ def read_text(text: str, tmp_path: Path, **options: str) -> flame.Source:
     return flame.read(str(path), **options)
 
 
-def test_what_folded_text_is_about(tmp_path: Path) -> None:
+def test_kind_and_unit_of_folded_text_are_guessed(tmp_path: Path) -> None:
     ours = read_text("tank;flush;fio;zil_commit [zfs];schedule;__schedule 5\n", tmp_path)
     assert (ours.stacks.kind, ours.stacks.unit, ours.notes) == ("off-cpu", "ns", [])
     assert ours.stacks.title == "a"
@@ -296,7 +296,7 @@ def test_notes_are_one_line_each(tmp_path: Path) -> None:
         (b"a 0\n", "no stack with a weight"),
     ],
 )
-def test_no_folded_text(content: bytes, hint: str, tmp_path: Path) -> None:
+def test_what_is_not_folded_text_is_an_error(content: bytes, hint: str, tmp_path: Path) -> None:
     path = tmp_path / "a.folded"
     path.write_bytes(content)
     with pytest.raises(FlameError, match=hint):
@@ -304,7 +304,7 @@ def test_no_folded_text(content: bytes, hint: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["no.folded", "no.pb.gz", "no.speedscope.json", "no\0.folded"])
-def test_no_such_file(name: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(name: str, tmp_path: Path) -> None:
     with pytest.raises(FlameError, match="cannot read"):
         flame.read(str(tmp_path / name))
     with pytest.raises(FlameError, match="cannot read"):
@@ -316,7 +316,7 @@ def test_a_picture_is_not_read() -> None:
         flame.read("a.svg")
 
 
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stdin:
         buffer = io.BytesIO(b"a;\xff 5\n")
 
@@ -324,14 +324,14 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert flame.read("-").stacks.counts == {"a;\N{REPLACEMENT CHARACTER}": 5}
 
 
-def test_labels_at_the_root() -> None:
+def test_labels_at_the_root_are_counted() -> None:
     assert label_frames(["tank;flush;fio;zil_commit", "tank;outside;z_wr_iss"]) == 3
     assert label_frames(["tank;flush;fio", "fio;main"]) == 1
     assert label_frames(["fio"]) == 1
     assert label_frames([]) == 1
 
 
-def test_most_of_the_weight_decides() -> None:
+def test_most_of_the_weight_decides_the_kind() -> None:
     assert guess.kind({"a;schedule": 2, "a;b": 1}) == "off-cpu"
     assert guess.kind({"a;schedule": 1, "a;b": 1}) == "other"
 
@@ -348,11 +348,11 @@ def test_most_of_the_weight_decides() -> None:
         (7_300 * 10**9, "ns", "7,300 s"),
     ],
 )
-def test_amounts(value: int, unit: str, text: str) -> None:
+def test_amounts_have_units(value: int, unit: str, text: str) -> None:
     assert human.amount(value, unit) == text
 
 
-def test_shares() -> None:
+def test_shares_have_three_digits() -> None:
     assert human.percent(1, 3) == "33.3 %"
     assert human.percent(1, 2000) == "0.05 %"
     assert human.percent(0, 0) == "0.00 %"

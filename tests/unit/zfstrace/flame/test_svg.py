@@ -109,12 +109,12 @@ def test_narrow_frames_are_left_out_and_counted() -> None:
     assert "All frames are shown." in "".join(svg.render(stacks({"a": 1})))
 
 
-def test_nothing_recorded() -> None:
+def test_an_empty_recording_has_one_frame() -> None:
     root = parse(svg.render(stacks({})))
     assert [frame[0] for frame in drawn(root)] == ["all (0 ns, 0.00 %)"]
 
 
-def test_deep_stacks() -> None:
+def test_deep_stacks_are_drawn() -> None:
     frames = drawn(parse(svg.render(stacks({";".join(f"f{i}" for i in range(3000)): 1}))))
     assert len(frames) == 3001
 
@@ -159,14 +159,14 @@ def test_a_name_has_one_shade() -> None:
 
 @DRAWING
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
-def test_changes_mirror(before: int, after: int) -> None:
+def test_swapped_weights_negate_the_change(before: int, after: int) -> None:
     assert colors.change(before, after) == -colors.change(after, before)
     assert -1 <= colors.change(before, after) <= 1
 
 
 @DRAWING
 @given(COUNTS, COUNTS)
-def test_differences_mirror(before: dict[str, int], after: dict[str, int]) -> None:
+def test_swapped_sides_mirror_the_picture(before: dict[str, int], after: dict[str, int]) -> None:
     one = parse(diff.render(stacks(before), stacks(after), "t"))
     other = parse(diff.render(stacks(after), stacks(before), "t"))
     swap = str.maketrans("pm", "mp")
@@ -212,7 +212,7 @@ def test_different_units_are_not_compared() -> None:
 
 @DRAWING
 @given(COUNTS, COUNTS)
-def test_three_columns(before: dict[str, int], after: dict[str, int]) -> None:
+def test_folded_differences_have_two_weights(before: dict[str, int], after: dict[str, int]) -> None:
     lines = list(diff.folded(stacks(before), stacks(after)))
     found = [line.rsplit(" ", 2) for line in lines]
     assert {s: int(n) for s, n, _ in found if n != "0"} == before

@@ -45,7 +45,7 @@ MOUNTS = r"""23 1 0:21 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 """
 
 
-def test_named() -> None:
+def test_a_named_kstat_is_read() -> None:
     assert kstat.parse_named(OBJSET) == {
         "dataset_name": "tank/my data 4 x",
         "writes": 17,
@@ -55,7 +55,7 @@ def test_named() -> None:
     assert kstat.dataset_name(OBJSET) == "tank/my data 4 x"
 
 
-def test_names_with_blanks_and_negative_values() -> None:
+def test_names_with_blanks_and_negative_values_are_read() -> None:
     assert kstat.parse_named(ASSIGN)["1024 ns"] == 15
     text = "1 2 3\nname type data\nmemory_available_bytes          3    -4096\n"
     assert kstat.parse_named(text) == {"memory_available_bytes": -4096}
@@ -68,21 +68,21 @@ def test_a_torn_file_loses_lines_only(cut: int) -> None:
         assert name in whole
 
 
-def test_one_count() -> None:
+def test_one_count_is_read_by_its_name() -> None:
     assert kstat.count(OBJSET, "nwritten") == 1048576
     assert kstat.count(OBJSET, "written") is None
     # a string that looks like a line of its own would have to begin one
     assert kstat.count("dataset_name   7    nwritten  4    12\n", "nwritten") is None
 
 
-def test_history() -> None:
+def test_rows_of_a_history_are_read() -> None:
     rows = parse_history(TXGS)
     assert [row["state"] for row in rows] == ["C", "S", "O"]
     assert rows[0]["stime"] == 300
 
 
 @given(st.text())
-def test_anything_is_no_error(text: str) -> None:
+def test_any_text_is_read(text: str) -> None:
     kstat.parse_named(text)
     kstat.dataset_name(text)
     txg_state(parse_txgs(text), 0, 10)
@@ -90,7 +90,7 @@ def test_anything_is_no_error(text: str) -> None:
 
 
 @given(st.lists(st.sampled_from([*OBJSET, *TXGS, *MOUNTS]), max_size=300).map("".join))
-def test_rubble_of_the_real_is_no_error(text: str) -> None:
+def test_damaged_text_is_read(text: str) -> None:
     header = "name type data\n"
     for value in kstat.parse_named(header + text).values():
         assert isinstance(value, int | str)
@@ -109,7 +109,7 @@ def test_what_is_written_is_read(values: dict[str, int]) -> None:
     assert kstat.parse_named(text) == values
 
 
-def test_mountinfo() -> None:
+def test_devices_of_zfs_mounts_are_read() -> None:
     assert mounts.parse_mountinfo(MOUNTS) == {
         (0, 50): "tank/my data",
         (0, 51): "tank/b\\c",
@@ -122,7 +122,7 @@ def recorded(pattern: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("path", recorded("objset-0x*"), ids=str)
-def test_recorded_objset(path: Path) -> None:
+def test_a_recorded_objset_is_read_completely(path: Path) -> None:
     values = kstat.parse_named(kstat.read(path))
     assert isinstance(values["dataset_name"], str)
     assert isinstance(values["nwritten"], int)
@@ -131,7 +131,7 @@ def test_recorded_objset(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", recorded("zil") + recorded("arcstats"), ids=str)
-def test_recorded_named(path: Path) -> None:
+def test_recorded_kstats_are_read_completely(path: Path) -> None:
     text = kstat.read(path)
     values = kstat.parse_named(text)
     # two lines are no values, the rest all are
@@ -140,11 +140,11 @@ def test_recorded_named(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", recorded("txgs"), ids=str)
-def test_recorded_txgs(path: Path) -> None:
+def test_recorded_txgs_are_read_completely(path: Path) -> None:
     text = kstat.read(path)
     assert len(parse_history(text)) == len(parse_txgs(text)) >= len(text.splitlines()) - 2
 
 
 @pytest.mark.parametrize("path", recorded("mountinfo"), ids=str)
-def test_recorded_mountinfo(path: Path) -> None:
+def test_a_recorded_mountinfo_has_mounts(path: Path) -> None:
     assert mounts.parse_mountinfo(kstat.read(path))

@@ -40,7 +40,7 @@ def event(**fields: int) -> TxgEvent:
     return TxgEvent(**{**base, **fields}, pool=b"tank")
 
 
-def test_an_event() -> None:
+def test_an_event_and_its_row_become_a_txg() -> None:
     row = txg_row(7, dirty_bytes=100, written_bytes=200, writes=3)
     txg = with_row(traces.from_event(event(), 5), row)
     assert (txg.pool, txg.txg, txg.reason, txg.source) == ("tank", 7, "timer", "bpf")
@@ -71,12 +71,14 @@ def test_what_was_not_seen_is_none() -> None:
         (0, 10, None, "unknown"),
     ],
 )
-def test_reasons(reason: int, last_syncing: int, timeout: int | None, want: str) -> None:
+def test_the_reason_follows_from_event_and_timeout(
+    reason: int, last_syncing: int, timeout: int | None, want: str
+) -> None:
     e = event(reason=reason, last_syncing=last_syncing * SECOND)
     assert traces.from_event(e, timeout).reason == want
 
 
-def test_a_row() -> None:
+def test_a_row_has_states_and_times() -> None:
     row = parse_txgs(TXGS)[0]
     assert (row.txg, row.state, row.done, row.birth_ns) == (4, "C", True, 1000)
     assert (row.closed_ns, row.sync_began_ns, row.end_ns) == (1500, 1530, 1830)
@@ -110,12 +112,12 @@ def test_a_column_that_is_not_there_is_none(column: str) -> None:
         (10, 20, None),
     ],
 )
-def test_txg_state(start: int, end: int, want: str | None) -> None:
+def test_the_worst_state_within_a_span_is_found(start: int, end: int, want: str | None) -> None:
     state = txg_state(parse_txgs(TXGS), start, end)
     assert (state.state if state else None) == want
 
 
-def test_txg_state_names_the_txg() -> None:
+def test_the_state_names_its_txg() -> None:
     rows = parse_txgs(TXGS)
     # 4 syncs from 1530 to 1830, 5 from 1930 on
     assert txg_state(rows, 1600, 1700) == TxgState("syncing", 4, 170)
@@ -124,7 +126,7 @@ def test_txg_state_names_the_txg() -> None:
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_recorded_rows(flavour: str) -> None:
+def test_recorded_rows_become_txgs(flavour: str) -> None:
     rows = parse_txgs((DATA / flavour / "txgs").read_text(encoding="utf-8"))
     done = [row for row in rows if row.done]
     assert done
@@ -144,7 +146,7 @@ def write_rows(root: Path, pool: str, rows: list[tuple[int, str]]) -> None:
     (root / pool / "txgs").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def test_kstat_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bpf_rows_become_txgs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kstat_txgs, "_POLL_NS", 0)
     write_rows(tmp_path, "tank", [(4, "C"), (5, "S")])
     write_rows(tmp_path, "other", [(90, "C")])
@@ -189,7 +191,9 @@ def test_an_event_without_a_row_is_shown_at_once(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 10**13) | st.none(), st.integers(0, 3600) | st.none())
-def test_timer(since: int | None, timeout: int | None) -> None:
+def test_a_txg_as_old_as_the_timeout_was_closed_by_the_timer(
+    since: int | None, timeout: int | None
+) -> None:
     due = timer(since, timeout)
     assert due == (
         since is not None and timeout is not None and since > timeout * SECOND - 50_000_001

@@ -15,7 +15,7 @@ FLAVOURS = ("bookworm", "trixie", "trixie-backports")
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_recorded(flavour: str) -> None:
+def test_recorded_lists_give_names_and_counts(flavour: str) -> None:
     named = (DATA / flavour / "zpool_list").read_text(encoding="utf-8")
     numbered = (DATA / flavour / "zpool_list_guids").read_text(encoding="utf-8")
     names = vdevs.parse_names(named, numbered)
@@ -26,14 +26,14 @@ def test_recorded(flavour: str) -> None:
     assert all(f"\t{guid}\t" in numbered for guid in names)
 
 
-def test_two_disks_hold_data() -> None:
+def test_data_vdevs_are_counted() -> None:
     text = "tank\t2G\t1G\t1G\n\tvdb\t1G\t500M\t1G\n\tvdc\t1G\t0\t1G\nspecial   -\n\tvdd\t1G\t1M\n"
     assert vdevs.count_data(text) == 2
     assert vdevs.count_data("") == 0
     assert vdevs.count_logs(text) == vdevs.count_logs("") == 0
 
 
-def test_a_name_with_a_blank() -> None:
+def test_a_name_with_a_blank_is_read() -> None:
     assert vdevs.parse_names("\t/a b/disk\t1G\n", "\t42\t1G\n") == {42: "/a b/disk"}
 
 
@@ -45,12 +45,12 @@ LINES = st.lists(st.text(alphabet="\tab12 -", max_size=20), max_size=6).map("\n"
 
 
 @given(LINES, LINES)
-def test_anything(named: str, numbered: str) -> None:
+def test_any_text_gives_names(named: str, numbered: str) -> None:
     for guid, name in vdevs.parse_names(named, numbered).items():
         assert str(guid).lstrip("0") or guid == 0
         assert f"\t{name}" in named
 
 
-def test_no_zpool_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_zpool_there_are_no_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert vdevs.names("tank") == {}
