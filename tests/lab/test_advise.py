@@ -24,7 +24,7 @@ def told(found: Json) -> list[str]:
     return [line for line in found["stderr"].splitlines() if "reading the properties" not in line]
 
 
-def test_a_pool_without_defects(advised: Json) -> None:
+def test_a_pool_without_defects_has_no_findings(advised: Json) -> None:
     found = advised["clean"]
     assert found["status"] == 0, found
     assert not [f for f in found["findings"] if f["severity"] != "low"]
@@ -39,7 +39,7 @@ def test_nothing_is_changed(advised: Json, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_text(advised: Json, state: str) -> None:
+def test_the_text_fits_100_columns_and_changes_nothing(advised: Json, state: str) -> None:
     text = advised[state]["text"]
     assert text["status"] == advised[state]["status"]
     assert "nothing was changed" in text["stdout"]
@@ -65,12 +65,12 @@ def test_text(advised: Json, state: str) -> None:
         ("volblocksize-small", "tank/vol"),
     ],
 )
-def test_defects(advised: Json, rule: str, where: str) -> None:
+def test_defects_are_found(advised: Json, rule: str, where: str) -> None:
     assert advised["defects"]["status"] == 1
     assert where in rules(advised["defects"])[rule]["where"]
 
 
-def test_sectors(advised: Json, flavour: str) -> None:
+def test_small_and_mixed_sectors_are_found(advised: Json, flavour: str) -> None:
     found = rules(advised["defects"])["ashift-below-sector"]
     assert found["where"] == ["tank vdb"]
     assert "blocks of 512 on a disk with sectors of 4K" in found["what"]
@@ -92,7 +92,7 @@ def test_inherited_and_quoted(advised: Json) -> None:
     }
 
 
-def test_special_and_raidz(advised: Json) -> None:
+def test_special_vdevs_and_raidz_are_judged(advised: Json) -> None:
     found = rules(advised["special"])
     assert found["special-not-redundant"]["severity"] == "high"
     assert found["special-not-redundant"]["where"] == ["side vdd"]
@@ -112,7 +112,7 @@ def test_what_lowers_durability_is_last_and_no_command(advised: Json) -> None:
     assert "side/much" in rules(advised["raidz"])["atime-on"]["where"]
 
 
-def test_databases(advised: Json, flavour: str) -> None:
+def test_configurations_of_databases_are_judged(advised: Json, flavour: str) -> None:
     found = rules(advised["postgresql"])
     assert found["full-page-writes"]["where"] == ["tank/db"]
     assert "/tank/db/pg is on tank/db" in advised["postgresql"]["notes"]
@@ -127,7 +127,7 @@ def test_databases(advised: Json, flavour: str) -> None:
     assert "full-page-writes" in unjudged
 
 
-def test_parameters(advised: Json) -> None:
+def test_changed_and_dangerous_parameters_are_found(advised: Json) -> None:
     found = rules(advised["parameters"])
     assert found["parameter-dangerous"]["where"] == ["zil_nocacheflush"]
     changed = [
@@ -140,7 +140,7 @@ def test_parameters(advised: Json) -> None:
     assert "zfs_delay_scale" not in changed  # zfstune knows that it has set it
 
 
-def test_without_privilege(advised: Json) -> None:
+def test_it_works_without_privilege(advised: Json) -> None:
     assert advised["nobody"]["status"] == 0
     assert "Traceback" not in advised["nobody"]["stderr"]
 
@@ -155,7 +155,7 @@ def test_without_privilege(advised: Json) -> None:
         ("configuration broken", "broken.cnf line 2: the group has no ]"),
     ],
 )
-def test_bad_input(advised: Json, case: str, words: str) -> None:
+def test_bad_input_is_one_line(advised: Json, case: str, words: str) -> None:
     found = advised["bad"][case]
     assert found["status"] == 2
     (line,) = told(found)
@@ -163,7 +163,7 @@ def test_bad_input(advised: Json, case: str, words: str) -> None:
     assert found["stdout"] == ""
 
 
-def test_suspended_pool(advised: Json) -> None:
+def test_a_suspended_pool_is_reported_at_once(advised: Json) -> None:
     assert advised["suspended_state"] == "SUSPENDED"
     assert advised["suspended"]["status"] == 3
     assert "its I/O is suspended" in advised["suspended"]["stderr"]

@@ -35,7 +35,7 @@ def test_each_sync_is_a_commit(bench: Json) -> None:
     assert [row["lost"] for row in found.values()] == [0] * len(found)
 
 
-def test_kinds(bench: Json) -> None:
+def test_syncs_are_of_the_kind_of_the_test(bench: Json) -> None:
     kinds = {"fdatasync": "fdatasync", "fsync": "fsync", "o_dsync": "o_sync"}
     for row in rows(bench["json"]):
         if row["test"] in kinds:
@@ -63,7 +63,7 @@ def test_json_has_the_schema(bench: Json) -> None:
         assert row["place"] == "/tank/db (tank/db)"
 
 
-def test_table(bench: Json) -> None:
+def test_the_table_fits_100_columns(bench: Json) -> None:
     found = bench["text"]
     assert found["status"] == 0, found["stderr"]
     lines = found["stdout"].splitlines()
@@ -78,7 +78,7 @@ def test_table(bench: Json) -> None:
     assert max(map(len, lines)) < 100
 
 
-def test_by_pg_test_fsync(bench: Json) -> None:
+def test_fio_runs_the_tests_that_pg_test_fsync_lacks(bench: Json) -> None:
     """fio does what it cannot: on ZFS 2.3 and later it fails before the last test."""
     if not bench["pg"]:
         pytest.skip("the image has no pg_test_fsync")
@@ -91,7 +91,7 @@ def test_by_pg_test_fsync(bench: Json) -> None:
     assert found["plain"]["tool"].startswith(("fio", "pg_test_fsync"))
 
 
-def test_without_a_trace(bench: Json) -> None:
+def test_without_a_trace_there_are_rates(bench: Json) -> None:
     for name, why, status in (
         ("no_zfs", "/tmp/bench is not on ZFS", 0),
         ("nobody", "cannot trace", 1),
@@ -104,7 +104,7 @@ def test_without_a_trace(bench: Json) -> None:
         assert row["count"] > 0
 
 
-def test_without_a_log(bench: Json) -> None:
+def test_without_a_log_there_are_calls_and_no_commits(bench: Json) -> None:
     """sync=disabled: calls, but no commits, and no limit by the device."""
     (row,) = rows(bench["no_log"])
     assert bench["no_log"]["status"] == 0
@@ -138,7 +138,7 @@ def test_nothing_is_left(bench: Json) -> None:
     assert bench["others"] == []
 
 
-def test_interrupted_at_any_moment(bench: Json) -> None:
+def test_an_interrupt_at_any_moment_leaves_nothing(bench: Json) -> None:
     assert len(bench["interrupted"]) == bench["rounds"]
     for found in bench["interrupted"]:
         assert (found["left"], found["programs"]) == ([], []), found
@@ -151,7 +151,7 @@ def test_interrupted_at_any_moment(bench: Json) -> None:
             assert "not measured: " in found["stderr"]
 
 
-def test_a_disk_fails(bench: Json) -> None:
+def test_a_failing_disk_ends_it_with_an_error(bench: Json) -> None:
     found = bench["failing"]
     assert found["state"] == "SUSPENDED"
     assert found["status"] == 1, found

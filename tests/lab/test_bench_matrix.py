@@ -80,7 +80,7 @@ def test_refused_with_one_line_and_nothing_written(found: Json, name: str) -> No
     assert not one["written"]
 
 
-def test_forced(found: Json) -> None:
+def test_a_forced_disk_is_erased_and_blank_afterwards(found: Json) -> None:
     forced = part(found, "forced")
     first, second = forced["first"], forced["second"]
     assert first["status"] == 0, first
@@ -90,7 +90,7 @@ def test_forced(found: Json) -> None:
     assert second["status"] == 0, second
 
 
-def test_rows(found: Json) -> None:
+def test_each_row_has_rates_and_stages(found: Json) -> None:
     one = found["rows"]
     assert one["status"] == 0, one["stderr"]
     *rows, matrix = lines(one["stdout"])
@@ -114,7 +114,7 @@ def test_rows(found: Json) -> None:
     assert one["left"] == NOTHING
 
 
-def test_signals(found: Json) -> None:
+def test_a_signal_at_any_moment_leaves_nothing(found: Json) -> None:
     for one in found["signals"]:
         assert one["left"] == NOTHING, one
         # before disks are looked at, or after all is done, is possible as well
@@ -133,7 +133,7 @@ def test_what_sigkill_leaves_is_named_and_left_alone(found: Json) -> None:
     assert f"is part of the pool {one['pool']}" in one["next"]["stderr"]
 
 
-def test_a_disk_that_vanishes(found: Json) -> None:
+def test_a_vanished_disk_is_named_with_what_is_left(found: Json) -> None:
     one = part(found, "vanished")
     assert one["status"] == 1, one
     assert "Traceback" not in one["stderr"]
@@ -142,5 +142,5 @@ def test_a_disk_that_vanishes(found: Json) -> None:
     assert f"left: pool {one['pool']}, which cannot be destroyed since" in one["stderr"]
 
 
-def test_the_pool_of_somebody_else_is_untouched(found: Json) -> None:
+def test_pools_of_others_are_untouched(found: Json) -> None:
     assert found["keep"] == {"same": True, "state": "ONLINE", "writes": 0}

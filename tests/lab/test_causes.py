@@ -18,7 +18,7 @@ def causes(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 
 
 @pytest.mark.parametrize("cause", ["flush", "log_write"])
-def test_slow_device(causes: Json, cause: str) -> None:
+def test_a_slow_device_is_found_in_its_stage(causes: Json, cause: str) -> None:
     """40 ms of delay, put into one of the two: dm-delay counts ticks of 4 ms, and may begin in
     the middle of one."""
     row = dataset_row(causes[cause]["rows"], "tank/db")
@@ -27,7 +27,7 @@ def test_slow_device(causes: Json, cause: str) -> None:
     assert stage(row, cause)["p50"] >= 35_000_000
 
 
-def test_crowd_waits_for_each_other(causes: Json) -> None:
+def test_committers_wait_for_each_other(causes: Json) -> None:
     alone = dataset_row(causes["crowd1"]["rows"], "tank/db")
     crowd = dataset_row(causes["crowd16"]["rows"], "tank/db")
     assert crowd["count"] == alone["count"] == 800
@@ -39,7 +39,7 @@ def test_crowd_waits_for_each_other(causes: Json) -> None:
     )
 
 
-def test_mapped_pages_are_writeback(causes: Json) -> None:
+def test_dirty_mapped_pages_are_writeback(causes: Json) -> None:
     """Only `issue` may come near: the same fsync then issues a log record for each page, which
     takes a half to 1.1 times as long. Written by write(2), nothing is left to write back."""
     row = dataset_row(causes["writeback"]["rows"], "tank/db")
@@ -58,7 +58,7 @@ def test_first_commits_wait_for_a_txg(causes: Json) -> None:
     assert share(row, "txg_fallback") > 0.5
 
 
-def test_failed_log_write_waits_for_a_txg(causes: Json) -> None:
+def test_a_failed_log_write_waits_for_a_txg(causes: Json) -> None:
     row = dataset_row(causes["failing"]["rows"], "tank/db")
     assert row["count"] == 30
     assert stage(row, "txg_fallback")["count"] >= 1
@@ -68,7 +68,7 @@ def test_failed_log_write_waits_for_a_txg(causes: Json) -> None:
         assert stage(row, "txg_fallback")["count"] >= errors
 
 
-def test_busy_cpu_is_wakeup(causes: Json) -> None:
+def test_a_busy_cpu_is_wakeup(causes: Json) -> None:
     """Of the time after it began to wait. What it loses before that is `issue`: on a
     preemptible kernel most of it, and the log is often on disk before the wait begins."""
     row = dataset_row(causes["wakeup"]["rows"], "tank/db")
@@ -78,7 +78,7 @@ def test_busy_cpu_is_wakeup(causes: Json) -> None:
     assert stage(row, "wakeup")["p50"] > stage(calm, "wakeup")["p50"] * 5
 
 
-def test_throttle_holds_up_commits_of_old_zfs(causes: Json) -> None:
+def test_the_throttle_delays_commits_of_old_zfs(causes: Json) -> None:
     row = dataset_row(causes["throttled"]["rows"], "tank/db")
     assert row["count"] == 29
     assert row["lost"] == 0
@@ -87,7 +87,7 @@ def test_throttle_holds_up_commits_of_old_zfs(causes: Json) -> None:
         assert stage(row, "tx_assign")["count"] >= 1
 
 
-def test_mixed_load_leaves_little_unexplained(causes: Json) -> None:
+def test_a_mixed_load_leaves_little_unexplained(causes: Json) -> None:
     row = dataset_row(causes["mixed"]["rows"], "tank/db")
     assert row["lost"] == 0
     assert share(row, "other") < 0.05

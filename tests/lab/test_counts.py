@@ -34,7 +34,7 @@ def counts(scenario: Callable[[str, str], Json], flavour: str) -> Json:
         ("disabled", "tank/off", "fsync", 211),
     ],
 )
-def test_count_is_exact(counts: Json, key: str, dataset: str, kind: str, expected: int) -> None:
+def test_the_count_is_exact(counts: Json, key: str, dataset: str, kind: str, expected: int) -> None:
     for one in tries(counts, key):
         row = dataset_row(one["rows"], dataset)
         assert row["kinds"][kind] == expected
@@ -48,20 +48,20 @@ def test_count_is_exact(counts: Json, key: str, dataset: str, kind: str, expecte
 
 
 @pytest.mark.parametrize("key", FIOS)
-def test_count_is_fios(counts: Json, key: str) -> None:
+def test_the_count_is_that_of_fio(counts: Json, key: str) -> None:
     for one in tries(counts, key):
         assert dataset_row(one["rows"], "tank/db")["count"] == one["fio"]["syncs"]
 
 
 @pytest.mark.parametrize("key", [*FIOS, "o_dsync", "msync", "zvol"])
-def test_commits_are_the_kstats(counts: Json, key: str) -> None:
+def test_commits_are_those_of_the_kstat(counts: Json, key: str) -> None:
     for one in tries(counts, key):
         assert pool_row(one["rows"])["commits"] == one["kstat_commits"]
 
 
 @pytest.mark.parametrize("key", FIOS)
 @pytest.mark.parametrize("percentile", ["50.000000", "99.000000"])
-def test_percentiles_are_fios(counts: Json, key: str, percentile: str) -> None:
+def test_percentiles_are_those_of_fio(counts: Json, key: str, percentile: str) -> None:
     """fio's time includes the system call itself, ours the probes. The median of the tries is
     judged: more of them wrong than right is an error of the tracer, not of a busy host."""
     name = {"50.000000": "p50", "99.000000": "p99"}[percentile]
@@ -73,7 +73,7 @@ def test_percentiles_are_fios(counts: Json, key: str, percentile: str) -> None:
     assert median(ratios) == pytest.approx(1, rel=0.10), ratios
 
 
-def test_zil_commit_is_bpftraces(counts: Json) -> None:
+def test_times_of_zil_commit_are_those_of_bpftrace(counts: Json) -> None:
     row = dataset_row(counts["o_dsync"]["rows"], "tank/db")
     assert counts["bpftrace"]["n"] == row["count"]
     assert total_ns(row) == pytest.approx(counts["bpftrace"]["sum"], rel=0.10)
@@ -94,14 +94,14 @@ def test_sync_disabled_has_no_zil(counts: Json) -> None:
     assert share(row, "writeback", "other") == 1.0
 
 
-def test_filters(counts: Json) -> None:
+def test_dataset_pid_and_no_fentry_select(counts: Json) -> None:
     rows = counts["by_dataset"]["rows"]
     assert [(r["dataset"], r["count"]) for r in rows] == [("tank/other", 37)]
     assert dataset_row(counts["by_pid"]["rows"], "tank/db")["count"] == 37
     assert dataset_row(counts["kprobes"]["rows"], "tank/db")["count"] == 31 + 37
 
 
-def test_fentry_where_it_is_right(counts: Json, flavour: str) -> None:
+def test_fentry_is_used_where_it_is_right(counts: Json, flavour: str) -> None:
     """bookworm's module has no BTF; the kernel of trixie-backports is preemptible."""
     first = counts["fsync"][0]["rows"][0]
     how = set(first["probes"]["how"].values())

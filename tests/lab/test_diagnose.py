@@ -29,18 +29,18 @@ def test_the_injected_cause_comes_first(diagnose: Json) -> None:
     assert rate(runs) >= (0.9 if len(runs) >= 10 else 0.75), wrong
 
 
-def test_pools_that_are_well_are_not_accused(diagnose: Json) -> None:
+def test_healthy_pools_are_not_accused(diagnose: Json) -> None:
     assert [(run["scenario"], accused(run)) for run in diagnose["runs"] if accused(run)] == []
 
 
-def test_each_scenario_ran(diagnose: Json) -> None:
+def test_each_scenario_ends_with_a_diagnosis(diagnose: Json) -> None:
     assert diagnose["failed"] == {}
     for run in diagnose["runs"]:
         assert run["diagnosis"], run["stderr"]
         assert run["status"] == (run["diagnosis"]["verdict"] in ("causes", "unknown"))
 
 
-def test_shares_are_shares(diagnose: Json) -> None:
+def test_shares_sum_to_one_at_most(diagnose: Json) -> None:
     for run in diagnose["runs"]:
         one = run["diagnosis"]
         for name in ("share_p99", "share_total"):
@@ -49,7 +49,7 @@ def test_shares_are_shares(diagnose: Json) -> None:
             assert sum(shares) + (one["rest"][name] or 0) <= 1.001
 
 
-def test_pools_in_need_are_said_so_first(diagnose: Json) -> None:
+def test_the_state_of_a_failing_pool_comes_first(diagnose: Json) -> None:
     found = diagnose["in_need"]
     assert found["unknown"]["status"] == 2
     assert "tnak" in found["unknown"]["stderr"]
@@ -59,7 +59,9 @@ def test_pools_in_need_are_said_so_first(diagnose: Json) -> None:
     assert found["suspended"]["status"] == 1
 
 
-def test_page(scenario: Callable[[str, str], Json], request: pytest.FixtureRequest) -> None:
+def test_the_page_is_written(
+    scenario: Callable[[str, str], Json], request: pytest.FixtureRequest
+) -> None:
     results = [scenario("diagnose", one) for one in flavours_of("diagnose", request.config)]
     text = page(results)
     print(text)

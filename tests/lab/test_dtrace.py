@@ -105,7 +105,7 @@ def test_every_probe_fired(dtrace: Json, name: str) -> None:
         assert "Never fired" not in dtrace[name]["stdout"]
 
 
-def test_zilcommit(dtrace: Json) -> None:
+def test_zilcommit_counts_every_commit(dtrace: Json) -> None:
     run = dtrace["zilcommit.d"]
     assert run["kstat_commits"] == 211 + 13
     assert "\n211 commits, lost: 0, past the log: 0, errors: 0\n" in run["stdout"]
@@ -130,7 +130,7 @@ def test_zilcommit_has_the_stages_of_libzfstrace(dtrace: Json) -> None:
         assert found[name] * 1000 == pytest.approx(stage(theirs, name)["total_ns"], rel=0.25)
 
 
-def test_zilslower(dtrace: Json) -> None:
+def test_zilslower_prints_every_slow_commit(dtrace: Json) -> None:
     run = dtrace["zilslower.d"]
     found = timed_lines(run["stdout"])
     assert run["kstat_commits"] == len(found) == 23
@@ -174,14 +174,14 @@ def test_zilevent_measures_what_libzfstrace_does(dtrace: Json) -> None:
     assert sum(totals) / len(totals) == pytest.approx(theirs["mean"], rel=0.15)
 
 
-def test_zfsflush(dtrace: Json) -> None:
+def test_zfsflush_counts_log_writes_and_flushes(dtrace: Json) -> None:
     text = dtrace["zfsflush.d"]["stdout"]
     assert hist(text, "log_write") == hist(text, "log_flush") == 23
     assert "start was not seen: 0," in text
     assert hist(text, "dm-0") >= 23
 
 
-def test_fsyncstack(dtrace: Json) -> None:
+def test_fsyncstack_finds_where_fsyncs_wait(dtrace: Json) -> None:
     text = dtrace["fsyncstack.d"]["stdout"]
     last = FSYNCSTACK.search(text)
     assert last
@@ -209,7 +209,7 @@ def test_fsyncstack_becomes_a_picture(dtrace: Json) -> None:
         assert f"<title>{frame} (" in done["svg"]
 
 
-def test_stack_session(dtrace: Json) -> None:
+def test_a_stack_session_agrees_with_its_script_and_libzfstrace(dtrace: Json) -> None:
     """To the ns what the script's last line says, and close to what libzfstrace has measured."""
     found = dtrace["session off-cpu"]
     last = FSYNCSTACK.search("\n".join(found["lines"]))
@@ -227,7 +227,7 @@ def test_stack_session(dtrace: Json) -> None:
     assert waits == pytest.approx(device, rel=0.15)
 
 
-def test_stack_session_on_cpu(dtrace: Json) -> None:
+def test_a_stack_session_on_cpu_has_samples_of_fsyncs(dtrace: Json) -> None:
     found = dtrace["session on-cpu"]
     assert (found["kind"], found["unit"]) == ("on-cpu", "samples")
     assert set(found["losses"].values()) == {0}
@@ -236,7 +236,7 @@ def test_stack_session_on_cpu(dtrace: Json) -> None:
     assert all(stack.startswith(("slow;", "[unknown];")) for stack in found["counts"])
 
 
-def test_stack_session_of_a_pool(dtrace: Json) -> None:
+def test_a_stack_session_of_a_pool_has_no_other(dtrace: Json) -> None:
     found = dtrace["session pool"]
     last = FSYNCSTACK.search("\n".join(found["lines"]))
     assert last
@@ -246,11 +246,11 @@ def test_stack_session_of_a_pool(dtrace: Json) -> None:
     assert found["losses"]["lost_ns"] == int(last[1])
 
 
-def test_no_script_is_told(dtrace: Json) -> None:
+def test_a_missing_script_is_reported(dtrace: Json) -> None:
     assert re.fullmatch(r"TraceError: cannot trace, [^\n]+", dtrace["no script"])
 
 
-def test_txgstate(dtrace: Json) -> None:
+def test_txgstate_has_the_times_of_the_kstat(dtrace: Json) -> None:
     """Each txg is in the kstat with the same times (otime qtime wtime stime, in ns)."""
     run = dtrace["txgstate.d"]
     kstat = {row[0]: [int(ns) / 1e6 for ns in row[-4:]] for row in run["kstat"]}
@@ -262,7 +262,7 @@ def test_txgstate(dtrace: Json) -> None:
             assert int(ours) == pytest.approx(theirs, abs=20, rel=0.1)
 
 
-def test_txgstate_json(dtrace: Json) -> None:
+def test_txgstate_json_has_the_times_of_the_kstat(dtrace: Json) -> None:
     run = dtrace["txgstate-json.d"]
     kstat = {int(row[0]): [int(ns) for ns in row[-4:]] for row in run["kstat"]}
     found = [row for row in of_type(run, "txg") if row["txg"] in kstat]
@@ -280,7 +280,7 @@ def test_txgstate_json(dtrace: Json) -> None:
         assert row["sync_ns"] == pytest.approx(theirs[row["txg"]]["sync_ns"], abs=10e6, rel=0.1)
 
 
-def test_zfsthrottle(dtrace: Json) -> None:
+def test_zfsthrottle_counts_every_wait(dtrace: Json) -> None:
     run = dtrace["zfsthrottle.d"]
     found = re.search(r"^(\d+) waits, (\d+) delays,", run["stdout"], re.MULTILINE)
     assert found
@@ -291,7 +291,7 @@ def test_zfsthrottle(dtrace: Json) -> None:
     assert re.search(r"^  dd +\d+ +\d+ ", run["stdout"], re.MULTILINE)
 
 
-def test_zfsthrottle_json(dtrace: Json) -> None:
+def test_zfsthrottle_json_counts_every_wait(dtrace: Json) -> None:
     run = dtrace["zfsthrottle-json.d"]
     waits = of_type(run, "throttle_wait")
     theirs = sum(row["count"] for row in run["rows"])
@@ -310,7 +310,7 @@ def delta(run: Json, *names: str) -> int:
     return sum(run["after"][name] - run["before"][name] for name in names)
 
 
-def test_arcstate(dtrace: Json) -> None:
+def test_arcstate_follows_the_limit_and_the_kstat(dtrace: Json) -> None:
     """It follows the limit up and down, and the kstat: an event between a row and the clearing of
     its numbers is in no row. Each request to shrink is one of the kernel's shrinker here."""
     run = dtrace["arcstate.d"]
@@ -335,7 +335,7 @@ def test_arcstate(dtrace: Json) -> None:
     assert sum(map(int, entries)) == pytest.approx(sum(waits), rel=0.05)
 
 
-def test_arcstate_json(dtrace: Json) -> None:
+def test_arcstate_json_agrees_with_the_kstat(dtrace: Json) -> None:
     """Its numbers are of all that has happened so far, so nothing falls between two lines."""
     run = dtrace["arcstate-json.d"]
     found = of_type(run, "arc")
@@ -356,7 +356,7 @@ def test_arcstate_json(dtrace: Json) -> None:
     )
 
 
-def test_freebsd_variants_compile(dtrace: Json) -> None:
+def test_the_variants_for_freebsd_compile(dtrace: Json) -> None:
     """Their syntax, and types by stand-ins; the compiler looks at clauses of missing probes too."""
     compiled = dtrace["compiled"]
     bad = compiled.pop("bad")
@@ -369,7 +369,7 @@ def test_freebsd_variants_compile(dtrace: Json) -> None:
 @pytest.mark.parametrize(
     ("name", "asked"), [("__sysctl", "3.277.1.5"), ("__sysctlbyname", "vfs.zfs.txg.timeout")]
 )
-def test_sysctlwrite(dtrace: Json, name: str, asked: str) -> None:
+def test_sysctlwrite_prints_successful_writes_only(dtrace: Json, name: str, asked: str) -> None:
     """One write is told; not the call that failed, nor that below another node than vfs."""
     run = dtrace["sysctlwrite"][name]
     assert run["statuses"] == [0, -1, 0]
@@ -383,7 +383,7 @@ def test_sysctlwrite(dtrace: Json, name: str, asked: str) -> None:
     assert (run["status"], run["stderr"]) == (0, "")
 
 
-def test_nothing_to_see(dtrace: Json) -> None:
+def test_a_script_without_commits_says_so(dtrace: Json) -> None:
     """A pool that does not exist."""
     text = dtrace["idle zilcommit.d"]["stdout"]
     assert "\n0 commits, lost: 0, past the log: 0, errors: 0\n" in text

@@ -28,7 +28,7 @@ def test_ends_cleanly(traces: Json, view: str) -> None:
     assert {row.get("lost", 0) for row in traces[view]["dtrace"]} == {0}
 
 
-def test_fsyncs_by_dataset(traces: Json) -> None:
+def test_fsyncs_are_counted_by_dataset(traces: Json) -> None:
     run = traces["fsync"]
     assert run["kstat_commits"] == 211 + 13
     for dataset, count in (("tank/db", 211), ("slow", 13)):
@@ -45,19 +45,19 @@ def test_fsyncs_by_dataset(traces: Json) -> None:
         assert share(row, "other") < 0.02
 
 
-def test_fsyncs_past_the_log(traces: Json) -> None:
+def test_fsyncs_past_the_log_are_counted(traces: Json) -> None:
     row = dataset_row(traces["fsync"]["dtrace"], "tank/off")
     assert (row["count"], row["no_zil"], row["commits"], row["zil"]) == (17, 17, 0, False)
     assert row["kinds"]["other"] == 17
     assert 0 < row["latency"]["mean"] <= row["latency"]["max"]
 
 
-def test_one_dataset(traces: Json) -> None:
+def test_only_the_asked_dataset_is_counted(traces: Json) -> None:
     rows = of(traces["dataset"]["dtrace"], "fsync_summary")
     assert [(row["dataset"], row["count"]) for row in rows] == [("tank/db", 19)]
 
 
-def test_threads(traces: Json) -> None:
+def test_fsyncs_of_many_threads_are_counted(traces: Json) -> None:
     run = traces["threads"]
     row, theirs = (dataset_row(run[who], "tank/db") for who in ("dtrace", "zfstune"))
     assert row["count"] == theirs["count"] == run["kstat_commits"] == 8 * 31
@@ -65,7 +65,7 @@ def test_threads(traces: Json) -> None:
     assert total == pytest.approx(row["latency"]["mean"] * row["count"], rel=0.01)
 
 
-def test_slow_ones(traces: Json) -> None:
+def test_slow_fsyncs_have_the_same_stages(traces: Json) -> None:
     run = traces["slow"]
     rows, theirs = (of(run[who], "slow_fsync") for who in ("dtrace", "zfstune"))
     assert len(rows) == len(theirs) == run["kstat_commits"] == 23
@@ -87,7 +87,7 @@ def test_slow_ones(traces: Json) -> None:
         assert ours == pytest.approx(other, rel=0.15)
 
 
-def test_waits(traces: Json) -> None:
+def test_waits_of_the_throttle_are_counted(traces: Json) -> None:
     run = traces["throttle"]
     rows, theirs = (
         {row["comm"]: row for row in of(run[who], "throttle") if row["pool"] == "tank"}
@@ -105,7 +105,7 @@ def test_waits(traces: Json) -> None:
         assert kinds[kind] == pytest.approx(their_kinds[kind], abs=0.1 * rows["dd"]["count"])
 
 
-def test_vdevs(traces: Json) -> None:
+def test_io_has_the_same_times_by_class(traces: Json) -> None:
     run = traces["device"]
     rows, theirs = (
         {row["class"]: row for row in of(run[who], "device")} for who in ("dtrace", "zfstune")
@@ -123,7 +123,7 @@ def test_vdevs(traces: Json) -> None:
     assert rows["async_write"]["queue"]["mean"] == theirs["async_write"]["queue"]["mean"]
 
 
-def test_txgs(traces: Json) -> None:
+def test_txgs_have_the_same_times_and_reasons(traces: Json) -> None:
     run = traces["txg"]
     rows, theirs = (
         {row["txg"]: row for row in of(run[who], "txg")} for who in ("dtrace", "zfstune")
@@ -142,20 +142,20 @@ def test_txgs(traces: Json) -> None:
     assert {"timer", "waiter"} <= set(reasons)
 
 
-def test_arc(traces: Json) -> None:
+def test_the_arc_has_the_same_size_and_waits(traces: Json) -> None:
     row, their = of(traces["arc"]["dtrace"], "arc")[-1], of(traces["arc"]["zfstune"], "arc")[-1]
     assert row["size"] == pytest.approx(their["size"], rel=0.05)
     assert row["waits"] == their["waits"]
 
 
-def test_all_on_one_screen(traces: Json) -> None:
+def test_trace_has_all_views(traces: Json) -> None:
     run = traces["overview"]
     assert run["status"] == 0
     for word in ("fsync", "txg", "device", "throttle", "arc"):
         assert word in run["stdout"].lower()
 
 
-def test_flame(traces: Json) -> None:
+def test_flame_records_where_fsyncs_wait(traces: Json) -> None:
     """Where the 23 fsyncs of 40 ms waited, from the recording to the picture."""
     run = traces["flame"]
     assert run["status"] == 0

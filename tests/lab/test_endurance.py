@@ -8,7 +8,9 @@ from collections.abc import Callable
 from lab.rows import Json
 
 
-def test_endurance(scenario: Callable[[str, str], Json], flavour: str) -> None:
+def test_memory_does_not_grow_and_nothing_is_lost(
+    scenario: Callable[[str, str], Json], flavour: str
+) -> None:
     found = scenario("endurance", flavour)
     assert found["status"] == 0
     assert found["lost"] == 0

@@ -49,13 +49,13 @@ def test_nothing_is_lost(flame: Json, key: str) -> None:
     assert recorded["reading"] < 30
 
 
-def test_off_cpu_time_is_fios(flame: Json) -> None:
+def test_off_cpu_time_is_that_of_fio(flame: Json) -> None:
     """In most tries: a host that is held up makes threads run for longer, which fio counts too."""
     ratios = [total(flame[key]) / flame[key]["fio"]["total_ns"] for key in OFF_CPU]
     assert median(ratios) == pytest.approx(1, rel=0.10), ratios
 
 
-def test_slow_flushes_are_slept_in(flame: Json) -> None:
+def test_threads_sleep_in_slow_flushes(flame: Json) -> None:
     recorded = flame["off_cpu"]
     assert total(recorded, stage="flush") > 0.5 * total(recorded)
     assert total(recorded, "zil_commit_impl [zfs]", "[spl];schedule") > 0.9 * total(recorded)
@@ -65,7 +65,7 @@ def test_slow_flushes_are_slept_in(flame: Json) -> None:
     assert "outside" not in labels(recorded, 1)
 
 
-def test_the_log_block_wakes(flame: Json) -> None:
+def test_the_end_of_a_log_block_wakes_fsyncs(flame: Json) -> None:
     recorded = flame["wakeup"]
     woken = total(recorded, ";--;", "zil_lwb_flush_vdevs_done [zfs]", "taskq_thread [spl]")
     assert woken > 0.6 * total(recorded)
@@ -84,7 +84,7 @@ def test_a_process_is_seen_in_and_outside_of_fsyncs(flame: Json) -> None:
     assert total(recorded, "nanosleep", stage="outside") > 900_000_000
 
 
-def test_who_runs_in_an_fsync(flame: Json) -> None:
+def test_on_cpu_samples_are_of_fsyncs(flame: Json) -> None:
     recorded = flame["on_cpu"]
     samples = total(recorded)
     assert labels(recorded, 0) <= {"fast", "[unknown]"}
@@ -99,7 +99,7 @@ def test_compression_is_found(flame: Json) -> None:
     assert total(recorded) < 2.1 * HZ * recorded["seconds"]
 
 
-def test_txg_sync_threads(flame: Json) -> None:
+def test_txg_sync_has_the_threads_that_sync(flame: Json) -> None:
     recorded = flame["txg_sync"]
     assert labels(recorded, 1) == {"txg_sync"}
     assert labels(recorded, 2) == {"txg_sync"}
@@ -111,7 +111,7 @@ def test_txg_sync_threads(flame: Json) -> None:
     assert not total(recorded, "txg_thread_wait")
 
 
-def test_all_of_zfs(flame: Json) -> None:
+def test_target_zfs_has_all_threads_of_zfs(flame: Json) -> None:
     recorded = flame["all_zfs"]
     assert {"txg_sync", "outside"} & labels(recorded, 1)
     assert "fio" in labels(recorded, 2)
@@ -129,7 +129,7 @@ def test_pools_do_not_mix(flame: Json) -> None:
     assert labels(flame["tank_sync_only"], 0) <= {"tank"}
 
 
-def test_ends(flame: Json) -> None:
+def test_a_recording_leaves_no_program_and_no_link(flame: Json) -> None:
     assert flame["programs_after"] == []
     assert flame["programs_after_kill"] == []
     assert flame["nothing"]["status"] == 1

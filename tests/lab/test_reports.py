@@ -33,7 +33,7 @@ def test_each_row_is_measured(
     assert found["programs_left"] == []
 
 
-def test_page(
+def test_the_page_is_written(
     page_file: Path, scenario: Callable[[str, str], Json], request: pytest.FixtureRequest
 ) -> None:
     results = [scenario("reports", one) for one in flavours_of("reports", request.config)]

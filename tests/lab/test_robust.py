@@ -42,7 +42,7 @@ def _one_line(text: str) -> bool:
         ("no BTF", 3, "BTF"),
     ],
 )
-def test_bad_input(robust: Json, case: str, status: int, words: str) -> None:
+def test_bad_input_is_one_line(robust: Json, case: str, status: int, words: str) -> None:
     result = robust["bad"][case]
     assert result["status"] == status
     assert result["stdout"] == ""
@@ -50,7 +50,7 @@ def test_bad_input(robust: Json, case: str, status: int, words: str) -> None:
     assert words in result["stderr"]
 
 
-def test_doctor(robust: Json) -> None:
+def test_doctor_finds_every_probe(robust: Json) -> None:
     assert robust["doctor"]["status"] == 0
     assert re.search(r"^(\d+) of \1 probes found", robust["doctor"]["stdout"], re.MULTILINE)
     assert robust["doctor_json"]["status"] == 0
@@ -58,7 +58,7 @@ def test_doctor(robust: Json) -> None:
     assert "CAP_SYS_ADMIN" in robust["doctor_nobody"]["stdout"]
 
 
-def test_idle_pool_says_so(robust: Json) -> None:
+def test_an_idle_pool_says_so(robust: Json) -> None:
     assert robust["idle"]["status"] == 0
     assert re.search(r"no fsync seen in 2\.\d s on tank", robust["idle"]["stdout"])
 
@@ -73,35 +73,35 @@ def test_signals_print_and_detach(robust: Json, name: str) -> None:
     assert result["programs"] == []
 
 
-def test_what_had_come_at_the_end_is_shown(robust: Json) -> None:
+def test_events_before_the_end_are_shown(robust: Json) -> None:
     assert len(robust["behind"]["rows"]) == 37
     assert "37 fsyncs of 1.00 us or more" in robust["behind"]["stderr"]
 
 
-def test_closed_stdout_ends_it(robust: Json) -> None:
+def test_a_closed_stdout_ends_it(robust: Json) -> None:
     assert robust["head"]["stdout"].count("\n") == 1
     assert "Traceback" not in robust["head"]["stderr"]
     assert robust["head"]["programs"] == []
 
 
-def test_slow_ends_after_count(robust: Json) -> None:
+def test_trace_slow_ends_after_count(robust: Json) -> None:
     result = robust["slow_count"]
     assert result["status"] == 0
     assert result["stdout"].count(" fio ") == 5
 
 
-def test_kill_nine_leaves_no_program(robust: Json) -> None:
+def test_sigkill_leaves_no_program(robust: Json) -> None:
     assert robust["killed"] == {"--no-fentry": [], "default": []}
     assert dataset_row(robust["after_kill"]["rows"], "tank/db")["count"] == 13
     assert robust["events_left"] == ""
 
 
-def test_without_tracefs(robust: Json) -> None:
+def test_without_tracefs_fsyncs_are_counted(robust: Json) -> None:
     row = dataset_row(robust["no_tracefs"]["rows"], "tank/db")
     assert (row["count"], row["lost"]) == (7, 0)
 
 
-def test_datasets_come_and_go(robust: Json) -> None:
+def test_datasets_may_come_and_go(robust: Json) -> None:
     rows = robust["moving"]["rows"]
     assert dataset_row(rows, "tank/db")["kinds"]["fsync"] == 11 + 13 + 17
     assert dataset_row(rows, "side/late")["kinds"]["fsync"] == 19
@@ -110,7 +110,7 @@ def test_datasets_come_and_go(robust: Json) -> None:
     assert robust["moving"]["status"] == 0
 
 
-def test_rounds_under_load(robust: Json) -> None:
+def test_attaching_under_load_loses_nothing(robust: Json) -> None:
     rounds = robust["rounds"]
     assert rounds["counted"] > rounds["rounds"] > 0
     assert rounds["lost"] == 0
@@ -121,7 +121,7 @@ def test_rounds_under_load(robust: Json) -> None:
         assert word not in rounds["dmesg"]
 
 
-def test_without_zfs(flavour: str) -> None:
+def test_without_zfs_trace_and_doctor_are_status_3(flavour: str) -> None:
     command = [str(ROOT / "scripts/lab"), "run", "--verbose", "--flavour", flavour]
     script = "zfstune trace fsync --duration 1s; echo status $?; zfstune doctor; echo status $?"
     command += ["--no-zfs", "--", "sh", "-c", script]

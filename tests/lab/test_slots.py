@@ -16,7 +16,7 @@ def slots(scenario: Callable[[str, str], Json], flavour: str) -> Json:
     return scenario("slots", flavour)
 
 
-def test_memory_is_by_the_cpus_that_are_there(slots: Json, flavour: str) -> None:
+def test_memory_is_taken_for_present_cpus_only(slots: Json, flavour: str) -> None:
     many = slots["many"]
     # 6.1 believes in CPUs that could be plugged in: for those the tables would have 500 MB
     if flavour == "bookworm":
@@ -36,7 +36,7 @@ def test_many_datasets_are_counted_apart(slots: Json) -> None:
     assert many["status"] == 0
 
 
-def test_slots_come_back(slots: Json) -> None:
+def test_slots_are_reused(slots: Json) -> None:
     """Also those of datasets that were known by their superblock only."""
     turns = slots["turns"]
     log = {f"tank/d/{i}" for i in range(turns["datasets_in_turns"]) if i % 8 != 7}
@@ -50,7 +50,7 @@ def test_slots_come_back(slots: Json) -> None:
     assert turns["lost"]["overflow"] == 0
 
 
-def test_a_cpu_that_comes_later_loses_nothing(slots: Json) -> None:
+def test_a_cpu_plugged_in_later_loses_nothing(slots: Json) -> None:
     late = slots["late_cpu"]
     assert sum(late["counts"]) == 11 + 13
     assert late["lost"]["return"] == late["lost"]["start"] == 0

@@ -60,7 +60,7 @@ def test_no_probe_is_left(tools: Json) -> None:
     assert tools["kprobes_left"] == ""
 
 
-def test_zilcommit(tools: Json) -> None:
+def test_zilcommit_counts_every_commit(tools: Json) -> None:
     text = tools["zilcommit.bt"]["stdout"]
     assert tools["zilcommit.bt"]["kstat_commits"] == 211 + 97
     assert scalar(text, "commits") == 211
@@ -74,7 +74,7 @@ def test_zilcommit(tools: Json) -> None:
     assert sum(sums.values()) - sums["commits"] == pytest.approx(sums["commits"], rel=0.01)
 
 
-def test_zilslower_bt(tools: Json) -> None:
+def test_zilslower_bt_prints_every_slow_commit(tools: Json) -> None:
     text = tools["zilslower.bt"]["stdout"]
     lines = slow_lines(text)
     assert tools["zilslower.bt"]["kstat_commits"] == scalar(text, "commits") == 23
@@ -86,7 +86,7 @@ def test_zilslower_bt(tools: Json) -> None:
         assert parts[5] >= FLUSH_US  # DEVICE
 
 
-def test_zfsflush(tools: Json) -> None:
+def test_zfsflush_counts_log_writes_and_flushes(tools: Json) -> None:
     text = tools["zfsflush.bt"]["stdout"]
     assert count(text, "log_write_us") == count(text, "log_flush_us") == 23
     assert scalar(text, "unknown_log_blocks") == 0
@@ -98,7 +98,7 @@ def test_zfsflush(tools: Json) -> None:
         assert slow >= 0.9 * count(text, name)
 
 
-def test_fsyncoffcpu(tools: Json) -> None:
+def test_fsyncoffcpu_finds_where_fsyncs_wait(tools: Json) -> None:
     text = tools["fsyncoffcpu.bt"]["stdout"]
     assert scalar(text, "fsyncs") == 23
     assert scalar(text, "lost_returns") == 0
@@ -112,7 +112,7 @@ def test_fsyncoffcpu(tools: Json) -> None:
     assert int(us) > total * 0.8
 
 
-def test_txgstate(tools: Json) -> None:
+def test_txgstate_has_the_times_of_the_kstat(tools: Json) -> None:
     """Each txg is in the kstat with the same times (otime qtime wtime stime, in ns)."""
     kstat = {row[0]: [int(ns) / 1e6 for ns in row[-4:]] for row in tools["txgstate.bt"]["kstat"]}
     lines = slow_lines(tools["txgstate.bt"]["stdout"])
@@ -129,7 +129,7 @@ def test_txgstate(tools: Json) -> None:
     assert sum(ours) == pytest.approx(sum(theirs), rel=0.1)
 
 
-def test_zfsthrottle(tools: Json) -> None:
+def test_zfsthrottle_counts_every_wait(tools: Json) -> None:
     text = tools["zfsthrottle.bt"]["stdout"]
     waits = re.findall(r"^@waits_us\[tank, dd, \d+\]: count (\d+), ", text, re.MULTILINE)
     assert sum(map(int, waits)) > 0
@@ -140,7 +140,7 @@ def test_zfsthrottle(tools: Json) -> None:
     assert 16 * 0.6 <= scalar(text, "dirty_max_mib") + 1 <= 32
 
 
-def test_zilslower_py(tools: Json) -> None:
+def test_zilslower_py_prints_every_slow_commit(tools: Json) -> None:
     """24 threads: more than the kernel's default of return probes."""
     text = tools["zilslower.py"]["stdout"]
     lines = slow_lines(text)
@@ -152,7 +152,7 @@ def test_zilslower_py(tools: Json) -> None:
         assert sum(parts) == pytest.approx(total, abs=0.05)
 
 
-def test_zildist(tools: Json) -> None:
+def test_zildist_counts_every_commit(tools: Json) -> None:
     text = tools["zildist.py"]["stdout"]
     found = re.findall(r"^(\d+) commits, lost: (\d+) commits$", text, re.MULTILINE)
     assert len(found) > 1
@@ -161,7 +161,7 @@ def test_zildist(tools: Json) -> None:
 
 
 @pytest.mark.parametrize("name", BCC)
-def test_misses_of_the_return_probe_are_known(tools: Json, name: str) -> None:
+def test_the_return_probe_misses_nothing(tools: Json, name: str) -> None:
     """Its line has hits and misses."""
     lines = [line.split() for line in tools[name]["profile"].splitlines()]
     assert [line[1:] for line in lines if "zil_commit_impl_bcc_" in line[0]] == [["264", "0"]]
@@ -203,5 +203,5 @@ def test_bad_input_is_one_line(tools: Json, case: str, status: int, words: str) 
     assert words in found["stderr"]
 
 
-def test_zilslower_bt_without_threshold(tools: Json) -> None:
+def test_zilslower_bt_without_a_threshold_prints_its_usage(tools: Json) -> None:
     assert "USAGE: zilslower.bt MIN_MS" in tools["bad"]["no threshold"]["stdout"]

@@ -29,7 +29,7 @@ def kind(session: Json) -> str | None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_session_comes_to_its_end(one: Json, key: str) -> None:
+def test_a_session_finishes(one: Json, key: str) -> None:
     session = one["session"]
     assert session["state"] == "finished", one["stderr"]
     assert one["status"] == (0 if session["in_force"] else 1)
@@ -71,7 +71,7 @@ def test_blocks_are_what_was_asked_for(one: Json) -> None:
 
 
 @pytest.mark.parametrize("key", ["fast"])
-def test_defaults_that_are_right_stay(one: Json) -> None:
+def test_the_right_defaults_stay(one: Json) -> None:
     """A fast disk with nothing but fsyncs: nobody competes with the log. Of those sessions that
     come to a proof, and few do, one in twenty may be wrong (docs/statistics.md)."""
     assert kind(one["session"]) in ("equivalent", "inconclusive", None)
@@ -92,7 +92,7 @@ def test_better_values_are_found_where_they_matter(one: Json) -> None:
     assert session["seconds"] <= 900 * 1.05
 
 
-def test_a_session_that_is_stopped_puts_all_back(found: Json) -> None:
+def test_a_stopped_session_restores_all_values(found: Json) -> None:
     one = found["stopped"]
     assert one["session"]["state"] == "stopped"
     assert one["status"] == 1
@@ -102,7 +102,7 @@ def test_a_session_that_is_stopped_puts_all_back(found: Json) -> None:
     assert "Traceback" not in one["stderr"]
 
 
-def test_a_session_that_is_resumed_knows_what_was_tried(found: Json) -> None:
+def test_a_resumed_session_knows_what_was_tried(found: Json) -> None:
     before, after = found["stopped"]["session"], found["resumed"]["session"]
     assert after is not None, found["resumed"]["stderr"]
     assert after["state"] == "finished"

@@ -47,7 +47,7 @@ def test_all_end_well(views: Json, key: str) -> None:
 # --- txg
 
 
-def test_written_bytes(views: Json) -> None:
+def test_txgs_have_the_bytes_that_were_written(views: Json) -> None:
     """1 GiB and what describes it, within 5 %."""
     for tracer in ("txg", "kstat"):
         written = sum(row["written_bytes"] for row in of(views, "dd", tracer))
@@ -55,7 +55,7 @@ def test_written_bytes(views: Json) -> None:
 
 
 @pytest.mark.parametrize("tracer", ["txg", "kstat"])
-def test_txgs_are_the_kstats(views: Json, tracer: str) -> None:
+def test_txgs_are_those_of_the_kstat(views: Json, tracer: str) -> None:
     """In number, order and, within 10 % or 10 ms, in sync time."""
     rows = of(views, "dd", tracer)
     numbers = [row["txg"] for row in rows]
@@ -74,7 +74,7 @@ def test_txgs_are_the_kstats(views: Json, tracer: str) -> None:
     assert sum(row["sync_ns"] for row in rows) == pytest.approx(total, rel=0.10)
 
 
-def test_why_txgs_closed(views: Json) -> None:
+def test_txgs_have_the_reason_why_they_closed(views: Json) -> None:
     reasons = [row["reason"] for row in of(views, "dd", "txg")]
     assert reasons.count("dirty") >= 3
     assert "timer" in reasons
@@ -87,7 +87,7 @@ def test_passes_and_zil_sync(views: Json) -> None:
         assert 0 <= row["zil_sync_ns"] <= row["sync_ns"]
 
 
-def test_delays_are_in_their_txgs(views: Json) -> None:
+def test_delays_are_counted_in_their_txgs(views: Json) -> None:
     rows = of(views, "delay", "txg")
     waits = of(views, "delay", "throttle")
     delayed = sum(row["delayed_tx"] or 0 for row in rows)
@@ -98,7 +98,7 @@ def test_delays_are_in_their_txgs(views: Json) -> None:
 # --- throttle
 
 
-def test_delays_are_counted(views: Json) -> None:
+def test_every_delay_is_counted(views: Json) -> None:
     found = kinds(of(views, "delay", "throttle"))
     counted = views["delay"]["dmu_tx"]
     assert sum(found.values()) == counted["dmu_tx_dirty_delay"] + counted["dmu_tx_wrlog_delay"]
@@ -106,7 +106,7 @@ def test_delays_are_counted(views: Json) -> None:
     assert found["unknown"] == 0
 
 
-def test_who_is_delayed(views: Json) -> None:
+def test_the_delayed_writer_is_named(views: Json) -> None:
     worst = of(views, "delay", "throttle")[0]
     assert worst["comm"] == "dd"
     assert worst["pool"] == "tank"
@@ -114,7 +114,7 @@ def test_who_is_delayed(views: Json) -> None:
     assert 0 < worst["dirty_bytes"] <= 80 << 20
 
 
-def test_hard_waits(views: Json) -> None:
+def test_delays_and_waits_at_the_limit_are_told_apart(views: Json) -> None:
     """Told from delays by the dirty data at the wait's beginning, a moment before ZFS looks."""
     found = kinds(of(views, "hard", "throttle"))
     counted = views["hard"]["dmu_tx"]
@@ -127,7 +127,7 @@ def test_hard_waits(views: Json) -> None:
     assert found["dirty_hard"] == pytest.approx(counted["dmu_tx_dirty_over_max"], rel=0.1, abs=3)
 
 
-def test_log_data_is_told_apart(views: Json) -> None:
+def test_waits_for_log_data_are_kept_apart(views: Json) -> None:
     found = kinds(of(views, "wrlog", "throttle"))
     counted = views["wrlog"]["dmu_tx"]
     assert counted["dmu_tx_wrlog_delay"] > 100
@@ -136,7 +136,7 @@ def test_log_data_is_told_apart(views: Json) -> None:
     assert found["wrlog_delay"] == pytest.approx(counted["dmu_tx_wrlog_delay"], rel=0.05, abs=3)
 
 
-def test_slow_fsyncs_know_the_throttle(views: Json) -> None:
+def test_slow_fsyncs_have_the_state_of_the_throttle(views: Json) -> None:
     rows = of(views, "slow", "slow")
     assert len(rows) >= 101
     known = [row["throttle"] for row in rows if row["throttle"]]
@@ -169,7 +169,7 @@ def test_two_pools_do_not_mix(views: Json) -> None:
 # --- device
 
 
-def test_device_bytes(views: Json) -> None:
+def test_the_disk_got_the_bytes_of_the_txgs(views: Json) -> None:
     """What the txgs wrote is what the disk got."""
     row = of_class(of(views, "dd", "device"), "async_write")
     assert row["vdev"] == "vdb"
@@ -178,7 +178,7 @@ def test_device_bytes(views: Json) -> None:
     assert 0 < row["device"]["p50"] <= row["device"]["p99"] <= row["device"]["max"]
 
 
-def test_active(views: Json, flavour: str) -> None:
+def test_active_io_stays_within_the_limit(views: Json, flavour: str) -> None:
     row = of_class(of(views, "dd", "device"), "async_write")
     if flavour == "bookworm":  # no module BTF, and no way to find it without
         assert row["active_mean"] is None
@@ -186,7 +186,7 @@ def test_active(views: Json, flavour: str) -> None:
         assert 1 <= row["active_mean"] <= row["active_max"] <= 10 + 1
 
 
-def test_scrub(views: Json) -> None:
+def test_a_scrub_reads_all_used_space(views: Json) -> None:
     row = of_class(of(views, "scrub", "device"), "scrub")
     assert row["size"] == pytest.approx(views["scrub"]["used"], rel=0.10)
 
@@ -205,7 +205,7 @@ def test_every_flush_is_counted(views: Json) -> None:
 # --- ARC
 
 
-def test_arc(views: Json) -> None:
+def test_the_arc_agrees_with_arcstats(views: Json) -> None:
     rows = of(views, "read", "arc")
     stats = views["arcstats"]
     last = rows[-1]
@@ -217,7 +217,7 @@ def test_arc(views: Json) -> None:
     assert all(row["waits"] is not None for row in rows)
 
 
-def test_iohits_are_apart(views: Json, flavour: str) -> None:
+def test_iohits_are_kept_apart(views: Json, flavour: str) -> None:
     known = [row["demand_iohits"] is not None for row in of(views, "read", "arc")]
     assert all(known) if flavour != "bookworm" else not any(known)
 
@@ -225,7 +225,7 @@ def test_iohits_are_apart(views: Json, flavour: str) -> None:
 # --- all at once
 
 
-def test_overview(views: Json) -> None:
+def test_the_overview_has_all_views(views: Json) -> None:
     shown = views["overview"]
     assert shown["status"] == 0
     for name in VIEWS:
@@ -235,7 +235,7 @@ def test_overview(views: Json) -> None:
     assert views["overview_programs"] == []
 
 
-def test_export_and_import(views: Json) -> None:
+def test_a_trace_survives_export_and_import(views: Json) -> None:
     for name, found in views["exported"].items():
         assert found["status"] == 0, name
         assert "Traceback" not in found["stderr"]
@@ -256,7 +256,7 @@ def test_fentry_holds_the_module(views: Json, flavour: str) -> None:
         assert "in use" in views["held"]["stderr"]
 
 
-def test_unloading_the_module(views: Json) -> None:
+def test_unloading_the_module_ends_every_trace(views: Json) -> None:
     assert views["unload"]["status"] == 0, views["unload"]["stderr"]
     for name, found in views["unloaded"].items():
         assert found["status"] == 0, (name, found)
