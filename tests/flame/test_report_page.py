@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from flame.browser import Browser
 from flame.conftest import SAMPLE
-from support.made_up_session import session
+from support.sample_session import session
 
 from zfstune.report import render
 

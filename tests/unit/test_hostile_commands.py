@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import advise_host, bench_programs, made_up_session
+from support import fake_advise, fake_programs, sample_session
 from support.fake_host import FakeSession, arc, counts, ios, txg, vdev, waits
 from support.fake_module import ModuleHost
 from unit.bench.matrix.test_command import disk
@@ -151,7 +151,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostileHost:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
     monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))
-    bench_programs.fio(tmp_path / "bin")
+    fake_programs.fio(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
     for directory in ("data", EVIL, "etc/modprobe.d"):
@@ -164,7 +164,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostileHost:
     Path("stacks").write_bytes(b"a\x1b[2J;b\xff 3\nno\x1b[2J count\n\x9b;\r 4\n")
     Path("config").write_bytes(b"fsync = 'a\x1b[2J'\nwal_\x1b]0;x\x07=1\ninclude 'x\x1b[2J'\n")
     Path("session").mkdir()
-    session = json.dumps(hostile(made_up_session.session()))
+    session = json.dumps(hostile(sample_session.session()))
     Path("session/session.json").write_text(session)
     return found
 
@@ -215,15 +215,15 @@ def test_no_name_reaches_the_output_raw(
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_no_name_reaches_the_advice_raw(as_json: bool) -> None:
-    tools = advise_host.Tools({"tank": {"sync": "disabled"}, f"tank/{EVIL}": {"logbias": EVIL}})
+    tools = fake_advise.Tools({"tank": {"sync": "disabled"}, f"tank/{EVIL}": {"logbias": EVIL}})
     if as_json:
-        clean(json.dumps(advise_host.run(tools)[1]))
+        clean(json.dumps(fake_advise.run(tools)[1]))
     else:
-        clean(advise_host.text(tools))
+        clean(fake_advise.text(tools))
 
 
 def test_no_name_reaches_the_result_of_a_session_raw() -> None:
-    clean("\n".join(tune_view.table(hostile(made_up_session.session()), Style())))
+    clean("\n".join(tune_view.table(hostile(sample_session.session()), Style())))
 
 
 def clean(*texts: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.advise_host import DATASET, MIRROR, POOL, SINGLE, AdviseHost, Tools, found, run, text
+from support.fake_advise import DATASET, MIRROR, POOL, SINGLE, AdviseHost, Tools, found, run, text
 from support.fake_host import FakeHost
 
 from zfstrace.disk import Disk

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.advise_host import DATASET, POOL, SINGLE, rows
+from support.fake_advise import DATASET, POOL, SINGLE, rows
 from support.paths import DATA
 
 from zfs_linux.host import LinuxHost

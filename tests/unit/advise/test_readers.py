@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.advise_host import MIRROR, SINGLE
+from support.fake_advise import MIRROR, SINGLE
 
 from zfs_freebsd import disks as freebsd_disks
 from zfs_linux import disks as linux_disks

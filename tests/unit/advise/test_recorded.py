@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.advise_host import AdviseHost
+from support.fake_advise import AdviseHost
 from support.paths import DATA
 
 from zfstrace.zpool import status

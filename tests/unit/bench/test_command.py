@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import bench_programs
+from support import fake_programs
 from support.errors import ONE_ERROR
 from support.fake_host import FakeHost, FakeSession, counts
 
@@ -61,7 +61,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     monkeypatch.setattr("zfstune.changes.recovery.if_needed", lambda _who: None)
     monkeypatch.setattr(pg_test_fsync, "_DEBIAN", tmp_path / "none")
     programs = tmp_path / "bin"
-    bench_programs.fio(tmp_path / "bin")
+    fake_programs.fio(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     return host
 
@@ -141,7 +141,7 @@ def test_the_page_has_the_table_and_its_data(zfstune: Any, tmp_path: Path) -> No
 
 
 def test_fio_runs_the_tests_that_pg_test_fsync_lacks(zfstune: Any, tmp_path: Path) -> None:
-    bench_programs.pg_test_fsync(tmp_path / "bin")
+    fake_programs.pg_test_fsync(tmp_path / "bin")
     status, out, _ = zfstune("--test", "fsync,committers-2")
     assert status == 0
     assert "pg_test_fsync 17.11, 0.1 s" in unwrapped(out)
@@ -152,7 +152,7 @@ def test_fio_runs_the_tests_that_pg_test_fsync_lacks(zfstune: Any, tmp_path: Pat
 
 def test_committers_need_fio(zfstune: Any, tmp_path: Path) -> None:
     (tmp_path / "bin/fio").unlink()
-    bench_programs.pg_test_fsync(tmp_path / "bin")
+    fake_programs.pg_test_fsync(tmp_path / "bin")
     status, out, _ = zfstune("--test", "fsync,committers-2")
     assert status == 1
     assert "committers-2 was left out: pg_test_fsync has one writer only, fio is needed" in out
@@ -232,7 +232,7 @@ def test_a_signal_keeps_what_was_measured(
 
 
 def test_a_signal_during_the_first_test_ends_it(zfstune: Any, tmp_path: Path) -> None:
-    bench_programs.fio(tmp_path / "bin", seconds=60)
+    fake_programs.fio(tmp_path / "bin", seconds=60)
 
     def interrupt() -> None:
         while not (tmp_path / "bin/fio.log").exists():

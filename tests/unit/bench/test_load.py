@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import bench_programs
+from support import fake_programs
 from support.paths import DATA
 
 from zfstune.bench import fio, pg_test_fsync
@@ -231,7 +231,7 @@ def run(
 
 
 def test_fio_runs_in_the_directory(programs: Path, tmp_path: Path) -> None:
-    bench_programs.fio(programs, seconds=0.2)
+    fake_programs.fio(programs, seconds=0.2)
     rate, watch = run("fdatasync", tmp_path)
     assert rate.per_s == pytest.approx(2000)
     assert watch.seen == ["begun", "tick", "ended"]
@@ -241,7 +241,7 @@ def test_fio_runs_in_the_directory(programs: Path, tmp_path: Path) -> None:
 
 
 def test_a_failure_of_fio_says_why(programs: Path, tmp_path: Path) -> None:
-    bench_programs.fio(programs, fails=True)
+    fake_programs.fio(programs, fails=True)
     with pytest.raises(BenchFailed, match=r"status 1: fio: io_u error .* No space left on device"):
         run("fdatasync", tmp_path)
 
@@ -250,7 +250,7 @@ def test_the_raw_device_is_measured_by_fio(programs: Path) -> None:
     with Stop(io.StringIO()) as stop:
         with pytest.raises(NotPossible, match="without fio"):
             raw(Path("/dev/nothing"), 0.1, stop)
-        bench_programs.fio(programs)
+        fake_programs.fio(programs)
         rate = raw(Path("/dev/nothing"), 0.1, stop)
     assert rate is not None
     assert rate.test.name == "raw"
@@ -264,7 +264,7 @@ def test_only_the_wanted_test_of_pg_test_fsync_takes_its_time(
     programs: Path, tmp_path: Path, name: str
 ) -> None:
     """Only the test that is wanted takes its time, and the result is of that one."""
-    bench_programs.pg_test_fsync(programs)
+    fake_programs.pg_test_fsync(programs)
     start = time.monotonic()
     rate, watch = run(name, tmp_path, seconds=0.2)
     assert 0.2 <= time.monotonic() - start < 10
@@ -278,7 +278,7 @@ def test_only_the_wanted_test_of_pg_test_fsync_takes_its_time(
 
 def test_an_early_end_of_pg_test_fsync_says_why(programs: Path, tmp_path: Path) -> None:
     text = "import sys\nif '--version' in sys.argv: print('x 17')\nelse: sys.exit('no room')\n"
-    bench_programs.install(programs, "pg_test_fsync", text)
+    fake_programs.install(programs, "pg_test_fsync", text)
     with pytest.raises(BenchFailed, match="pg_test_fsync ended with status 1: no room"):
         run("fsync", tmp_path)
 
@@ -287,7 +287,7 @@ def test_a_test_that_pg_test_fsync_cannot_reach_asks_for_fio(
     programs: Path, tmp_path: Path
 ) -> None:
     """On ZFS 2.3 and later it ends at its writes of 2 kB, before the test without syncs."""
-    path = bench_programs.pg_test_fsync(programs)
+    path = fake_programs.pg_test_fsync(programs)
     ends = 'if "4 *  4kB" in line: sys.exit("pg_test_fsync: error: write failed: Invalid argument")'
     text = path.read_text()
     path.write_text(
@@ -295,7 +295,7 @@ def test_a_test_that_pg_test_fsync_cannot_reach_asks_for_fio(
     )
     with pytest.raises(Unable, match=r"status 1: .*Invalid argument, use --with fio"):
         run("plain", tmp_path)
-    bench_programs.fio(programs)
+    fake_programs.fio(programs)
     assert run("plain", tmp_path)[0].tool == "fio 3.39"
     assert run("two-fdatasync", tmp_path)[0].tool == "pg_test_fsync 17.11"
 
@@ -304,7 +304,7 @@ def test_the_newest_pg_test_fsync_of_debian_is_taken(programs: Path, tmp_path: P
     for version in ("9.6", "13", "17"):
         directory = tmp_path / "postgresql" / version
         directory.mkdir(parents=True)
-        bench_programs.install(
+        fake_programs.install(
             directory / "bin", "pg_test_fsync", f"print('pg_test_fsync (PostgreSQL) {version}.4')"
         )
     found = pg_test_fsync.find()
@@ -316,11 +316,11 @@ def test_pg_test_fsync_is_preferred_to_fio(programs: Path) -> None:
     for wanted in (None, "fio", "pg_test_fsync"):
         with pytest.raises(NotPossible, match="install"):
             find_load(wanted)
-    bench_programs.pg_test_fsync(programs)
+    fake_programs.pg_test_fsync(programs)
     alone = find_load()
     assert alone.name == "pg_test_fsync 17.11"
     assert [test.name for test in TESTS if alone.lacks(test)] == ["committers-2", "committers-8"]
-    bench_programs.fio(programs)
+    fake_programs.fio(programs)
     both = find_load()
     assert both.name == alone.name
     assert not any(map(both.lacks, TESTS))
@@ -333,8 +333,8 @@ def test_pg_test_fsync_is_preferred_to_fio(programs: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fdatasync", "committers-8"])
 def test_stop_ends_the_program(programs: Path, tmp_path: Path, name: str) -> None:
-    bench_programs.fio(programs, seconds=60)
-    bench_programs.pg_test_fsync(programs)
+    fake_programs.fio(programs, seconds=60)
+    fake_programs.pg_test_fsync(programs)
     watch = Noting()
     with Stop(io.StringIO()) as stop:
         asked = threading.Timer(0.3, lambda: setattr(stop, "asked", True))

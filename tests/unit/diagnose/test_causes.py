@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_host import PROBES, ios, txg, vdev
-from support.made_up_pool import TWENTY, observed, pool
+from support.sample_pool import TWENTY, observed, pool
 
 from zfstrace import device
 from zfstrace.device import DeviceRow

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tuned_host import DEFAULTS, FACTS, GIB, MIB
+from support.sample_host import DEFAULTS, FACTS, GIB, MIB
 
 from zfstune.experiment import model
 from zfstune.experiment.model import Measured

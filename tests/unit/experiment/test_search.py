@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tuned_host import DEFAULTS, FACTS, MIB
+from support.sample_host import DEFAULTS, FACTS, MIB
 
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment.model import Candidate

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.tuned_host import DEFAULTS, FACTS, GIB, MIB
+from support.sample_host import DEFAULTS, FACTS, GIB, MIB
 
 from zfstune.experiment.space import Knob, Space
 from zfstune.tunables import catalogue, guard, planner

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.made_up_session import Json, session
 from support.paths import DATA
+from support.sample_session import Json, session
 
 import zfstune
 from zfstrace.hist import from_values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.made_up_session import Json, session
+from support.sample_session import Json, session
 
 from zfstune.term.table import WIDTH, Style
 from zfstune.tune.text import table
