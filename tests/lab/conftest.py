@@ -154,6 +154,7 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         "endurance": [option("--endurance")],
         "faults": [option("--rounds")],
         "robust": ["10" if option("--sample") else "25"],
+        "tools": ["few"] if option("--sample") else [],
         "tune": TUNE[option("--tune")],
     }.get(name, [])
 

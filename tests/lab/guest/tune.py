@@ -1,6 +1,6 @@
 """Scenario: sessions of `zfstune tune`: a pool without a load, one that is stopped, and one that is
-resumed; tune.py BUDGET BLOCK, e.g. 15m 10s: also a whole one on a slow disk where values matter, and
-on a fast one where the defaults are right.
+resumed; tune.py BUDGET BLOCK, e.g. 15m 10s: also a whole one on a slow disk where values matter,
+and on a fast one where the defaults are right.
 """
 
 from __future__ import annotations
