@@ -1,24 +1,23 @@
-"""A fake host with a fake trace session: what a kernel would have counted, made up."""
+"""A fake host with fake trace sessions, parameters and a clock."""
 
 from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from zfstrace import throttle
+from support.samples import PROBES
+
 from zfstrace.arc import ArcState
-from zfstrace.device import CLASSES, ClassCounts, DeviceCounts
+from zfstrace.device import DeviceCounts
 from zfstrace.disk import Disk, Scratch
 from zfstrace.errors import TraceError, UnknownName
-from zfstrace.hist import Hist, from_values
 from zfstrace.host import StackSession
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.params import BootConfig, Change
 from zfstrace.recording import StackOptions
-from zfstrace.stages import KINDS, NAMES
-from zfstrace.throttle import ThrottleCounts, Waits
+from zfstrace.throttle import ThrottleCounts
 from zfstrace.txg import Txg, TxgState
 from zfstrace.types import (
     Check,
@@ -30,136 +29,9 @@ from zfstrace.types import (
     SlowEvent,
     Tool,
     TraceOptions,
-    merged,
 )
 from zfstune.term.signals import Stop
 from zfstune.trace.live import Run, options_of
-
-PROBES = (
-    Probe("zil_commit", "zil_commit_flags", "fentry", True, "nothing can be measured", ""),
-    Probe(
-        "cv_timedwait",
-        "",
-        "missing",
-        False,
-        merged(("batch_wait", "issue")),
-        "no symbol",
-        merges=("batch_wait", "issue"),
-    ),
-)
-
-
-def counts(
-    pool: str = "tank",
-    objset: int = 54,
-    *,
-    dev: tuple[int, int] = (0, 0),
-    stages: Mapping[str, Sequence[int]] | None = None,
-    total: Sequence[int] = (),
-    no_zil: int = 0,
-    rest: bool = False,
-    errors: int = 0,
-) -> DatasetCounts:
-    """A dataset with these times in ns; without total each operation is the sum of the
-    stages' values of the same place."""
-    stages = stages or {}
-    if not total and stages:
-        longest = max(len(values) for values in stages.values())
-        total = [sum(v[i] for v in stages.values() if i < len(v)) for i in range(longest)]
-    hists = tuple(from_values(stages[n]) if n in stages else Hist() for n in NAMES)
-    kinds = (len(total),) + (0,) * (len(KINDS) - 1)
-    commits = len(total) - no_zil
-    return DatasetCounts(
-        pool, objset, dev, rest, commits, errors, no_zil, kinds, from_values(total), hists
-    )
-
-
-def waits(
-    pool: str = "tank",
-    pid: int = 4711,
-    comm: str = "fio",
-    *,
-    rest: bool = False,
-    dirty_bytes: int | None = 3 << 30,
-    **kinds: Sequence[int],
-) -> ThrottleCounts:
-    """A process with waits of these times in ns."""
-    return ThrottleCounts(
-        pool,
-        pid,
-        comm,
-        rest,
-        {k: _waits(kinds.get(k, ())) for k in throttle.KINDS},
-        from_values(ns for times in kinds.values() for ns in times),
-        dirty_bytes,
-    )
-
-
-def _waits(times: Sequence[int]) -> Waits:
-    return Waits(len(times), sum(times), max(times, default=0))
-
-
-def ios(times: Sequence[int], queue: Sequence[int] = (), size: int = 4096) -> ClassCounts:
-    """I/Os that took so long at the device and in the queue, in ns, of size bytes each."""
-    queued = from_values(queue or [1000] * len(times))
-    n = len(times)
-    return ClassCounts(n, n * size, queued, from_values(times), 2 * n, 3)
-
-
-def vdev(guid: int, pool: str = "tank", **classes: ClassCounts) -> DeviceCounts:
-    assert set(classes) <= set(CLASSES)
-    return DeviceCounts(pool, guid, False, classes)
-
-
-def txg(number: int, pool: str = "tank", **given: object) -> Txg:
-    """An unremarkable one; what is given replaces its fields."""
-    fields: dict[str, object] = {
-        "time": "2026-11-21T09:49:12.345Z",
-        "pool": pool,
-        "txg": number,
-        "open_ns": 5_000_000_000,
-        "quiesce_ns": 12_300,
-        "wait_ns": 4_560,
-        "sync_ns": 450_000_000,
-        "passes": 5,
-        "dirty_bytes": 64 << 20,
-        "written_bytes": 70 << 20,
-        "writes": 1000,
-        "delayed_tx": 0,
-        "delay_ns": 0,
-        "reason": "timer",
-        "zil_sync_ns": 4_500_000,
-        "source": "bpf",
-    }
-    return Txg(**(fields | given))  # type: ignore[arg-type]
-
-
-def txg_row(number: int, state: str = "C", birth_ns: int = 0, **given: int) -> TxgRow:
-    """A row of the kstat; spans are 0 unless they are given."""
-    spans = {"open_ns": 0, "quiesce_ns": 0, "wait_ns": 0, "sync_ns": 0}
-    return TxgRow(number, state, birth_ns, **(spans | given))
-
-
-ARC = {
-    "size": 4 << 30,
-    "c": 5 << 30,
-    "c_min": 512 << 20,
-    "c_max": 16 << 30,
-    "demand_data_hits": 990,
-    "demand_metadata_hits": 0,
-    "demand_data_misses": 10,
-    "demand_metadata_misses": 0,
-    "demand_data_iohits": 3,
-    "deleted": 100,
-    "memory_throttle_count": 0,
-    "arc_no_grow": 0,
-}
-
-
-def arc(times: int = 1, waits: Sequence[int] | None = (), **given: int) -> ArcState:
-    """A cache that has counted so many times as much as ARC."""
-    stats = {n: v if n[0] in "sca" else v * times for n, v in ARC.items()}
-    return ArcState(stats | given, None if waits is None else from_values(waits))
 
 
 class FakeSession:

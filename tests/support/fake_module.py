@@ -1,5 +1,5 @@
 """A zfs module whose parameters are files, so that several processes share them, and that
-takes ARC limits as the kernel does (unit/kernel.py)."""
+takes ARC limits as the kernel does (kernel.py)."""
 
 from __future__ import annotations
 

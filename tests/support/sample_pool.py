@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from support.fake_host import FakeHost, counts
+from support.fake_host import FakeHost
+from support.samples import counts
 
 from zfstrace.stages import NAMES
 from zfstrace.summary import Span, summarize

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from support.errors import ONE_ERROR
-from support.fake_host import FakeHost, FakeSession, arc
+from support.fake_host import FakeHost, FakeSession
 from support.paths import ROOT
+from support.samples import arc
 
 from zfstrace.errors import NoPrivilege
 from zfstrace.types import Check

@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 from support import fake_advise, fake_programs, sample_session
-from support.fake_host import FakeSession, arc, counts, ios, txg, vdev, waits
+from support.fake_host import FakeSession
 from support.fake_module import ModuleHost
-from unit.bench.matrix.test_command import disk
+from support.samples import arc, counts, ios, scratch_disk, slow_event, txg, vdev, waits
 from unit.term.test_table import EVIL, raw
-from unit.trace.test_slow import event
 
 from zfstrace.types import Check, Losses, Probe, ProbeSurvey, Tool
 from zfstune import cli
@@ -106,15 +105,15 @@ class HostileHost(ModuleHost):
         self.vdevs = {1: EVIL, 2: LONG}
         self.state = EVIL
         self.scratches = {
-            "/dev/sdx": disk(model=EVIL, data=(EVIL,), in_use=EVIL),
-            EVIL: replace(disk(model=LONG, data=(EVIL,)), path=EVIL),
+            "/dev/sdx": scratch_disk(model=EVIL, data=(EVIL,), in_use=EVIL),
+            EVIL: replace(scratch_disk(model=LONG, data=(EVIL,)), path=EVIL),
         }
         fsyncs = [counts(pool, 68, stages={"flush": [90 * MS] * 200}) for pool in ("tank", EVIL)]
         busy = [waits(pool, comm=EVIL, dirty_hard=[90 * MS] * 9) for pool in ("tank", EVIL)]
         disks = [vdev(1, pool, flush=ios([90 * MS] * 200)) for pool in ("tank", EVIL)]
         session = functools.partial(FakeSession, losses=Losses(1, 2, 3, 4), probes=(PROBE,))
         self.sessions = {
-            "fsync": session([[], fsyncs], [event(comm=EVIL, flush=93)] * 100),
+            "fsync": session([[], fsyncs], [slow_event(comm=EVIL, flush=93)] * 100),
             "throttle": session([[], busy]),
             "device": session([[], disks]),
         }

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from support import fake_programs
 from support.errors import ONE_ERROR
-from support.fake_host import FakeHost, FakeSession, counts
+from support.fake_host import FakeHost, FakeSession
+from support.samples import counts
 
 from zfstrace.errors import TraceError
 from zfstrace.types import Check, Losses

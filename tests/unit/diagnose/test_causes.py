@@ -11,8 +11,8 @@ import diagnose_docs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_host import PROBES, ios, txg, vdev
 from support.sample_pool import TWENTY, observed, pool
+from support.samples import PROBES, ios, txg, vdev
 
 from zfstrace import device
 from zfstrace.device import DeviceRow

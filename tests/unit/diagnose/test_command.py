@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, FakeStop, arc, counts, ios, txg, vdev, waits
+from support.fake_host import FakeHost, FakeSession, FakeStop
+from support.samples import arc, counts, ios, txg, vdev, waits
 
 from zfstrace.errors import NoPrivilege, TraceError
 from zfstrace.stages import NAMES

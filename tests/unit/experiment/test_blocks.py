@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, counts, txg_row
+from support.fake_host import FakeHost, FakeSession
+from support.samples import counts, txg_row
 
 from zfstrace.kstat import txgs
 from zfstune.experiment import blocks

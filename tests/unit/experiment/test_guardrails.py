@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, FakeStop, counts
+from support.fake_host import FakeHost, FakeSession, FakeStop
+from support.samples import counts
 
 from zfstrace.zpool.status import scan_of
 from zfstune.experiment import guardrails

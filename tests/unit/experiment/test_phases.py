@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from support.fake_host import FakeHost, FakeStop, txg_row
+from support.fake_host import FakeHost, FakeStop
+from support.samples import txg_row
 
 from zfstune.errors import NotPossible
 from zfstune.experiment import model, search

@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Callable, Mapping
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, FakeStop, txg_row
+from support.fake_host import FakeHost, FakeSession, FakeStop
+from support.samples import txg_row
 
 from zfstrace.kstat import txgs as kstat_txgs
 from zfstune.experiment.blocks import Block, BlockMeter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.fake_host import txg_row
+from support.samples import txg_row
 
 from zfstune.experiment.blocks import Block
 from zfstune.experiment.model import Candidate

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.fake_host import PROBES, FakeHost, FakeStop
+from support.fake_host import FakeHost, FakeStop
+from support.samples import PROBES
 
 from zfstrace.recording import Recording, StackLosses, StackOptions
 from zfstrace.stacks import Stacks

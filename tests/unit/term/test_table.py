@@ -6,7 +6,8 @@ import io
 import json
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, ios, run_of, vdev
+from support.fake_host import FakeHost, FakeSession, run_of
+from support.samples import ios, vdev
 
 from zfstrace.printable import printable
 from zfstune import cli

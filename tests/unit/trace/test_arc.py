@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, arc, run_of
+from support.fake_host import FakeHost, FakeSession, run_of
+from support.samples import arc
 
 from zfstrace.arc import ArcState
 from zfstrace.types import Losses

@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_host import FakeHost, FakeSession, ios, run_of, vdev
+from support.fake_host import FakeHost, FakeSession, run_of
+from support.samples import ios, vdev
 
 from zfstrace import device
 from zfstrace.bpf.pools import DeviceTrace, VdevSlot

@@ -10,8 +10,9 @@ import random
 from typing import Any
 
 import pytest
-from support.fake_host import PROBES, FakeHost, FakeSession, FakeStop, Terminal, args_of, counts
+from support.fake_host import FakeHost, FakeSession, FakeStop, Terminal, args_of
 from support.paths import DATA
+from support.samples import PROBES, counts
 
 from zfstrace.stages import STAGES
 from zfstrace.summary import Span, summarize

@@ -7,19 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from support.fake_host import (
-    FakeHost,
-    FakeSession,
-    FakeStop,
-    Terminal,
-    arc,
-    counts,
-    ios,
-    run_of,
-    txg,
-    vdev,
-    waits,
-)
+from support.fake_host import FakeHost, FakeSession, FakeStop, Terminal, run_of
+from support.samples import arc, counts, ios, txg, vdev, waits
 
 from zfstrace.errors import NoPrivilege, TraceError
 from zfstrace.types import Check, Losses

@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 import pytest
-from support.fake_host import FakeHost, arc, counts, txg, waits
+from support.fake_host import FakeHost
+from support.samples import arc, counts, txg, waits
 
 from zfstrace import arc as cache
 from zfstrace import throttle

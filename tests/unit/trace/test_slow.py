@@ -9,20 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, FakeStop, counts
+from support.fake_host import FakeHost, FakeSession, FakeStop
+from support.samples import counts, slow_event
 
-from zfstrace.stages import NAMES
 from zfstrace.types import Losses, SlowEvent
 from zfstune.term.units import MS, SECOND
 from zfstune.trace.fsync import largest_stages, options_of
 from zfstune.trace.live import Run
 from zfstune.trace.slow import slow_fsync, trace
-
-
-def event(dataset: int = 0, comm: str = "postgres", **stages: int) -> SlowEvent:
-    times = tuple(stages.get(name, 0) * MS for name in NAMES)
-    who = (17, dataset, 4711, 4712, "fdatasync", comm)
-    return SlowEvent(10**9, sum(times), times, *who, dirty_bytes=3 << 30)
 
 
 def run(events: list[SlowEvent], out: io.StringIO | None = None, **given: Any) -> str:
@@ -51,7 +45,7 @@ def run(events: list[SlowEvent], out: io.StringIO | None = None, **given: Any) -
 
 
 def test_each_slow_fsync_has_a_line() -> None:
-    lines = run([event(flush=93, issue=4, log_write=3), event(wakeup=20)]).splitlines()
+    lines = run([slow_event(flush=93, issue=4, log_write=3), slow_event(wakeup=20)]).splitlines()
     assert lines[0].split() == [
         "TIME", "(UTC)", "PID", "COMM", "DATASET", "KIND", "OBJECT", "TOTAL",
         "TXG", "DIRTY", "STAGES",
@@ -68,7 +62,7 @@ def test_each_slow_fsync_has_a_line() -> None:
 
 
 def test_json_has_stages_txg_and_throttle(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run([event(flush=93)], json=True).splitlines()
+    lines = run([slow_event(flush=93)], json=True).splitlines()
     assert len(lines) == 1
     line = json.loads(lines[0])
     assert (line["type"], line["dataset"], line["tid"]) == ("slow_fsync", "tank/db", 4712)
@@ -79,13 +73,13 @@ def test_json_has_stages_txg_and_throttle(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_time_of_the_tracer_is_preferred() -> None:
-    seen = replace(event(flush=20), wall_ns=1_795_295_113_046_812_000)
+    seen = replace(slow_event(flush=20), wall_ns=1_795_295_113_046_812_000)
     slow = slow_fsync(seen, None, None, FakeHost(), FakeSession())
     assert slow.time == "2026-11-21T21:05:13.046Z"
 
 
 def test_an_unknown_state_of_the_pool_is_null() -> None:
-    host, session, slow = FakeHost(), FakeSession(), replace(event(flush=20), dirty_bytes=None)
+    host, session, slow = FakeHost(), FakeSession(), replace(slow_event(flush=20), dirty_bytes=None)
     session.held = None
     found = slow_fsync(slow, "tank", "tank/db", host, session).throttle
     assert found == {"dirty_bytes": None, "dirty_percent": None, "delayed": None}
@@ -98,17 +92,17 @@ def test_an_unknown_state_of_the_pool_is_null() -> None:
 
 
 def test_count_ends_it() -> None:
-    text = run([event(flush=20)] * 5, count=3)
+    text = run([slow_event(flush=20)] * 5, count=3)
     assert text.count("4711") == 3
     assert "3 fsyncs of" in text
 
 
 def test_other_pools_are_left_out() -> None:
-    assert "other" not in run([event(1, flush=20)], pool="tank").partition("lost")[0]
+    assert "other" not in run([slow_event(1, flush=20)], pool="tank").partition("lost")[0]
 
 
 def test_other_datasets_are_left_out() -> None:
-    text = run([event(0, flush=20), event(7, flush=20)], dataset="tank/home")
+    text = run([slow_event(0, flush=20), slow_event(7, flush=20)], dataset="tank/home")
     assert "tank/db" not in text
     # what has no name may be the one
     assert "<unknown>" in text
@@ -119,11 +113,11 @@ def test_without_slow_fsyncs_it_says_so() -> None:
 
 
 def test_a_nameless_dataset_is_unknown() -> None:
-    assert "<unknown>" in run([event(7, flush=20)])
+    assert "<unknown>" in run([slow_event(7, flush=20)])
 
 
 def test_escape_codes_in_a_name_do_not_reach_the_terminal() -> None:
-    assert "\x1b" not in run([event(comm="\x1b[31mred", flush=20)])
+    assert "\x1b" not in run([slow_event(comm="\x1b[31mred", flush=20)])
 
 
 def test_the_largest_stages_fill_the_column() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_host import FakeHost, FakeSession, run_of, waits
+from support.fake_host import FakeHost, FakeSession, run_of
+from support.samples import waits
 
 from zfstrace import throttle
 from zfstrace.bpf.pools import ThrottleTrace, Waiter

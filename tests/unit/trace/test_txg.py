@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_host import FakeHost, FakeSession, FakeStop, Terminal, run_of, txg
+from support.fake_host import FakeHost, FakeSession, FakeStop, Terminal, run_of
+from support.samples import txg
 
 from zfstrace.txg import REASONS, Txg
 from zfstrace.types import Losses, TraceOptions

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_host import FakeHost, txg_row
+from support.fake_host import FakeHost
+from support.samples import txg_row
 from unit.term.test_table import EVIL, raw
 
 from zfstune import cli

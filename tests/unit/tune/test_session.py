@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.fake_host import txg_row
 from support.fake_module import DEFAULTS, ModuleHost
+from support.samples import txg_row
 
 from zfstrace.types import Json
 from zfstune import cli

@@ -6,7 +6,8 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_host import PROBES, FakeHost, counts
+from support.fake_host import FakeHost
+from support.samples import PROBES, counts
 
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.summary import Key, Span, since, summarize

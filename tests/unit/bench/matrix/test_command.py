@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_host import FakeHost, FakeStop
+from support.samples import scratch_disk
 
 from zfstrace import types
 from zfstrace.disk import Scratch
@@ -35,21 +36,6 @@ from zfstune.term.units import SECOND
 
 MATRIX = bench_rows.load_matrix("reports-2014")
 BY_NAME = {test.name: test for test in TESTS}
-
-
-def disk(path: str = "/dev/sdx", **changed: Any) -> Scratch:
-    fields: dict[str, Any] = {
-        "path": path,
-        "device": path,
-        "dev": (8, sum(path.encode())),
-        "disk": (8, sum(path.encode())),
-        "size_bytes": 4 << 30,
-        "sector_bytes": 512,
-        "model": "ACME",
-        "in_use": None,
-        "data": (),
-    }
-    return Scratch(**(fields | changed))
 
 
 class Terminal(io.StringIO):
@@ -120,7 +106,7 @@ def confirmed(host: FakeHost, *paths: str, force: tuple[str, ...] = (), answer: 
 @pytest.fixture
 def host() -> FakeHost:
     found = FakeHost()
-    found.scratches = {path: disk(path) for path in ("/dev/sdx", "/dev/sdy")}
+    found.scratches = {path: scratch_disk(path) for path in ("/dev/sdx", "/dev/sdy")}
     return found
 
 
@@ -138,7 +124,7 @@ def host() -> FakeHost:
 def test_disks_in_use_or_with_data_are_refused(
     host: FakeHost, changed: dict[str, Any], force: tuple[str, ...], text: str
 ) -> None:
-    host.scratches["/dev/sdx"] = disk(**changed)
+    host.scratches["/dev/sdx"] = scratch_disk(**changed)
     with pytest.raises(NotPossible) as error:
         confirmed(host, "/dev/sdx", "/dev/sdy", force=force)
     assert text in str(error.value) and "\n" not in str(error.value)
@@ -147,18 +133,20 @@ def test_disks_in_use_or_with_data_are_refused(
 def test_only_named_disks_can_be_forced(host: FakeHost) -> None:
     with pytest.raises(UsageError, match="none of the disks named"):
         confirmed(host, "/dev/sdx", force=("/dev/sdz",))
-    host.scratches["/dev/sdx"] = disk(data=("ext4",))
+    host.scratches["/dev/sdx"] = scratch_disk(data=("ext4",))
     confirmed(host, "/dev/sdx", force=("/dev/sdx",))
 
 
 def test_one_disk_by_two_names_is_refused(host: FakeHost) -> None:
-    host.scratches["/dev/disk/by-id/x"] = disk(path="/dev/disk/by-id/x", dev=disk().dev)
+    host.scratches["/dev/disk/by-id/x"] = scratch_disk(
+        path="/dev/disk/by-id/x", dev=scratch_disk().dev
+    )
     with pytest.raises(UsageError, match="are one disk"):
         confirmed(host, "/dev/sdx", "/dev/disk/by-id/x")
 
 
 def test_a_disk_and_its_partition_are_refused(host: FakeHost) -> None:
-    host.scratches["/dev/sdx1"] = disk("/dev/sdx1", disk=disk().dev)
+    host.scratches["/dev/sdx1"] = scratch_disk("/dev/sdx1", disk=scratch_disk().dev)
     for paths in (("/dev/sdx", "/dev/sdx1"), ("/dev/sdx1", "/dev/sdx")):
         with pytest.raises(UsageError, match="/dev/sdx1 is on /dev/sdx"):
             confirmed(host, *paths)
@@ -166,7 +154,7 @@ def test_a_disk_and_its_partition_are_refused(host: FakeHost) -> None:
 
 def test_two_partitions_of_a_disk_may_be_used(host: FakeHost) -> None:
     for name in ("/dev/sdx1", "/dev/sdx2"):
-        host.scratches[name] = disk(name, disk=disk().dev)
+        host.scratches[name] = scratch_disk(name, disk=scratch_disk().dev)
     confirmed(host, "/dev/sdx1", "/dev/sdx2")
 
 
@@ -196,7 +184,7 @@ def test_disks_that_cannot_be_blanked_are_named(host: FakeHost) -> None:
         raise OSError(5, "Input/output error")
 
     host.erase = fails  # type: ignore[method-assign]
-    assert scratch.blank(host, [disk()]) == [
+    assert scratch.blank(host, [scratch_disk()]) == [
         "what was written to /dev/sdx is still there (Input/output error)"
     ]
 
@@ -254,7 +242,12 @@ class Rig:
     def run(self, *ids: str) -> MatrixResult:
         rows = [MATRIX.of(name) for name in ids]
         bench = MatrixBench(
-            self.args, MATRIX, self.host, self.load, [disk("/dev/sdx")], disk("/dev/sdy")
+            self.args,
+            MATRIX,
+            self.host,
+            self.load,
+            [scratch_disk("/dev/sdx")],
+            scratch_disk("/dev/sdy"),
         )
         return bench.run(rows, self.stop)
 
@@ -389,7 +382,7 @@ def test_pools_of_earlier_runs_are_named() -> None:
 @pytest.mark.parametrize("row", [row for row in MATRIX.rows if row.kind == "zfs"])
 def test_pools_are_created_without_force(commands: list[list[str]], row: ReportRow) -> None:
     made = pools.Made(FakeHost())
-    place = pools.make(row, FakeHost(), [disk("/dev/sdx")], disk("/dev/sdy"), made)
+    place = pools.make(row, FakeHost(), [scratch_disk("/dev/sdx")], scratch_disk("/dev/sdy"), made)
     (words,) = commands
     assert words[:2] == ["zpool", "create"] and "-f" not in words
     assert "failmode=wait" in words and "cachefile=none" in words

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_host import txg_row
+from support.samples import txg_row
 
 from zfs_freebsd.dtrace import fsync, probes, process, scripted, scripts
 from zfs_freebsd.dtrace.arc import ScriptedArc

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import DATA
+from support.samples import TXGS
 
 from zfs_linux import kstat, mounts
 from zfstrace.kstat.parse import parse_history
@@ -29,13 +30,6 @@ name                            type data
 2 ns                            4    3
 1024 ns                         4    15
 """
-
-TXGS = """\
-txg      birth            state ndirty       nread        nwritten     reads    writes   otime        qtime        wtime        stime       
-4        1000             C     31744        0            122880       0        20       500          10           20           300         
-5        1500             S     1024         0            0            0        0        400          10           20           0           
-6        1900             O     0            0            0            0        0        0            0            0            0           
-"""  # noqa: E501,W291 - as the kernel writes it
 
 MOUNTS = r"""23 1 0:21 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 40 23 0:50 / /tank/my\040data rw,noatime shared:20 master:1 - zfs tank/my\040data rw,xattr,posixacl

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_host import txg_row
 from support.paths import DATA
-from unit.zfstrace.kstat.test_parse import TXGS
+from support.samples import TXGS, txg_row
 
 from zfs_linux import traces
 from zfs_linux.traces import ProcTxgs
