@@ -8,31 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from lab.fault_rounds import CASES, nearly_all_within
 
 Json = dict[str, Any]
-
-CASES = (
-    "tuner killed",
-    "tuner and supervisor killed",
-    "supervisor killed",
-    "supervisor stopped",
-    "SIGTERM",
-    "SIGHUP",
-    "SIGINT",
-    "tuner does not go on",
-    "stderr stalled",
-    "disk full",
-    "state frozen",
-    "state frozen, both killed",
-    "state unopenable",
-    "state unopenable, both killed",
-    "state read-only",
-    "one copy damaged",
-    "both copies damaged",
-    "administrator",
-    "second session",
-    "module reloaded",
-)
 
 
 @pytest.fixture
@@ -42,14 +20,6 @@ def faults(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 
 def rounds(faults: Json, case: str) -> list[Json]:
     return [one for one in faults["rounds"] if one["case"] == case]
-
-
-def nearly_all_within(limit_s: float, times_s: list[float]) -> bool:
-    """All but one in ten, but one of three or more: a machine may be held up at any moment. None
-    of them for long."""
-    late = [one for one in times_s if one >= limit_s]
-    allowed = max(len(times_s) // 10, len(times_s) >= 3)
-    return len(late) <= allowed and max(times_s) < 30
 
 
 @pytest.mark.parametrize("case", CASES)

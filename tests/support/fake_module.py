@@ -13,6 +13,7 @@ from support.kernel import TUNED, Arc
 
 from zfstrace.errors import ParameterError
 from zfstrace.params import LOADED_ANEW, BootConfig, Change
+from zfstune.changes.lock import Busy, Lock
 from zfstune.changes.state_dir import Places
 
 MIB = 1 << 20
@@ -176,3 +177,18 @@ class ModuleHost(FakeHost):
         """All values."""
         found = ((name, self.params.read(name)) for name in self.params.names())
         return {name: value for name, value in found if value is not None}
+
+
+def untouched(host: ModuleHost) -> bool:
+    """Whether all values and the limits of the ARC are the defaults."""
+    arc = host.params.arc()
+    return host.now() == DEFAULTS and arc["c_max"] == 62 << 30 and arc["c_min"] == 2 << 30
+
+
+def lock_is_free(host: ModuleHost) -> bool:
+    """Whether no session holds the lock."""
+    try:
+        Lock.take(host.where, "test", 0).release()
+    except Busy:
+        return False
+    return True

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.packages import ORDER, SOURCES
 from support.paths import ROOT
-from unit.test_tree import ORDER, SOURCES
 
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = sorted(

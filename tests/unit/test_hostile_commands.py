@@ -17,8 +17,8 @@ import pytest
 from support import fake_advise, fake_programs, sample_session
 from support.fake_host import FakeSession
 from support.fake_module import ModuleHost
+from support.hostile import EVIL, raw
 from support.samples import arc, counts, ios, scratch_disk, slow_event, txg, vdev, waits
-from unit.term.test_table import EVIL, raw
 
 from zfstrace.types import Check, Losses, Probe, ProbeSurvey, Tool
 from zfstune import cli

@@ -10,31 +10,9 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from support.packages import ORDER, SOURCES
 from support.paths import ROOT
 
-SOURCES = {
-    "zfstrace": ROOT / "tracers/zfstrace",
-    "zfs_linux": ROOT / "platform/linux/zfs_linux",
-    "zfs_freebsd": ROOT / "platform/freebsd/zfs_freebsd",
-    "zfstune": ROOT / "tuner/zfstune",
-}
-# Bottom up: a package, or a file that is in none, imports only what stands in a row above its own.
-ORDER = (
-    ("zfstrace",),
-    ("zfs_linux", "zfs_freebsd"),
-    ("zfstune",),
-    ("zfstune.errors",),
-    ("zfstune.term", "zfstune.rules"),
-    ("zfstune.tunables",),
-    ("zfstune.host", "zfstune.preflight", "zfstune.html"),
-    ("zfstune.changes", "zfstune.trace"),
-    ("zfstune.params", "zfstune.flame", "zfstune.diagnose", "zfstune.advise", "zfstune.bench"),
-    ("zfstune.experiment",),
-    ("zfstune.report",),
-    ("zfstune.tune",),
-    ("zfstune.cli",),
-    ("zfstune.__main__",),
-)
 RANKS = {name: rank for rank, row in enumerate(ORDER) for name in row}
 # The file that picks the platform, and nobody else, knows both.
 PICKS = "zfstune.host"
@@ -51,18 +29,23 @@ def files() -> Iterator[tuple[str, Path]]:
 MODULES = dict(files())
 
 
-@functools.cache
-def imports(module: str) -> frozenset[str]:
-    """The modules of ours that a file imports: anywhere in it, and for types only as well."""
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, and what it takes from them, as dotted names."""
     found = set()
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                found.add(whole if whole in MODULES else node.module)
-    return frozenset(found & set(MODULES)) - {module}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@functools.cache
+def imports(module: str) -> frozenset[str]:
+    """The modules of ours that a file imports: anywhere in it, and for types only as well."""
+    found = imported(MODULES[module])
+    names = {name if name in MODULES else name.rpartition(".")[0] for name in found}
+    return frozenset(names & set(MODULES)) - {module}
 
 
 def package(module: str) -> str:
@@ -136,3 +119,13 @@ def test_the_folder_platform_shadows_no_standard_module() -> None:
 def test_types_are_imported_without_type_checking(module: str) -> None:
     """zfstune.cli says why."""
     assert not re.search(r"import .*TYPE_CHECKING", MODULES[module].read_text(encoding="utf-8"))
+
+
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+
+
+def test_no_test_imports_from_another() -> None:
+    """What tests share is in tests/support, or beside the lab's tests."""
+    names = {path.stem for path in TESTS}
+    for path in TESTS:
+        assert not [name for name in imported(path) if names & set(name.split("."))], path

@@ -11,7 +11,6 @@ import io
 import json
 import math
 import re
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import fake_programs
 from support.paths import DATA
+from support.waiting import alive, wait_for
 
 from zfstune.bench import fio, pg_test_fsync
 from zfstune.bench.child import Child
@@ -350,20 +350,9 @@ def test_stop_ends_the_program(programs: Path, tmp_path: Path, name: str) -> Non
 def test_children_end_with_what_they_started(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     with Child(["/bin/sh", "-c", f"sleep 60 & echo $! > {file}; wait"]) as child:
-        while not (file.exists() and file.read_text()):
-            time.sleep(0.01)
+        wait_for(lambda: file.exists() and file.read_text())
         assert child.running()
-    ps = ("ps", "-o", "stat=", "-p", file.read_text().strip())
-
-    def ended() -> bool:
-        return subprocess.run(ps, capture_output=True, text=True).stdout.strip()[:1] in ("", "Z")
-
-    # what was killed is still there for a moment on a busy machine
-    for _ in range(600):
-        if ended():
-            break
-        time.sleep(0.05)
-    assert ended()
+    wait_for(lambda: not alive(int(file.read_text())))
 
 
 def test_a_missing_program_is_an_error() -> None:

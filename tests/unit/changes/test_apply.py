@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from support.fake_module import ARC, DEFAULTS, GIB, LOADED, MIB, ModuleHost
 from support.kernel import Arc
-from unit.changes.test_journal import in_process  # noqa: F401
 
 from zfstrace.errors import ParameterError
 from zfstrace.params import Change

@@ -6,14 +6,14 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from support.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
+from support.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost, lock_is_free
 from support.faults import Faults
+from support.waiting import wait_for
 
 from zfstune.changes import recover, recovery, revert, status
 from zfstune.changes.apply import Applier, ApplyError
@@ -26,11 +26,6 @@ from zfstune.errors import NotPossible
 from zfstune.tunables.catalogue import load
 
 CANDIDATE = {"zfs_txg_timeout": 60, "zfs_dirty_data_max": 256 * MIB}
-
-
-@pytest.fixture
-def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
-    return Faults(monkeypatch)
 
 
 def crash(host: ModuleHost, wanted: Mapping[str, int] = CANDIDATE) -> None:
@@ -249,15 +244,6 @@ def child() -> Iterator[Callable[[Callable[[], object]], int]]:
         os.waitpid(pid, 0)
 
 
-def within(what: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 @pytest.mark.parametrize("reads", [False, True])
 def test_restore_waits_for_no_disk(
     host: ModuleHost,
@@ -268,16 +254,8 @@ def test_restore_waits_for_no_disk(
     crash(host)
     faults.put(host.where.state, "hang", reads=reads)
     child(lambda: recovery.restore_now(host, host.where, "zfstune recover", print, 0))
-    assert within(lambda: host.now() == DEFAULTS, 15)
-
-    def free() -> bool:
-        try:
-            Lock.take(host.where, "test", 0).release()
-        except NotPossible:
-            return False
-        return True
-
-    assert within(free, 30)
+    wait_for(lambda: host.now() == DEFAULTS, 15)
+    wait_for(lambda: lock_is_free(host))
     # the stale copy does not lead a later command wrong
     faults.put(host.where.state, None)
     host.params.put("zfs_txg_timeout", 60)

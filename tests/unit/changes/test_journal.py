@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.faults import Faults
 
 from zfstune.changes.journal import Journal
 from zfstune.changes.lock import Busy, Lock, holder
 from zfstune.changes.records import APPLIED, RESTORED, Original, Override, decode
 from zfstune.changes.state_dir import Places
 from zfstune.errors import NotPossible
-
-
-@pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of looks at a journal, without a process for each."""
-    monkeypatch.setattr("zfstune.changes.bounded.call", lambda _limit_s, what, *given: what(*given))
 
 
 @pytest.fixture
@@ -263,32 +256,11 @@ def test_the_lock_says_who_holds_it(where: Places) -> None:
     Lock.take(where, "third", 0).release()
 
 
-def read_only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a file system that was mounted anew read-only."""
-    inode = directory.stat().st_ino
-
-    def guarded(name: str, flag: Callable[..., bool]) -> None:
-        real = getattr(os, name)
-
-        def one(*given: Any, **named: Any) -> Any:
-            fd = named.get("dir_fd", named.get("src_dir_fd"))
-            if fd is not None and os.fstat(fd).st_ino == inode and flag(*given):
-                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-            return real(*given, **named)
-
-        monkeypatch.setattr(os, name, one)
-
-    writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-    guarded("open", lambda _path, flags, *_: bool(flags & writes))
-    guarded("rename", lambda *_: True)
-    guarded("unlink", lambda *_: True)
-
-
 def test_a_journal_on_a_read_only_disk_is_known_to_be_finished(
-    where: Places, monkeypatch: pytest.MonkeyPatch
+    where: Places, faults: Faults
 ) -> None:
     journal = fill(where)
-    read_only(where.state, monkeypatch)
+    faults.put(where.state, errno.EROFS)
     journal.tolerant = True
     for layer in reversed(journal.history.layers):
         journal.end(layer, RESTORED)
@@ -300,7 +272,7 @@ def test_a_journal_on_a_read_only_disk_is_known_to_be_finished(
         assert journal.history.layers and not journal.history.in_force
         journal.put_aside()
         journal.close()
-    monkeypatch.undo()
+    faults.put(where.state, None)
     journal = Journal(where, write=True)
     journal.put_aside()
     assert not (where.state / "journal").exists()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from support.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
-from unit.term.test_table import EVIL, raw
+from support.hostile import EVIL, raw
 
 from zfstune.changes import recover, recovery, revert, status
 from zfstune.changes.journal import Journal

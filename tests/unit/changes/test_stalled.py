@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.fake_module import ModuleHost
+from support.fake_module import ModuleHost, lock_is_free, untouched
 from support.paths import ROOT
-from unit.changes.test_supervisor import lock_is_free, untouched, wait_for
-from unit.term.test_outlet import full_pipe, stopped_terminal
+from support.stalled import full_pipe, stopped_terminal
+from support.waiting import wait_for
 
 # A session as that of zfstune tune: it says a lot, and ends by a signal or by a guardrail, which
 # is a file here. Each round is a byte in another file.

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.fake_module import DEFAULTS, MIB, NAMES, ModuleHost
+from support.fake_module import DEFAULTS, MIB, NAMES, ModuleHost, lock_is_free, untouched
+from support.faults import Faults
 from support.paths import ROOT
-from unit.changes.test_journal import read_only
+from support.waiting import wait_for
 
 from zfstrace.params import Change
 from zfstune.changes import recovery
 from zfstune.changes.journal import Journal
-from zfstune.changes.lock import Busy, Lock
+from zfstune.changes.lock import Busy
 from zfstune.changes.session import ChangeSession, SupervisorGone, set_values
 from zfstune.errors import NotPossible
 from zfstune.term.signals import SIGNALS
@@ -74,11 +75,6 @@ def host(tmp_path: Path) -> ModuleHost:
 def session(host: ModuleHost, said: list[str] | None = None) -> ChangeSession:
     say = said.append if said is not None else lambda _text: None
     return ChangeSession(host, "zfstune tune tank", NAMES, say, host.where, still_s=0)
-
-
-def untouched(host: ModuleHost) -> bool:
-    arc = host.params.arc()
-    return host.now() == DEFAULTS and arc["c_max"] == 62 << 30 and arc["c_min"] == 2 << 30
 
 
 def test_a_session_leaves_only_its_last_journal(host: ModuleHost) -> None:
@@ -186,12 +182,10 @@ def test_no_privilege_and_no_module_are_one_line(
         set_values(host, {"zfs_txg_timeout": 7}, "x", print, where=host.where)
 
 
-def test_a_disk_that_becomes_read_only_stops_no_restore(
-    host: ModuleHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_becomes_read_only_stops_no_restore(host: ModuleHost, faults: Faults) -> None:
     with session(host) as one:
         one.apply(CANDIDATE)
-        read_only(host.where.state, monkeypatch)
+        faults.put(host.where.state, errno.EROFS)
     assert untouched(host)
     assert one.report and one.report.complete and len(one.report.restored) == 4
     assert not one.alive()
@@ -199,7 +193,7 @@ def test_a_disk_that_becomes_read_only_stops_no_restore(
     assert not (host.where.run / "session").exists()
     # the copy of the run directory says so
     assert recovery.restore_left(host, host.where, print) is None
-    monkeypatch.undo()
+    faults.put(host.where.state, None)
     with session(host) as one:
         one.apply(CANDIDATE)
     assert untouched(host)
@@ -248,21 +242,6 @@ def tuner(host: ModuleHost, root: Path, before: str = "") -> tuple[subprocess.Po
     )
     assert process.stdout
     return process, int(process.stdout.readline())
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def lock_is_free(host: ModuleHost) -> bool:
-    try:
-        Lock.take(host.where, "test", 0).release()
-    except Busy:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

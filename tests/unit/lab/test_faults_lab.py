@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lab import test_faults as judge
+from lab.fault_rounds import CASES, nearly_all_within
 from support.paths import ROOT
 
 from zfstune.changes.journal import Journal
@@ -38,7 +38,7 @@ def faults() -> Any:
 
 
 def test_each_kind_is_judged(faults: Any) -> None:
-    assert list(faults.CASES) == list(judge.CASES)
+    assert list(faults.CASES) == list(CASES)
 
 
 @pytest.mark.parametrize(("rounds", "least"), [(20, 1), (40, 1), (200, 5)])
@@ -65,11 +65,11 @@ def test_the_summary_counts_kinds_and_failures(faults: Any) -> None:
 
 
 def test_nearly_all_allows_few_late_ones() -> None:
-    assert judge.nearly_all_within(1, [0.1, 0.2, 9.0])
-    assert judge.nearly_all_within(1, [0.1] * 18 + [2.0, 3.0])
-    assert not judge.nearly_all_within(1, [0.1, 2.0, 3.0])
-    assert not judge.nearly_all_within(1, [0.1, 2.0])
-    assert not judge.nearly_all_within(1, [0.1, 0.2, 99.0])
+    assert nearly_all_within(1, [0.1, 0.2, 9.0])
+    assert nearly_all_within(1, [0.1] * 18 + [2.0, 3.0])
+    assert not nearly_all_within(1, [0.1, 2.0, 3.0])
+    assert not nearly_all_within(1, [0.1, 2.0])
+    assert not nearly_all_within(1, [0.1, 0.2, 99.0])
 
 
 @pytest.fixture

@@ -10,39 +10,16 @@ import select
 import socket
 import termios
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.stalled import full_pipe, stopped_terminal
 
 from zfstune.term import outlet
 from zfstune.term.log import say
 from zfstune.term.outlet import Outlet, write_now
 from zfstune.term.progress import Progress
-
-
-@contextlib.contextmanager
-def full_pipe() -> Iterator[int]:
-    """The end of a pipe that takes nothing more, of which nobody reads."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    with contextlib.suppress(BlockingIOError):
-        while os.write(writer, 4096 * b"x"):
-            pass
-    os.set_blocking(writer, True)
-    yield writer
-    os.close(reader)
-    os.close(writer)
-
-
-@contextlib.contextmanager
-def stopped_terminal() -> Iterator[int]:
-    """As after Ctrl-S."""
-    master, slave = pty.openpty()
-    termios.tcflow(slave, termios.TCOOFF)
-    yield slave
-    os.close(slave)
-    os.close(master)
 
 
 def within(what: Callable[[], object], seconds: float = 30) -> None:

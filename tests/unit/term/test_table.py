@@ -7,6 +7,7 @@ import json
 
 import pytest
 from support.fake_host import FakeHost, FakeSession, run_of
+from support.hostile import EVIL, raw
 from support.samples import ios, vdev
 
 from zfstrace.printable import printable
@@ -15,12 +16,6 @@ from zfstune.errors import UsageError
 from zfstune.term.table import Column, Lines, Style, fit, wrap
 from zfstune.term.units import MS, SECOND
 from zfstune.trace.device import trace
-
-EVIL = "a\x1b]0;owned\x07\nb\r\x9b2J\udcff<script>\u202e"
-
-
-def raw(text: str) -> set[str]:
-    return {c for c in text if not c.isprintable()} - {"\n"}
 
 
 def test_cells_and_sentences_have_no_escape_codes() -> None:

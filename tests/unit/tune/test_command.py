@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from support.fake_host import FakeHost
+from support.hostile import EVIL, raw
 from support.samples import txg_row
-from unit.term.test_table import EVIL, raw
 
 from zfstune import cli
 from zfstune.errors import CommandError, NotPossible

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import alive, wait_for
 
 from zfstune.errors import UsageError
 from zfstune.tune import workload
 from zfstune.tune.workload import Workload, WorkloadFailed, account
-
-
-def until(check: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not check():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -47,11 +33,11 @@ def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_
         return False
 
     try:
-        until(lambda: size() >= 200000)
+        wait_for(lambda: size() >= 200000)
         load.check()
         assert size() < 1 << 16
         on.touch()
-        until(ended)
+        wait_for(ended)
         assert size() < 1 << 16
     finally:
         load.close()
@@ -60,12 +46,12 @@ def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_processes_started_by_the_load_end_with_it(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     load = Workload(f"sleep 100 & echo $! > {pid_file}; wait", None, shell=True)
-    until(lambda: pid_file.exists() and pid_file.read_text().strip())
+    wait_for(lambda: pid_file.exists() and pid_file.read_text().strip())
     pid = int(pid_file.read_text())
     assert alive(pid)
     load.check()
     load.close()
-    until(lambda: not alive(pid))
+    wait_for(lambda: not alive(pid))
 
 
 def test_a_load_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +69,7 @@ def test_a_load_that_ends_is_started_again(monkeypatch: pytest.MonkeyPatch) -> N
         load.check()
         return load.runs >= 3
 
-    until(restarted)
+    wait_for(restarted)
     load.close()
 
 
@@ -106,14 +92,14 @@ def test_a_failure_of_the_load_is_reported(command: str, shell: bool, said: str)
             return str(error)
         return ""
 
-    until(failed)
+    wait_for(failed)
     assert said in failed()
     load.close()
 
 
 def test_without_a_shell_nothing_is_expanded(tmp_path: Path) -> None:
     load = Workload(f"touch '{tmp_path}/a b' '{tmp_path}/$HOME'", None)
-    until(lambda: (tmp_path / "$HOME").exists())
+    wait_for(lambda: (tmp_path / "$HOME").exists())
     load.close()
     assert (tmp_path / "a b").exists()
 
@@ -134,7 +120,7 @@ def test_the_load_runs_as_the_user(tmp_path: Path) -> None:
     )
     load.close()
     probe = Workload(f"sh -c 'id -un > {tmp_path}/who; sleep 9'", "nobody")
-    until(lambda: (tmp_path / "who").exists() and (tmp_path / "who").read_text())
+    wait_for(lambda: (tmp_path / "who").exists() and (tmp_path / "who").read_text())
     assert (tmp_path / "who").read_text() == "nobody\n"
     probe.close()
 
@@ -145,7 +131,7 @@ def environment(user: str | None, file: Path, monkeypatch: pytest.MonkeyPatch) -
     file.touch()
     file.chmod(0o666)
     load = Workload(f"sh -c 'env -0 > {file}; sleep 9'", user)
-    until(lambda: file.read_text().endswith("\0"))
+    wait_for(lambda: file.read_text().endswith("\0"))
     load.close()
     return dict(one.split("=", 1) for one in file.read_text().split("\0") if one)
 

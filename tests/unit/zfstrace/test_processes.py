@@ -5,17 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from support.waiting import alive, wait_for
 
 from zfstrace import processes
-
-
-def alive(pid: str) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_undecodable_bytes_of_output_are_replaced() -> None:
@@ -44,10 +39,7 @@ def test_children_of_a_hanging_program_end_with_it(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     with pytest.raises(TimeoutError):
         processes.run(["sh", "-c", f"sleep 1000 & echo $! > {file}; wait"], 0.5)
-    deadline = time.monotonic() + 10
-    while alive(file.read_text().strip()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not alive(file.read_text().strip())
+    wait_for(lambda: not alive(int(file.read_text())))
 
 
 def test_children_that_ignore_sigterm_are_killed(tmp_path: Path) -> None:
@@ -55,14 +47,10 @@ def test_children_that_ignore_sigterm_are_killed(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     script = f"sh -c 'trap \"\" TERM; echo $$ > {file}; while :; do sleep 1; done' & wait"
     process = processes.start(["sh", "-c", script], subprocess.DEVNULL, subprocess.DEVNULL)
-    while not file.exists() or not file.read_text():
-        time.sleep(0.01)
+    wait_for(lambda: file.exists() and file.read_text())
     processes.end(process, 5.0)
     assert process.returncode == -signal.SIGTERM
-    deadline = time.monotonic() + 10
-    while alive(file.read_text().strip()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not alive(file.read_text().strip())
+    wait_for(lambda: not alive(int(file.read_text())))
 
 
 def test_the_last_line_of_a_file_is_found() -> None:
