@@ -354,7 +354,7 @@ def test_a_dry_run_as_json() -> None:
     [
         (["zfs_txg_timeout"], "sets nothing, write it like"),
         (["zfs_txg_timeout=5", "vfs.zfs.txg.timeout=6"], "given twice"),
-        (["zfs_txg_timeout=5x"], "cannot set zfs_txg_timeout, '5x' is not a time"),
+        (["zfs_txg_timeout=5x"], "cannot set zfs_txg_timeout: '5x' is not a time"),
         (["zfs_txg_timeout=0"], "the least is 1 s"),
         (["zil_nocacheflush=1", "--force"], "not even with --force"),
         (["zfs_abd_scatter_max_order=3"], "zfstune does not know it"),

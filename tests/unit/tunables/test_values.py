@@ -43,14 +43,14 @@ def test_values_are_read(text: str, unit: str, value: int) -> None:
 @pytest.mark.parametrize(
     ("text", "unit", "message"),
     [
-        ("64X", "bytes", "'64X' is not a size, write it like 64M"),
+        ("64X", "bytes", "'64X' is not a size\nwrite it like 64M"),
         ("-1", "bytes", "is not a size"),
         ("1e9", "bytes", "is not a size"),
-        ("500ms", "s", "is no whole number of s, write 1s"),
-        ("5 parsecs", "s", "is not a time, write it like 5s"),
-        ("64M", "percent", "is not a value in percent"),
-        ("many", "count", "is not a value in numbers"),
-        ("2", "flag", "is not a value in on and off"),
+        ("500ms", "s", "is not a whole number of s\nwrite 1s"),
+        ("5 parsecs", "s", "is not a time\nwrite it like 5s"),
+        ("64M", "percent", "is not a percentage"),
+        ("many", "count", "is not a number"),
+        ("2", "flag", "is not on or off"),
         ("", "count", "write it like 10"),
         ("0x10", "count", "write it like 10"),
     ],
@@ -61,7 +61,7 @@ def test_invalid_values_say_why(text: str, unit: str, message: str) -> None:
 
 
 def test_a_percentage_needs_the_memory() -> None:
-    with pytest.raises(ValueError, match="which is not known"):
+    with pytest.raises(ValueError, match="whose size is unknown"):
         values.parse("10%", "bytes")
 
 

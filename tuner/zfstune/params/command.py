@@ -314,7 +314,8 @@ def _parse(name: str, value: str, memory: int) -> int:
     try:
         return sizes.parse(value, parameter.unit if parameter else "count", memory)
     except ValueError as error:
-        raise UsageError(f"cannot set {name}, {error}") from None
+        why, _, hint = str(error).partition("\n")
+        raise UsageError(f"cannot set {name}: {why}", hint) from None
 
 
 def _steps(writes: Sequence[Write], survey: Survey) -> list[tuple[Write, int]]:

@@ -1,4 +1,5 @@
-"""Types of arguments of the command line: each raises ArgumentTypeError, for argparse."""
+"""Argument types for argparse. They raise ArgumentTypeError; a second line of its message is the
+hint."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ MOST_JOBS = 1024
 
 
 def span(text: str) -> int:
-    """The type of an option that is a time of more than 0, in ns."""
+    """A time of more than 0, in ns."""
     try:
         return parse_span(text)
     except ValueError as error:
@@ -19,34 +20,34 @@ def span(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """The type of an option that is a number of 1 or more."""
+    """A whole number, 1 or more."""
     if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
     return int(text)
 
 
 def job_counts(text: str) -> list[int]:
-    """The type of --jobs: numbers of threads, each once."""
+    """The numbers of threads for --jobs, without duplicates."""
     found = [positive(one) for one in text.split(",")]
     if max(found) > MOST_JOBS:
-        raise argparse.ArgumentTypeError(f"{max(found)} is too many, {MOST_JOBS} at most")
+        raise argparse.ArgumentTypeError(f"{max(found)} is too many\nuse {MOST_JOBS} at most")
     return list(dict.fromkeys(found))
 
 
 def file_size(text: str) -> int:
-    """The type of --size: bytes, rounded down to whole writes of 8 kB."""
+    """The bytes for --size, rounded down to whole writes of 8 kB."""
     try:
         found = parse_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if not 64 << 10 <= found <= 1 << 40:
-        raise argparse.ArgumentTypeError(f"{text!r} is not within 64K and 1T")
+        raise argparse.ArgumentTypeError(f"{text!r} is out of range\nuse 64K to 1T")
     return found // 8192 * 8192
 
 
 def names(text: str) -> list[str]:
-    """The type of an option that is a list of names, each once."""
+    """A list of names separated by commas, without duplicates."""
     found = text.split(",")
     if not all(found):
-        raise argparse.ArgumentTypeError(f"{text!r} has an empty name in it")
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty name")
     return list(dict.fromkeys(found))

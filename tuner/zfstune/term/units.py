@@ -1,4 +1,6 @@
-"""Times, sizes and counts as people write them, and as they read them."""
+"""Times, sizes and counts: parsed, and formatted for people.
+
+The second line of a ValueError is the hint."""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 _TIME = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?([a-z\u00b5\u03bc]*)")
 _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_LIKE = "write it like 500us, 10ms, 10s or 5m"
 
-# Beyond it nobody means it, and deadlines would not fit into 64 bits.
+# Longer is a mistake, and deadlines would not fit into 64 bits.
 _LONGEST = 366 * 24 * 3600 * SECOND
 
 
@@ -32,22 +35,22 @@ def parse_time(text: str) -> int:
     match = _TIME.fullmatch(text.strip())
     if not match or match[3] not in _TIMES:
         if match and not match[3]:
-            raise ValueError(f"{text!r} has no unit, write it like {text.strip()}ms or 10s")
-        raise ValueError(f"{text!r} is not a time, write it like 500us, 10ms, 10s or 5m")
+            raise ValueError(f"{text!r} has no unit\nwrite it like {text.strip()}ms or 10s")
+        raise ValueError(f"{text!r} is not a time\n{_LIKE}")
     unit = _TIMES[match[3]]
     fraction = match[2] or "0"
     one: int = 10 ** len(fraction)
     value = int(match[1]) * unit + int(fraction) * unit // one
     if value > _LONGEST:
-        raise ValueError(f"{text!r} is more than a year, write it like 500us, 10ms, 10s or 5m")
+        raise ValueError(f"{text!r} is more than a year\n{_LIKE}")
     return value
 
 
 def parse_span(text: str) -> int:
-    """A time that is more than 0, in ns. Raises ValueError."""
+    """A time of more than 0, in ns. Raises ValueError."""
     value = parse_time(text)
     if value <= 0:
-        raise ValueError(f"{text!r} is no time at all, it must be more than 0")
+        raise ValueError(f"{text!r} is zero\nuse a time of more than 0")
     return value
 
 
@@ -55,14 +58,14 @@ def parse_size(text: str) -> int:
     """``64M``, ``1G``, ``4096`` in bytes; powers of 1024. Raises ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise ValueError(f"{text!r} is not a size, write it like 64M, 1G or 4096")
+        raise ValueError(f"{text!r} is not a size\nwrite it like 64M, 1G or 4096")
     return int(match[1]) * _SIZES[match[2].upper()]
 
 
 def format_time(ns: int) -> str:
     """Three digits and a unit: ``950 ns``, ``1.23 ms``, ``45.6 s``, ``7300 s``."""
     for unit, name in ((1, "ns"), (US, "us"), (MS, "ms")):
-        # 999.6 us shall not become 1000 us
+        # 999.6 us is 1.00 ms, not 1000 us
         if ns * 2 < unit * 1999:
             return f"{_three_digits(ns, unit)} {name}"
     return f"{_three_digits(ns, SECOND)} s"
@@ -78,7 +81,7 @@ def _three_digits(ns: int, unit: int) -> str:
 
 
 def format_span(ns: int) -> str:
-    """A duration in words of a person: ``0.4 s``, ``10.0 s``, ``5 m 12 s``, ``2 h 5 m``."""
+    """A duration: ``0.4 s``, ``10.0 s``, ``5 m 12 s``, ``2 h 5 m``."""
     seconds = ns / SECOND
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -89,7 +92,7 @@ def format_span(ns: int) -> str:
 
 
 def format_count(number: int) -> str:
-    """With a comma per three digits."""
+    """``1,234,567``."""
     return f"{number:,}"
 
 
@@ -124,6 +127,6 @@ def format_percent(share: float) -> str:
 
 
 def format_rate(number: int, duration_ns: int) -> str:
-    """How many per second: ``0.4/s``, ``1,234/s``."""
+    """``0.4/s``, ``1,234/s``; 0 if the duration is 0."""
     rate = number * SECOND / duration_ns if duration_ns > 0 else 0.0
     return f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s"

@@ -1,4 +1,4 @@
-"""Values of parameters as people write them, by the parameter's unit, and back."""
+"""Values of parameters: parsed and formatted by the parameter's unit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _LIKE = {
     "count": "10",
     "flag": "0 or 1",
 }
-# beyond it a time is no longer read with a unit
+_KIND = {"percent": "a percentage", "count": "a number", "flag": "on or off"}
+# longer times are shown as bare numbers
 _LONGEST = 366 * 24 * 3600 * units.SECOND
 
 _PERCENT = re.compile(r"([0-9]{1,4})(?:\.([0-9]{1,6}))?%")
@@ -26,8 +27,8 @@ _NUMBER = re.compile(r"[0-9]{1,20}")
 
 
 def parse(text: str, unit: str, memory: int = 0) -> int:
-    """A value in the unit of the kernel. memory is what 10% of bytes refers to. Raises
-    ValueError with what is wrong and how it is written."""
+    """A value in the kernel's unit. memory, in bytes, is what 10% refers to; 0 if unknown. Raises
+    ValueError; the second line of its message is the hint."""
     text = text.strip()
     if unit == "flag":
         if text.lower() in _FLAGS:
@@ -40,14 +41,14 @@ def parse(text: str, unit: str, memory: int = 0) -> int:
         return _time(text, unit)
     elif unit == "percent" and _NUMBER.fullmatch(text.removesuffix("%").strip()):
         return int(text.removesuffix("%"))
-    raise ValueError(f"{text!r} is not a value in {_called(unit)}, write it like {_LIKE[unit]}")
+    raise ValueError(f"{text!r} is not {_KIND[unit]}\nwrite it like {_LIKE[unit]}")
 
 
 def _bytes(text: str, memory: int) -> int:
     part = _PERCENT.fullmatch(text.replace(" ", ""))
     if part:
         if not memory:
-            raise ValueError(f"{text!r} is of the memory, which is not known, write it like 64M")
+            raise ValueError(f"{text!r} is of memory, whose size is unknown\nwrite it like 64M")
         return _scaled(part[1], part[2] or "", memory) // 100
     size = _SIZE.fullmatch(text)
     try:
@@ -56,7 +57,7 @@ def _bytes(text: str, memory: int) -> int:
             return _scaled(size[1], size[2], one)
         return units.parse_size(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a size, write it like {_LIKE['bytes']}") from None
+        raise ValueError(f"{text!r} is not a size\nwrite it like {_LIKE['bytes']}") from None
 
 
 def _scaled(whole: str, fraction: str, one: int) -> int:
@@ -69,20 +70,16 @@ def _time(text: str, unit: str) -> int:
     try:
         ns = units.parse_time(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a time, write it like {_LIKE[unit]}") from None
+        raise ValueError(f"{text!r} is not a time\nwrite it like {_LIKE[unit]}") from None
     value, rest = divmod(ns, _TIME[unit])
     if rest:
-        raise ValueError(f"{text!r} is no whole number of {unit}, write {value + 1}{unit}")
+        raise ValueError(f"{text!r} is not a whole number of {unit}\nwrite {value + 1}{unit}")
     return value
 
 
-def _called(unit: str) -> str:
-    return {"count": "numbers", "flag": "on and off"}.get(unit, unit)
-
-
 def short(value: int, unit: str) -> str:
-    """Exact, and as it can be written again: ``64M``, ``500us``, ``5s``, ``30``. A size that
-    takes more than four digits with a suffix is as the kernel, ``get`` and JSON have it."""
+    """The exact value, as parse() reads it: ``64M``, ``500us``, ``5s``, ``30``. A size that
+    needs more than four digits before its suffix is in bytes, as in ``get`` and JSON."""
     if value < 0:
         return str(value)
     if unit == "bytes":
@@ -99,7 +96,7 @@ def short(value: int, unit: str) -> str:
 
 
 def show(value: int, unit: str) -> str:
-    """For people, with the unit: ``410M``, ``500 us``, ``5 s``, ``30 %``, ``10``."""
+    """For people: rounded if long, with the unit: ``410M``, ``500 us``, ``5 s``, ``30 %``, ``10``."""
     if unit == "bytes":
         exact = short(value, unit)
         return exact if len(exact) <= 6 else units.format_size(value)
