@@ -1,3 +1,3 @@
-"""Finds out where an fsync on OpenZFS spends its time."""
+"""Shows where an fsync on OpenZFS spends its time."""
 
 __version__ = "0.1.0"

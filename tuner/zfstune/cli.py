@@ -1,4 +1,4 @@
-"""The command line: its top level and its errors; the commands load when they are called."""
+"""The top level of the command line, and its errors; a command's code loads when it is called."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import sys
 from zfstune import __version__
 from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
 
-# As everywhere: typing would be a tenth of the start of `zfstune --version`, and its constant says
-# no more. What stands below it is either for types alone, or loaded where it is needed.
+# Importing typing would take a tenth of the time of `zfstune --version`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,17 +25,17 @@ examples:
   zfstune trace fsync tank --duration 10s     one pool, ten seconds, then a table
   zfstune trace slow --over 10ms              each fsync that takes 10 ms or more
   zfstune diagnose                            why fsyncs are slow, and what to do
-  zfstune params list                         the parameters, and what they are here
-  zfstune advise tank                         what is set up badly, and what would change it
+  zfstune params list                         the parameters and their values here
+  zfstune advise tank                         bad settings, with reason and remedy
   zfstune bench tank/db                       what a synchronous write costs here
-  zfstune tune tank --observe --dry-run       how better ones would be searched
-  zfstune revert                              all parameters as they were before
+  zfstune tune tank --observe --dry-run       what a session would do
+  zfstune revert                              restores all parameters
 
 exit status:
-  0  done; 1  finished with a negative finding, or something could not be put back
+  0  done; 1  finished with a negative finding, or something could not be restored
   2  usage, or a value that the guard refuses
   3  not possible here (no ZFS, no privilege, no BTF, library not built)
-  4  it failed after parameters had been changed; all is as it was before
+  4  it failed after changing parameters; their previous values are restored
 """
 
 # The commands in the order of `zfstune -h`, by the package whose args.py adds them.
@@ -54,17 +53,17 @@ _COMMANDS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with errors of one line, and help under 100 columns."""
+    """argparse with errors of one line and a hint, and help of less than 100 columns."""
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", _formatter)
         super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        """Raises UsageError, where argparse would print its usage and exit. The second line of an
-        ArgumentTypeError, if it has one, is the hint."""
-        what, _, hint = message.partition("\n")
-        raise UsageError(_plain(what), hint or f"see `{self.prog} -h`")
+        """Raises UsageError, where argparse would print its usage and exit. The second line of the
+        message, if there is one, is the hint."""
+        what, _, hint = _plain(message).partition("\n")
+        raise UsageError(what, hint or f"see `{self.prog} -h`")
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
@@ -74,27 +73,27 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def _plain(message: str) -> str:
-    """argparse's message without its word "argument", and with a guess at a typing error."""
+    """argparse's message without its word "argument", and with a hint for a mistyped command."""
     choice = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)", message)
     if choice:
         import difflib
 
         names = choice[2].replace("'", "")
         near = difflib.get_close_matches(choice[1], names.split(", "), 1)
-        guess = f"did you mean {near[0]}?" if near else f"there are: {names}"
-        return f"no command {choice[1]!r}: {guess}"
+        guess = f"did you mean {near[0]}?" if near else f"choose from: {names}"
+        return f"no command {choice[1]!r}\n{guess}"
     if message.startswith("the following arguments are required: "):
         what = message.partition(": ")[2]
         return "no command given" if what == "COMMAND" else f"{what} is missing"
-    return " ".join(message.removeprefix("argument ").split())
+    return message.removeprefix("argument ")
 
 
 def build_parser(first: str = "") -> Parser:
-    """The command line; all of it, or as much as it takes when its first word is known: the parser
-    of a command takes a millisecond or two."""
+    """The command line's parser. With its first word, only the parser of that command is made,
+    since each takes a millisecond or two."""
     parser = Parser(
         prog="zfstune",
-        description="Finds out where an fsync on OpenZFS spends its time, and makes it shorter.",
+        description="Shows where an fsync on OpenZFS spends its time, and reduces it.",
         epilog=TOP,
     )
     parser.add_argument("--version", action="version", version=f"zfstune {__version__}")
@@ -106,35 +105,35 @@ def build_parser(first: str = "") -> Parser:
 
 
 def _check_names(args: argparse.Namespace) -> None:
-    """What can be told about POOL and --dataset without a look at the host."""
+    """Checks POOL and --dataset as far as possible without a look at the host."""
     pool, dataset = getattr(args, "pool", None), getattr(args, "dataset", None)
     for given in filter(None, (pool, dataset)):
         if not (given.isascii() and given.isprintable()):
-            raise UsageError(f"{given!r}: no pool or dataset has such a name, see `zfs list`")
+            raise UsageError(f"no pool or dataset can have the name {given!r}", "see `zfs list`")
     if pool is not None and "/" in pool and args.command in ("tune", "diagnose"):
         name = pool.split("/", 1)[0]
         what = "session" if args.command == "tune" else "diagnosis"
-        raise UsageError(f"{pool!r} is a dataset, a {what} is for a whole pool, write {name}")
+        raise UsageError(f"{pool!r} is a dataset: a {what} is for a whole pool", f"write {name}")
     if pool is not None and "/" in pool:
-        raise UsageError(f"{pool!r} is a dataset, not a pool, write --dataset {pool}")
+        raise UsageError(f"{pool!r} is a dataset, not a pool", f"write --dataset {pool}")
     if pool == "" or dataset == "":
-        raise UsageError("the name of a pool or dataset is empty, leave it out for all")
+        raise UsageError("the name of a pool or dataset is empty", "leave it out for all of them")
     if dataset is not None:
         if "@" in dataset:
-            raise UsageError(f"{dataset!r} is a snapshot, nothing is written there, name a dataset")
+            raise UsageError(f"{dataset!r} is a snapshot: nothing writes to it", "name a dataset")
         if pool is not None and dataset.split("/", 1)[0] != pool:
-            raise UsageError(f"dataset {dataset!r} is not in pool {pool!r}, leave the pool out")
+            raise UsageError(f"dataset {dataset!r} is not in pool {pool!r}", "leave the pool out")
 
 
 def _check_first(argv: Sequence[str]) -> None:
-    """argparse would only say that there is no command."""
+    """An unknown option before the command, for which argparse would only say "no command"."""
     first = argv[0] if argv else ""
     if first.startswith("-") and first not in ("-", "--", "-h", "--help", "--version"):
         raise UsageError(f"no option {_shown(first)}", "see `zfstune -h`")
 
 
 def _shown(*words: str) -> str:
-    """Words of the command line, without passwords."""
+    """Words of the command line with passwords masked."""
     from zfstune.term.secrets import masked
 
     return " ".join(map(masked, words))
@@ -148,7 +147,7 @@ def _one_line(text: str) -> str:
 
 def _run(argv: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
-        # a dataset may have a name that the locale cannot write
+        # a dataset's name may not be encodable in the locale
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     _check_first(argv)
@@ -175,7 +174,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit status; an error goes to stderr, and a hint below it."""
+    """Runs a command and returns its exit status; prints errors and their hints on stderr."""
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except CommandError as error:
@@ -184,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"hint: {_one_line(_shown(error.hint))}", file=sys.stderr)
         return error.status
     except BrokenPipeError:
-        # The reader has what it wanted. Python would complain again at exit.
+        # the reader has what it wanted; Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except KeyboardInterrupt:

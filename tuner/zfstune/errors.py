@@ -1,4 +1,4 @@
-"""Errors that end the command: one line on stderr, a hint, and a status."""
+"""Errors that end the command, and the exit statuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CommandError(Hinted):
 
 
 class UsageError(CommandError):
-    """The command line asks for something that is not there."""
+    """The command line is wrong, or names something that does not exist."""
 
     status = USAGE
 
@@ -30,6 +30,6 @@ class NotPossible(CommandError):
 
 
 class RestoredError(CommandError):
-    """Something failed after parameters had been changed; they are back as they were."""
+    """Something failed after parameters had been changed; their previous values are restored."""
 
     status = RESTORED

@@ -1,4 +1,4 @@
-"""The place that asks which system this is; with paths.py, which must be cheap, the only one."""
+"""Picks the platform; only changes/paths.py, which must be cheap, also asks for the system."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from zfstune.errors import NotPossible
 
 
 def open_host() -> Host:
-    """The host's own implementation. Raises NotPossible."""
+    """The implementation for this system. Raises NotPossible on any but Linux and FreeBSD."""
     if sys.platform == "linux":
         from zfs_linux.host import LinuxHost
 
         return LinuxHost()
     if sys.platform.startswith("freebsd"):
         return _freebsd()
-    raise NotPossible(f"cannot trace, {sys.platform} is not supported, use Linux or FreeBSD")
+    raise NotPossible(f"cannot trace: {sys.platform} is not supported", "use Linux or FreeBSD")
 
 
 def _freebsd() -> Host:
@@ -32,7 +32,7 @@ def _freebsd() -> Host:
 
 
 def protections() -> tuple[Callable[[], None], ...]:
-    """What a process calls to get out of reach of the OOM killer and of its cgroup, in this order;
+    """The functions that a process calls, in this order, to escape the OOM killer and its cgroup;
     each may raise OSError."""
     if sys.platform.startswith("freebsd"):
         from zfs_freebsd import protect as freebsd

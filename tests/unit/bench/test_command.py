@@ -181,7 +181,7 @@ def test_without_privilege_there_are_rates_without_stages(zfstune: Any, host: Fa
     status, out, _ = zfstune("--test", "fsync")
     assert status == 1
     assert "2,000/s" in out
-    assert "the stages were not measured: cannot trace, privileges none: no BPF" in out
+    assert "the stages were not measured: cannot trace: privileges none: no BPF" in out
 
 
 def test_a_failing_trace_leaves_the_rates(zfstune: Any, host: FakeHost) -> None:

@@ -220,7 +220,7 @@ def test_without_privilege_it_is_status_3(zfstune: Any) -> None:
     host._checks = [Check("privileges", "privilege", "none", "blocking", "no BPF", "run as root")]
     status, out, err = zfstune(host, "tank")
     assert (status, out) == (3, "")
-    assert err == "zfstune: cannot trace, privileges none: no BPF, run as root\n"
+    assert err == "zfstune: error: cannot trace: privileges none: no BPF\nhint: run as root\n"
 
 
 def test_without_a_trace_of_fsyncs_it_is_status_3(zfstune: Any) -> None:

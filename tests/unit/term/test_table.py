@@ -45,6 +45,6 @@ def test_names_of_vdevs_print_no_escape_codes(
 @pytest.mark.parametrize("words", [(EVIL,), ("--dataset", EVIL), ("--dataset=p\u00f6ol/x",)])
 def test_an_unknown_name_is_an_error_of_one_line(words: tuple[str, ...]) -> None:
     args = cli.build_parser().parse_args(["trace", "fsync", *words])
-    with pytest.raises(UsageError, match="no pool or dataset has such a name") as raised:
+    with pytest.raises(UsageError, match="no pool or dataset can have the name") as raised:
         cli._check_names(args)
     assert printable(str(raised.value)) == str(raised.value)

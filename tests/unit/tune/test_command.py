@@ -66,7 +66,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
         ("tank --observe --objective fsync.p42", "'fsync.p42' is not something that is measured"),
         ("tank --observe --limit write.throughput<=5%", "limits the wrong side"),
         ("tank --observe --resume /no/such/dir", "no study.db of a session"),
-        ("tank/db --observe", "is a dataset, a session is for a whole pool"),
+        ("tank/db --observe", "is a dataset: a session is for a whole pool"),
         ("--observe", "there are 2 pools (idle, tank), name the one"),
         ("tank --observe --parameters zfs_dirty_data_mx", "zfs_dirty_data_mx is none that"),
         ("tank --observe --parameters zil_nocacheflush", "zil_nocacheflush is none that"),

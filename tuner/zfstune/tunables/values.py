@@ -96,7 +96,7 @@ def short(value: int, unit: str) -> str:
 
 
 def show(value: int, unit: str) -> str:
-    """For people: rounded if long, with the unit: ``410M``, ``500 us``, ``5 s``, ``30 %``, ``10``."""
+    """For people, rounded if long, with the unit: ``410M``, ``500 us``, ``30 %``, ``10``."""
     if unit == "bytes":
         exact = short(value, unit)
         return exact if len(exact) <= 6 else units.format_size(value)
