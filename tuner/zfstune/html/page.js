@@ -1,4 +1,4 @@
-// Copies commands, shows and saves the data. Without it all of the page can be read.
+// Copies commands and shows the data. The page can be read without it.
 (() => {
   "use strict";
 
@@ -7,7 +7,7 @@
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      // not allowed from a file, or by an old browser: the selection is
+      // not allowed from a file, or in an old browser; the selection is
       const range = document.createRange();
       range.selectNodeContents(from);
       const selection = getSelection();
@@ -37,7 +37,7 @@
     }
   });
 
-  // What is folded up on the screen is not on paper.
+  // Paper shows what the screen folds.
   let folded = [];
   addEventListener("beforeprint", () => {
     folded = [...document.querySelectorAll("details:not([open]):not(.raw-json)")];

@@ -15,13 +15,13 @@ from zfstrace.printable import printable
 from zfstrace.types import Json
 from zfstune.term.json import clean
 
-# The session inside of the page, in characters; what is longer leaves its lists out.
+# The longest embedded JSON, in characters; a longer one loses its lists.
 MOST_JSON = 450_000
 _LONG = ("txgs", "histograms", "blocks", "trials")
 
 
 class Section(NamedTuple):
-    """A part of the page; without a body it is left out. link is its title in short."""
+    """A part of the page, left out if its body is empty. link is the short title."""
 
     name: str
     link: str
@@ -30,24 +30,23 @@ class Section(NamedTuple):
 
 
 def esc(text: object) -> str:
-    """Any text, as it can stand in HTML."""
+    """Any text, escaped for HTML."""
     return escape(printable(str(text)))
 
 
 def code(text: object) -> str:
-    """Any text as HTML, set as code."""
+    """Any text as a <code> element."""
     return f"<code>{esc(text)}</code>"
 
 
 def paragraph(text: str, look: str = "") -> str:
-    """text is plain; nothing when it is empty."""
+    """A plain text as a <p> element of class look; "" if it is empty."""
     kind = f' class="{look}"' if look else ""
     return f"<p{kind}>{esc(text)}</p>\n" if text else ""
 
 
 def table(head: Sequence[str], looks: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """head is plain, the cells are HTML; looks has the class of each column."""
-
+    """A table: head is plain text, the cells are HTML, looks has the class of each column."""
     names = [esc(one) for one in head]
     kinds = [f' class="{look}"' if look else "" for look in looks]
     top = "".join(
@@ -55,7 +54,7 @@ def table(head: Sequence[str], looks: Sequence[str], rows: Iterable[Sequence[str
     )
 
     def cells(row: Sequence[str]) -> str:
-        # on a narrow screen each cell has its name with it
+        # a narrow screen shows the name with each cell
         return "".join(
             f'<td{kind} data-name="{name}">{one}</td>'
             for one, name, kind in zip(row, names, kinds, strict=True)
@@ -70,7 +69,7 @@ def table(head: Sequence[str], looks: Sequence[str], rows: Iterable[Sequence[str
 
 def command(label: str, lines: Sequence[str]) -> str:
     """Commands with a button that copies them."""
-    # a line break in a command is one, so each line is escaped by itself
+    # esc() removes line breaks, so each line is escaped by itself
     text = "\n".join(esc(line) for line in lines)
     name = f'<div class="label">{esc(label)}</div>' if label else ""
     return (
@@ -80,19 +79,19 @@ def command(label: str, lines: Sequence[str]) -> str:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Names and HTML values; empty values are left out."""
+    """A list of plain names and their HTML values, without empty ones."""
     items = "".join(f"<dt>{esc(name)}</dt><dd>{one}</dd>\n" for name, one in rows if one)
     return f'<dl class="facts">{items}</dl>\n' if items else ""
 
 
 def details(summary: str, body: str) -> str:
-    """HTML that is folded up below a plain summary; nothing when it is empty."""
+    """HTML folded below a plain summary; "" if it is empty."""
     return f"<details><summary>{esc(summary)}</summary>\n{body}</details>\n" if body else ""
 
 
 def interval(low: float | None, middle: float | None, high: float | None, widest: float) -> str:
-    """A change and its interval as a small picture; widest is the largest |log ratio| that the
-    scale must show. Empty without a change."""
+    """A small picture of a change and its interval; widest, from spread(), is the largest |log
+    ratio| of the scale. "" without a change."""
     if middle is None:
         return ""
     xs = [_place(one, widest) for one in (low, middle, high)]
@@ -118,14 +117,14 @@ def _place(change: float | None, widest: float) -> float | None:
 
 
 def spread(changes: Iterable[float | None]) -> float:
-    """What interval() needs as widest: at least the scale of a factor of 1.5."""
+    """The widest of interval() for these changes: a factor of at least 1.5, at most 6."""
     logs = [abs(math.log(1 + one)) for one in changes if one is not None and one > -1]
     return min(max([math.log(1.5), *logs]), math.log(6))
 
 
 def embedded(session: Json) -> str:
-    """The session as JSON that can stand in a script element; long lists only as their length
-    where it would be too large."""
+    """A session as JSON for a script element; if it would be too large, long lists are replaced by
+    their lengths."""
     data = clean(session)
     text = json.dumps(data, separators=(",", ":"))
     for name in _LONG:
@@ -137,7 +136,7 @@ def embedded(session: Json) -> str:
 
 
 def raw_json(what: str) -> str:
-    """Where page.js shows the data of page(), as it is; what names them: "The session"."""
+    """The element in which page.js shows the data of page(); what names the data."""
     return (
         f'<details class="raw-json"><summary>{esc(what)} as JSON</summary>\n'
         '<pre class="json"></pre><noscript>It is in the last lines of this file.</noscript>'
@@ -146,8 +145,8 @@ def raw_json(what: str) -> str:
 
 
 def page(title: str, head: str, sections: Sequence[Section], data: str, scripts: list[str]) -> str:
-    """The file. scripts has the text of those that frames inside of it run; no others can run,
-    and nothing can be loaded."""
+    """The whole file. scripts are the scripts of frames inside it; no others can run, and nothing
+    can be loaded."""
     script = _asset("page.js")
     shown = [one for one in sections if one.body]
     links = "".join(f'<a href="#{one.name}">{esc(one.link)}</a>' for one in shown)

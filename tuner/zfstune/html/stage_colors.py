@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# By owner: blue the device, warm ZFS, green the scheduler. Neighbours differ in lightness as well,
-# which holds for every kind of colour vision and on paper.
+# By owner: blue for the device, warm for ZFS, green for the scheduler. Neighbours also differ in
+# lightness, for every kind of colour vision and for paper.
 _STAGE_COLORS = {
     "writeback": "#f6d9a8",
     "async_to_sync": "#d98a3d",
@@ -20,5 +20,5 @@ _STAGE_COLORS = {
 
 
 def stage_color(name: str) -> str:
-    """Of a stage, as #rrggbb; that of `other` for a name that is none."""
+    """The colour of a stage as #rrggbb; of `other` for an unknown name."""
     return _STAGE_COLORS.get(name, _STAGE_COLORS["other"])

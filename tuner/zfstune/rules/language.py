@@ -3,13 +3,13 @@
 A sum is made of whole numbers, sizes (64M is 64 << 20; also K, G, T, E), names of facts, the
 operators + - * // and the functions min() and max().
 
-A condition compares sums or words with < <= > >= == !=, in chains too (80 <= x < 90), or tests
-whether a word is in ('one', 'another'), or not in them. and, or, not join conditions. A sum alone
-holds unless it is 0, a word unless it is empty. A number never equals a word, and neither of the
-two is less than the other.
+A condition compares sums or words with < <= > >= == !=, also in chains (80 <= x < 90), or tests
+a word with in ('one', 'another') or not in. Conditions are joined with and, or, not. A sum alone
+holds unless it is 0, a word unless it is empty. A number never equals a word, and neither is less
+than the other.
 
-A fact that is not known has no entry; it is never 0. What depends on it raises Unknown, unless
-the rest decides: `a and b` is false if either is false, `a or b` is true if either is true.
+An unknown fact has no entry; it is never 0. Whatever depends on it raises Unknown, unless the rest
+decides: `a and b` is false if either is false, `a or b` is true if either is true.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 
 class Unknown(Exception):
-    """A fact that is needed is not known. args[0] is its name."""
+    """A needed fact is not known; args[0] is its name."""
 
 
 def evaluate(text: str, facts: Facts) -> int:
-    """The value of a sum. Raises Unknown, and ValueError if the text is no sum."""
+    """The value of a sum. Raises Unknown, and ValueError if the text is not a sum."""
     return _sum_of(text)(facts)
 
 
 def holds(text: str, facts: Facts) -> bool:
-    """Whether a condition holds. Raises Unknown, and ValueError if the text is no condition."""
+    """Whether a condition holds. Raises Unknown, and ValueError if the text is not a condition."""
     return _condition_of(text)(facts)
 
 
@@ -76,15 +76,15 @@ def names(text: str) -> tuple[str, ...]:
 
 @functools.cache
 def sides(text: str) -> tuple[str, str, int]:
-    """The two sums of a condition `left <= right` or `left < right`, and by how much the right
-    one must exceed the left one at least (0 or 1). Raises ValueError for other conditions."""
+    """The two sums of a condition `left <= right` or `left < right`, and the least difference
+    right - left (0 or 1). Raises ValueError for other conditions."""
     match = re.fullmatch(r"([^<>=]+)<(=?)([^<>=]+)", text)
     if not match:
         raise ValueError(f"{text!r} is not of the form `left <= right`")
     return match[1].strip(), match[3].strip(), 0 if match[2] else 1
 
 
-# Compiled once: a guard evaluates the same few texts again and again.
+# Cached: the guard evaluates the same few texts again and again.
 
 
 @functools.cache
@@ -99,7 +99,7 @@ def _condition_of(text: str) -> _Condition:
 
 @functools.cache
 def _parsed(text: str) -> ast.expr:
-    """Sizes are numbers then."""
+    """The syntax tree, with sizes replaced by numbers."""
     plain = _SUFFIX.sub(lambda match: str(int(match[1]) * _UNITS[match[2]]), text)
     try:
         return ast.parse(plain, mode="eval").body
@@ -121,8 +121,8 @@ def _condition(node: ast.expr) -> _Condition:
 
 
 def _joined(parts: Sequence[_Condition], decides: bool, facts: Facts) -> bool:
-    """The parts joined by `or` if decides is true, else by `and`: one part with the value
-    decides settles it, whatever the others are."""
+    """The parts joined by `or` if decides is true, else by `and`: a single part with the value
+    decides settles it, even if others are unknown."""
     unknown = None
     for part in parts:
         try:
@@ -136,7 +136,7 @@ def _joined(parts: Sequence[_Condition], decides: bool, facts: Facts) -> bool:
 
 
 def _comparison(node: ast.Compare) -> _Condition:
-    """A chain is a comparison of each two neighbours, joined by `and`."""
+    """A chain is the comparisons of neighbours, joined by `and`."""
     found = [_side(side) for side in (node.left, *node.comparators)]
     pairs = [_pair(*pair) for pair in zip(node.ops, found, found[1:], strict=False)]
     return pairs[0] if len(pairs) == 1 else functools.partial(_joined, pairs, False)
@@ -145,7 +145,7 @@ def _comparison(node: ast.Compare) -> _Condition:
 def _pair(op: ast.cmpop, left: _Side, right: _Side) -> _Condition:
     compare = _COMPARE.get(type(op))
     if compare is None:
-        raise ValueError(f"{type(op).__name__} is not a comparison of a condition")
+        raise ValueError(f"{type(op).__name__} is not allowed in a condition")
 
     def compared(facts: Facts) -> bool:
         try:
@@ -193,7 +193,7 @@ def _fact(name: str, facts: Facts) -> Fact:
 
 
 def _number(name: str, facts: Facts) -> int:
-    """A word is not known as a number."""
+    """A fact that is a word is unknown as a number."""
     fact = facts.get(name)
     if isinstance(fact, int):
         return fact

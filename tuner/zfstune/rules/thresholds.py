@@ -1,4 +1,4 @@
-"""The numbers that conditions of different rule files share: thresholds.toml."""
+"""The thresholds that rule files share: thresholds.toml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Threshold:
-    """A number in a condition, why it is that one, and where it comes from."""
+    """A number in conditions, with the reason for its value and the source of that."""
 
     value: int
     reason: str
@@ -20,7 +20,7 @@ class Threshold:
 
 @functools.cache
 def thresholds() -> Mapping[str, Threshold]:
-    """All of them, by name."""
+    """All thresholds, by name."""
     import tomllib
 
     with Path(__file__).with_name("thresholds.toml").open("rb") as file:
@@ -30,10 +30,10 @@ def thresholds() -> Mapping[str, Threshold]:
 
 @functools.cache
 def values() -> Mapping[str, int]:
-    """Their values, as facts for conditions."""
+    """The values of all thresholds by name, as facts for conditions."""
     return MappingProxyType({name: one.value for name, one in thresholds().items()})
 
 
 def threshold(name: str) -> int:
-    """The value of one."""
+    """The value of one threshold."""
     return values()[name]

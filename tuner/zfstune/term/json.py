@@ -7,7 +7,7 @@ from typing import Any
 
 
 def clean(value: Any) -> Any:
-    """The same without what JSON cannot say: not a number and infinity become None."""
+    """A copy that JSON can express: keys are strings, NaN and infinity are None."""
     if isinstance(value, dict):
         return {str(key): clean(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

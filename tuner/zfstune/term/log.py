@@ -1,4 +1,4 @@
-"""Lines for the person at the terminal, which are not output."""
+"""Messages for the person at the terminal, on stderr."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from zfstune.term.outlet import outlet
 
 
 def say(text: str) -> None:
-    """To the person, not into the output; does not wait for them."""
+    """Prints a line on stderr, after `zfstune: `; never waits for the reader."""
     outlet(sys.stderr).line(f"zfstune: {text}")

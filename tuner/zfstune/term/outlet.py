@@ -1,9 +1,9 @@
 """Writing to people without ever waiting for them.
 
-A terminal that Ctrl-S has stopped, a pager that does not read or a log daemon that hangs must not
-hold up a guardrail, a signal or a restore. After poll(2) alone a write may still block, when it is
-larger than the room; and O_NONBLOCK belongs to the description that we share with a shell. So it is
-set on one of our own.
+A terminal stopped by Ctrl-S, a pager that does not read or a hanging log daemon must not hold up a
+guardrail, a signal or a restore. A write larger than the free space blocks even after poll(2), and
+O_NONBLOCK belongs to the open file description, which we share with a shell. So the terminal or
+pipe is opened again, and O_NONBLOCK set on that description.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ _AT_END_S = 1.0
 
 
 class Outlet:
-    """A stream for people. What it does not take now waits for the next call; of what is too
-    much, how many lines were left out is said. Names may be anything: only what is printable is
-    written."""
+    """A stream for people. Lines that it does not accept now wait for the next call; if too many
+    wait, the oldest are dropped and counted. Only printable characters are written."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._rest = b""  # of something that was taken in part
+        self._rest = b""  # of a partial write
         self._lines: deque[str] = deque()
         self._left_out = 0
         self._drawn = False
 
     def line(self, text: str) -> None:
-        """A line that stays, in the order of the calls; never waits."""
+        """Prints a line that stays, in the order of the calls; never waits."""
         if len(self._lines) == _KEPT:
             self._lines.popleft()
             self._left_out += 1
@@ -47,8 +46,8 @@ class Outlet:
         self.go_on()
 
     def draw(self, text: str) -> None:
-        """On a terminal: a text without a line break, in place of the last one that was drawn;
-        what is drawn or said next takes its place. Left out when it cannot be seen now."""
+        """On a terminal: prints a text without a line break, which the next text or line replaces.
+        Skipped if the terminal does not accept it now."""
         if self.go_on() and (text or self._drawn):
             data = self._encode(self._erase() + printable(text))
             taken = self._write(data)
@@ -56,7 +55,7 @@ class Outlet:
             self._drawn = bool(text) if taken else self._drawn
 
     def go_on(self) -> bool:
-        """Writes what waits, as far as it is taken; whether nothing waits any more."""
+        """Writes what waits, as far as possible; returns whether all of it was written."""
         while True:
             if not self._rest and not self._next():
                 return True
@@ -65,14 +64,14 @@ class Outlet:
                 return False
 
     def deliver(self) -> None:
-        """At the end of the program: a reader that is slow has another moment."""
+        """At exit: gives a slow reader another second."""
         deadline = time.monotonic() + _AT_END_S
         with contextlib.suppress(KeyboardInterrupt):
             while not self.go_on() and time.monotonic() < deadline:
                 time.sleep(0.02)
 
     def _next(self) -> bool:
-        """Whether there is another line, which is what is written next."""
+        """Makes the next line what is written; False if there is none."""
         if self._left_out:
             text = f"zfstune: {self._left_out} lines were left out"
             self._left_out = 0
@@ -94,7 +93,7 @@ class Outlet:
         try:
             fd = self._out.fileno()
         except (OSError, ValueError):
-            # no file, as in tests, or closed: it cannot block
+            # no descriptor, or a closed one: it cannot block
             with contextlib.suppress(OSError, ValueError):
                 self._out.write(data.decode(getattr(self._out, "encoding", None) or "utf-8"))
             return len(data)
@@ -103,17 +102,17 @@ class Outlet:
 
 @functools.lru_cache(maxsize=8)
 def outlet(out: TextIO) -> Outlet:
-    """The one of this stream: lines of all parts of the program keep their order."""
+    """The only outlet of a stream, so that lines from all parts of the program keep their order."""
     made = Outlet(out)
-    # before a session registers its restore, so it comes after that
+    # registered before a session registers its restore, so it runs after that
     atexit.register(made.deliver)
     return made
 
 
 def write_now(fd: int, data: bytes) -> int:
-    """Writes what is taken without waiting; returns how many bytes that was: all of them also
-    when nobody will ever read them (EPIPE, EIO of a terminal that has gone, a closed
-    descriptor). Only the disk of a regular file is waited for."""
+    """Writes as many bytes as possible without waiting and returns their number: all if nobody will
+    ever read them (EPIPE, EIO of a hung-up terminal, a closed descriptor). Only a regular file can
+    make it wait."""
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISSOCK(mode):
@@ -133,33 +132,33 @@ def write_now(fd: int, data: bytes) -> int:
 
 
 def _own_description(fd: int) -> int | None:
-    """A descriptor of the same terminal or pipe that does not block, and leaves the one that is
-    shared with others as it is; None when that is refused. Linux opens a file anew in /proc; on
-    FreeBSD only a terminal has a name."""
+    """A non-blocking descriptor of the same terminal or pipe with a description of its own; None if
+    there is no way to get one. Linux reopens files through /proc; on FreeBSD only a terminal has a
+    name."""
     for name in (f"/proc/self/fd/{fd}", _terminal(fd)):
         with contextlib.suppress(OSError):
             own = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             if not os.get_blocking(own):
                 return own
-            os.close(own)  # fdescfs(5): a duplicate, with the flags of the original
+            os.close(own)  # fdescfs(5) duplicates, with the flags of the original
     return None
 
 
 def _terminal(fd: int) -> str:
-    """Its name; "" of what is none."""
+    """The terminal's name; "" if it is not a terminal."""
     with contextlib.suppress(OSError):
         return os.ttyname(fd)
     return ""
 
 
 def _in_pieces(fd: int, data: bytes, size: int) -> int:
-    """Where only the shared description is there. A pipe that poll(2) calls writable has room for
-    PIPE_BUF bytes (Linux: a page is free, fs/pipe.c; FreeBSD: sys_pipe.c), a terminal for one."""
+    """For a shared description. A pipe that poll(2) calls writable has room for PIPE_BUF bytes
+    (Linux: a page is free, fs/pipe.c; FreeBSD: sys_pipe.c), a terminal for one."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
     done = 0
     with contextlib.suppress(BlockingIOError):
         while done < len(data) and poll.poll(0):
-            # an error or a hangup is said by the write, which does not block then
+            # after an error or a hangup the write fails without blocking
             done += os.write(fd, data[done : done + size])
     return done

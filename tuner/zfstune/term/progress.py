@@ -1,4 +1,4 @@
-"""Progress of long work: lines that stay, and on a terminal one that is drawn over."""
+"""Progress of long work: lines that stay, and on a terminal one that is redrawn."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from zfstune.term.outlet import outlet
 from zfstune.term.table import cut, is_terminal, terminal_size
 from zfstune.term.units import format_span
 
-# How often a log file is told the state when it is told nothing else.
+# How often the status goes to a log file if nothing else does.
 _LOG_EVERY_S = 30.0
 
 
 class Progress:
-    """Says on stderr how a session goes, and never waits for its reader. deadline_ns is of
+    """Shows the progress of a session on a stream; never waits for its reader. deadline_ns is in
     CLOCK_MONOTONIC."""
 
     def __init__(self, out: TextIO, deadline_ns: int) -> None:
@@ -25,12 +25,12 @@ class Progress:
         self._said = time.monotonic()
 
     def line(self, text: str) -> None:
-        """Says something that stays on the screen and in a log file."""
+        """Prints a line that stays on the screen and in a log file."""
         self._outlet.line(f"zfstune: {text}")
         self._said = time.monotonic()
 
     def status(self, text: str) -> None:
-        """What is going on; on a terminal in place of the last status."""
+        """Shows the present status; on a terminal it replaces the previous one."""
         text = f"{text}; {self._left()}"
         if self._terminal:
             self._outlet.draw(cut(text, terminal_size(self._out)[0] - 1))
@@ -38,7 +38,7 @@ class Progress:
             self.line(text)
 
     def end(self) -> None:
-        """Takes the status off the terminal."""
+        """Removes the status from the terminal."""
         self._outlet.draw("")
 
     def _left(self) -> str:

@@ -8,19 +8,19 @@ from zfstune.term.table import rows_on_screen, terminal_size
 
 
 class Screen:
-    """A terminal on which the last frame is drawn over."""
+    """A terminal on which each frame replaces the last one."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._drawn = 0
 
     def keep(self) -> None:
-        """Leaves the last frame where it is."""
+        """Keeps the last frame: the next one is drawn below it."""
         self._drawn = 0
 
     def draw(self, body: list[str], end: list[str], final: bool) -> None:
-        """What does not fit on the screen is left out, except at the end; the losses
-        always fit."""
+        """Draws a frame: body, then end (the losses), which always has room. Unless final, lines of
+        body that do not fit are left out."""
         columns, rows = terminal_size(self._out)
         up = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
         if not final:

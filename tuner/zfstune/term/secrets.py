@@ -1,4 +1,4 @@
-"""Passwords in what is printed."""
+"""Hides passwords in what is printed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SECRETS = (
 
 
 def masked(text: str) -> str:
-    """A text (a URL, a word of a command line) with *** for each password that can be told to
-    be one: in a URL, or after password= and the like."""
+    """A text (a URL, a word of a command line) with *** for each recognizable password: in a URL,
+    or after password= and the like."""
     for pattern, shown in _SECRETS:
         text = pattern.sub(shown, text)
     return text

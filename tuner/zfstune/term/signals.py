@@ -1,4 +1,4 @@
-"""Signals that end a command: they stop a trace, and wait while something is put back."""
+"""Signals that end a command: they stop a trace, and wait while parameters are restored."""
 
 from __future__ import annotations
 
@@ -41,10 +41,8 @@ def deferred_signals() -> Iterator[None]:
 
 
 class Stop:
-    """While entered, signals only set ``asked``; what was measured is printed then.
-
-    reader_gone tells that nobody reads out any more (`| head`).
-    """
+    """While entered, signals only set ``asked``, so that the command can print what it measured.
+    reader_gone is set when nobody reads out any more (`| head`)."""
 
     def __init__(self, out: TextIO) -> None:
         self.asked = False
@@ -56,7 +54,7 @@ class Stop:
             self._out = None
 
     def __enter__(self) -> Stop:
-        # A signal that arrives just before poll() must end it: it writes a byte.
+        # a signal just before poll() writes a byte, which ends the poll
         self._pipe = os.pipe()
         for end in self._pipe:
             os.set_blocking(end, False)
@@ -67,7 +65,7 @@ class Stop:
         self._handlers = {
             number: signal.getsignal(number)
             for number in SIGNALS
-            # nohup ignores SIGHUP, and means it
+            # an ignored SIGHUP stays ignored, as nohup asks
             if not (number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN)
         }
         for number in self._handlers:
@@ -90,11 +88,11 @@ class Stop:
         self.asked = True
 
     def now(self) -> int:
-        """The time by CLOCK_MONOTONIC in ns."""
+        """CLOCK_MONOTONIC in ns."""
         return time.monotonic_ns()
 
     def wait(self, ns: int) -> bool:
-        """Waits so long at most; True when the trace shall end."""
+        """Waits for at most ns; returns whether the trace is to end."""
         deadline = self.now() + ns
         while not (self.asked or self.reader_gone):
             left_ms = (deadline - self.now()) / 1e6

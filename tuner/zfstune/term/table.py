@@ -1,4 +1,4 @@
-"""Plain text tables, bars and colours, by what the output can show."""
+"""Plain text tables, bars and colours, as far as the output can show them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ _CODES = {"bold": "1", "dim": "2", "hot": "1;33", "bad": "1;31"}
 
 @dataclass(frozen=True)
 class Style:
-    """What an output can show: colours, block characters, so many columns.
-
-    clip says whether a value that is too long for its column is cut.
-    """
+    """What an output can show: colours, block characters, the number of columns. clip: values too
+    long for their column are cut."""
 
     color: bool = False
     blocks: bool = False
@@ -35,7 +33,7 @@ class Style:
         return f"\x1b[{_CODES[how]}m{text}\x1b[0m" if self.color and text else text
 
     def bar(self, share: float, width: int) -> str:
-        """share of 0 to 1 as a bar of at most width characters."""
+        """A share from 0 to 1 as a bar of at most width characters."""
         share = min(1.0, max(0.0, share))
         if not self.blocks:
             return "#" * round(share * width)
@@ -45,7 +43,8 @@ class Style:
 
 
 def style_of(out: TextIO) -> Style:
-    """Colour only on a terminal and without NO_COLOR; blocks if they can be encoded."""
+    """The style of a stream: colour only on a terminal and without NO_COLOR, block characters if
+    its encoding has them."""
     terminal = is_terminal(out)
     try:
         "█".encode(getattr(out, "encoding", None) or "ascii")
@@ -58,7 +57,7 @@ def style_of(out: TextIO) -> Style:
 
 
 def terminal_size(out: TextIO) -> tuple[int, int]:
-    """Columns and lines of a terminal; 80 and 24 when they are not known."""
+    """Columns and lines of a terminal; 80 and 24 if they are not known."""
     try:
         size = os.get_terminal_size(out.fileno())
     except (OSError, ValueError):
@@ -67,17 +66,17 @@ def terminal_size(out: TextIO) -> tuple[int, int]:
 
 
 def rows_on_screen(line: str, columns: int) -> int:
-    """How many rows of a terminal a line takes; colours take no room."""
+    """The number of terminal rows that a line takes; colours take no room."""
     return max(1, -(-len(_COLOR.sub("", line)) // columns))
 
 
 def is_terminal(out: TextIO) -> bool:
-    """Whether a screen can be redrawn there."""
+    """Whether it is a terminal on which lines can be redrawn."""
     return out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def cut(text: str, width: int, *, tail: bool = False) -> str:
-    """At most width characters; the end (or with tail the beginning) is left out."""
+    """At most width characters of a text; its end (with tail: its beginning) is cut."""
     if len(text) <= width:
         return text
     return "~" + text[len(text) - width + 1 :] if tail else text[: width - 1] + "~"
@@ -102,8 +101,8 @@ def aligned(
 def fit(
     rows: Sequence[Sequence[str]], align: str, style: Style, name: int, *, tail: bool = False
 ) -> list[str]:
-    """Indented rows that are made to fit: by smaller gaps, then by cutting the column name
-    (on a terminal: a file keeps whole names)."""
+    """Indented, aligned rows, made to fit by smaller gaps, then by cutting the column with index
+    name (only on a terminal: a file keeps whole names)."""
     width = min(style.width, WIDTH)
     for gap in ("  ", " "):
         lines = aligned(rows, align, gap, "  ")
@@ -123,7 +122,7 @@ def fit(
 
 @dataclass(frozen=True)
 class Column:
-    """Of lines that are printed one by one; tail keeps the end of what is cut."""
+    """A column of Lines; tail: a cut text keeps its end."""
 
     name: str
     width: int
@@ -131,15 +130,15 @@ class Column:
     tail: bool = False
 
     def cell(self, text: str, clip: bool) -> str:
-        """A text in its column, printable and padded; with clip cut to the width."""
+        """A text, printable and padded to the column's width; with clip also cut to it."""
         text = printable(text)
         text = cut(text, self.width, tail=self.tail) if clip else text
         return text.ljust(self.width) if self.left else text.rjust(self.width)
 
 
 class Lines:
-    """Prints lines of fixed columns; the header comes again after as many as a screen has,
-    and when the columns change."""
+    """Prints lines of fixed columns one by one; repeats the header after each screenful, and when
+    the columns change."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -148,10 +147,10 @@ class Lines:
         self._left = 0
 
     def print(self, columns: Sequence[Column], cells: Sequence[str]) -> None:
-        """One line, below a header where one is due. cells are the texts of the columns."""
+        """Prints a line of cells, one per column, and before it a header if one is due."""
         if columns != self._columns or not self._left:
             self._columns = columns
-            # a file has no screen, but whoever pages through it has one of about that size
+            # a file has no screen, but a pager that shows it does
             self._left = (
                 max(5, terminal_size(self._out)[1] - 2) if self._style.clip else _HEADER_EVERY
             )
@@ -161,14 +160,13 @@ class Lines:
         print(self._line(cells), file=self._out)
 
     def _line(self, cells: Sequence[str]) -> str:
-        # cut only on a terminal: a log file shall keep the whole name
         clip = self._style.clip
         parts = (c.cell(text, clip) for c, text in zip(self._columns, cells, strict=True))
         return " ".join(parts).rstrip()
 
 
 def wrap(text: str, indent: str = "", width: int = WIDTH) -> list[str]:
-    """Words of a sentence in lines of at most width characters, all indented; printable."""
+    """The words of a text in indented lines of at most width characters; printable."""
     lines: list[str] = []
     line = ""
     for word in map(printable, text.split()):
