@@ -24,7 +24,7 @@ class Complete(FakeHost):
 
 class Failing(FakeHost):
     def survey(self) -> ProbeSurvey:
-        raise NoZfs("ZFS is not loaded")
+        raise NoZfs("ZFS is not loaded", "load it")
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,13 @@ def test_the_status_is_that_of_the_worst_check(host: FakeHost, status: int, word
     assert (found["schema"], found["type"], found["status"]) == (1, "doctor", word)
     assert set(found["checks"][0]) == {"name", "kind", "status", "value", "cost", "fix"}
     assert examine(host, io.StringIO(), as_json=False) == status
+
+
+def test_hint_of_a_failed_survey_is_its_fix() -> None:
+    out = io.StringIO()
+    examine(Failing(checks=[OK]), out, as_json=True)
+    last = json.loads(out.getvalue())["checks"][-1]
+    assert (last["value"], last["fix"]) == ("ZFS is not loaded", "load it")
 
 
 def test_the_text_has_what_is_missing_and_what_it_costs() -> None:

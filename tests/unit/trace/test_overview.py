@@ -54,7 +54,7 @@ def test_without_a_terminal_there_is_one_block_at_the_end() -> None:
     assert [line.split()[1] for line in lines[5:8]] == ["5", "4", "3"]
     assert "(+2)" in lines[4]
     assert "nothing was throttled" in lines[9]
-    assert lines[-1].startswith("lost 0   missing probes: 5, ")
+    assert lines[-1].startswith("lost 0   missing probes: 5 (")
     assert max(map(len, lines)) < 80
 
 
@@ -94,10 +94,10 @@ def test_a_cause_is_named_before_its_effect() -> None:
 
 
 def test_the_other_views_continue() -> None:
-    lack = NoPrivilege("root is needed, run it with sudo")
+    lack = NoPrivilege("root is needed", "run it with sudo")
     host = host_of(fsync=lack, device=lack)
     lines = run(host).splitlines()
-    assert sum("not available: root is needed" in line for line in lines) == 2
+    assert sum("not available: root is needed; run it with sudo" in line for line in lines) == 2
     assert any(line.startswith("    tank 5 ") for line in lines)
 
 
@@ -125,6 +125,14 @@ def test_a_lack_of_privilege_has_its_own_words() -> None:
     text = out.getvalue()
     assert text.count("not available: cannot trace: privileges none: no BPF") == 3
     assert "tank 9" in text
+
+
+def test_without_any_view_the_lack_keeps_its_hint() -> None:
+    host = host_of(txg_kstat=NoPrivilege("no txgs"), arc_kstat=NoPrivilege("no arcstats"))
+    host._checks = [Check("privileges", "privilege", "none", "blocking", "no BPF", "use sudo")]
+    with pytest.raises(TraceError) as lack:
+        trace(run_of(host, duration=SECOND))
+    assert "use sudo" in lack.value.in_one_line()
 
 
 def test_without_any_view_it_is_an_error() -> None:

@@ -89,7 +89,7 @@ def test_texts_have_units() -> None:
     )
     state = arc(2, [], memory_throttle_count=1234)
     (sign,) = of_arc([cache.row(state, arc(1), "t", TEN, Losses())])
-    assert sign.text == "memory is short: the ARC held back writers 1,234 times"
+    assert sign.text == "memory is short: the ARC delayed writers 1,234 times"
 
 
 def test_a_dataset_with_slow_fsyncs_stands_out() -> None:

@@ -44,7 +44,7 @@ def test_the_table_has_waits_by_kind_and_process() -> None:
     lines = run([busy()]).splitlines()
     assert max(map(len, lines)) < 100
     assert lines[0] == "tank"
-    assert "450 waits in 10.0 s, 5.70 s in all: 0.6 threads held up at any time" in lines[1]
+    assert "450 waits in 10.0 s, 5.70 s in all: 0.6 threads delayed on average" in lines[1]
     assert lines[4].split() == [
         "pid", "comm", "delays", "hard", "total", "p50", "p99", "max", "dirty",
     ]  # fmt: skip

@@ -27,7 +27,7 @@ from zfstune.trace.footer import footer
 from zfstune.trace.live import Meter, Run
 
 _INTERVAL_NS = SECOND
-# A last interval that is shorter says nothing.
+# A shorter last interval says nothing.
 _SHORTEST_NS = SECOND // 10
 
 
@@ -72,8 +72,8 @@ def trace(run: Run[TraceOptions]) -> None:
 
 
 def meter(session: ArcSession, stop: Stop) -> Meter[ArcState, ArcRow]:
-    """The intervals of a session, one row for each. Its counters are those of the module,
-    so the first state is that of the beginning."""
+    """One row for each interval of a session. Its counters run since the module was loaded, so
+    rows are differences from the state at the start."""
 
     def rows(now: ArcState, earlier: ArcState, span: Span) -> list[ArcRow]:
         return [arc.row(now, earlier, span.time, span.duration_ns, span.losses)]
@@ -100,7 +100,7 @@ COLUMNS = (
 
 
 def cells(row: ArcRow) -> list[str]:
-    """The texts of a line, by COLUMNS; ``-`` for what is not known."""
+    """The cells of COLUMNS; ``-`` for unknown values."""
     return [
         row.time[11:19],
         format_size(row.size),
@@ -118,27 +118,26 @@ def cells(row: ArcRow) -> list[str]:
 
 
 def hit(row: ArcRow) -> str:
-    """The hit ratio: ``99.9%``; ``-`` without any read."""
+    """The hit ratio: ``99.9%``; ``-`` without reads."""
     return "-" if row.hit_ratio is None else f"{row.hit_ratio:.1%}"
 
 
 def per_second(number: int, row: ArcRow) -> str:
-    """A count of the row as a rate, in at most five characters; ``-`` for a row without
-    duration."""
+    """A count as a rate, in at most five characters; ``-`` for a row of duration 0."""
     return format_short(round(number * SECOND / row.duration_ns)) if row.duration_ns else "-"
 
 
 def brief(row: ArcRow) -> str:
-    """The end of a condensed line: what is most unusual, else the hit ratio."""
+    """The last cell of a row of `zfstune trace`: the most unusual fact, else the hit ratio."""
     if row.no_grow:
-        return "must not grow"
+        return "cannot grow"
     if row.memory_throttle:
         return f"throttle {format_short(row.memory_throttle)}"
     return f"hit {hit(row)}"
 
 
 def summary(row: ArcRow) -> str:
-    """The whole time of a trace in one sentence, from a row over all of it."""
+    """A whole trace in one sentence, from the row that covers it."""
     parts = [f"{format_span(row.duration_ns)}: demand hits {hit(row)}"]
     if row.hit_ratio is not None:
         reads = format_count(row.demand_hits + row.demand_misses)

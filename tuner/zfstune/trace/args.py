@@ -1,4 +1,4 @@
-"""The command lines of `zfstune trace` and of its subcommands."""
+"""The command lines of `zfstune doctor`, `zfstune trace` and its subcommands."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 STATUS = """\
 exit status:
-  0  done, also when nothing was seen
-  2  usage, also a pool, dataset or process that is not there
+  0  success, also if nothing was seen
+  2  usage error, including a pool, dataset or process that does not exist
   3  not possible here (no ZFS, no privilege, no BTF, library not built)"""
 
 _DOCTOR = """\
-Loads and attaches nothing. Works without privilege as far as that goes.
+Loads and attaches nothing. Works without privilege as far as possible.
 
 examples:
   zfstune doctor
@@ -25,20 +25,20 @@ examples:
   zfstune doctor --json | jq '.checks[] | select(.status != "ok")'
 
 exit status:
-  0  all there; 1  something cannot be measured; 2  usage
+  0  nothing is missing; 1  something cannot be measured; 2  usage error
   3  tracing is not possible here
 """
 
 _REDRAWN = """\
-On a terminal the table is redrawn and counts from the start. Elsewhere --interval
-prints one table (or JSON lines) for each interval, without it one at the end.
-Ctrl-C ends the trace and prints what was measured."""
+On a terminal the table is redrawn and counts from the start. Elsewhere it is printed
+once at the end or, with --interval, once for each interval, for that interval alone.
+Ctrl-C ends the trace and prints the result."""
 
 _ALL = f"""\
-Without COMMAND: all views on one screen, each as far as it is possible here, and what
-stands out; the thing to open first. On a terminal it shows the last interval, at the end
-the whole time. Elsewhere --interval prints a block for each interval, without it one at
-the end.
+Without COMMAND: all available views on one screen, and what stands out; run it first in
+an incident. On a terminal the screen covers the last interval, and the whole time follows
+at the end. Elsewhere one block is printed at the end or, with --interval, for each
+interval.
 
 examples:
   zfstune trace                          all pools, every 2 s
@@ -47,7 +47,7 @@ examples:
   zfstune trace fsync tank               in which stage fsyncs spend their time
   zfstune trace slow --over 50ms         who waits, one line per slow fsync
   zfstune trace txg tank                 one line per transaction group
-  zfstune trace throttle                 which writers are held up, by which limit
+  zfstune trace throttle                 which writers are delayed, by which limit
   zfstune trace device tank              queue and device times, by vdev
   zfstune trace arc                      the cache, one line per second
 
@@ -68,9 +68,9 @@ examples:
 """
 
 _SLOW = f"""\
-Times are of the beginning, in UTC. TXG is what the pool's transaction groups did
-meanwhile, DIRTY its dirty data in percent of zfs_dirty_data_max, with ! when writers
-were held up. STAGES names the largest shares.
+TIME is the start. TXG is the state of the pool's transaction groups meanwhile (sync,
+quie, open), DIRTY its dirty data in percent of zfs_dirty_data_max, with ! if writers
+were delayed, STAGES the largest stages.
 
 examples:
   zfstune trace slow --over 10ms
@@ -82,10 +82,10 @@ examples:
 """
 
 _TXG = f"""\
-A txg is open, quiesces, waits, and is synced. Times are of its end, in UTC. WROTE is all
-that the pool wrote meanwhile, DELAYED TX how many transactions the throttle held up and
-how long in all, REASON why it was closed, ZIL the part of the sync that waited for log
-blocks; - is not known.
+A txg is open, quiesces, waits, and is synced. TIME is its end in UTC, WROTE what the pool
+wrote meanwhile, DELAYED TX how many transactions the throttle delayed and their total
+delay, REASON why the txg was closed, ZIL the share of the sync in which it waited for log
+blocks; - means not known.
 
 examples:
   zfstune trace txg
@@ -121,9 +121,9 @@ examples:
 """
 
 _ARC = f"""\
-HIT is of demand reads, IOHIT/S found the block on its way from the disk. WAITS and
-WAITED are of threads that had to wait for room, THROTTLE counts writers held back
-because memory is short; GROW tells whether the cache may grow.
+HIT is the share of demand reads that were hits; IOHIT/S found their block on its way from
+the disk. WAITS and WAITED count threads that had to wait for room and their total time,
+THROTTLE writers delayed because memory is short; GROW is whether the cache can grow.
 
 examples:
   zfstune trace arc
@@ -135,8 +135,8 @@ examples:
 """
 
 
-# A command takes those of them that it names, in this order; a second word tells apart what
-# is not the same everywhere.
+# Each command names the ones it takes; they appear in this order. A second word in a key
+# distinguishes variants of an option.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "pool": {"metavar": "POOL", "nargs": "?", "help": "only this pool"},
     "--pool": {"metavar": "POOL", "help": "only this pool"},
@@ -144,7 +144,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "T",
         "type": span,
         "required": True,
-        "help": "those that take T or more (10ms)",
+        "help": "operations that take T or more (10ms)",
     },
     "--dataset": {"metavar": "D", "help": "only this dataset"},
     "--pid": {"metavar": "P", "type": positive, "help": "only this process"},
@@ -156,9 +156,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--interval": {
         "metavar": "T",
         "type": span,
-        "help": "print every T; on a terminal default 2s",
+        "help": "print every T; default on a terminal 2s",
     },
-    "--interval line": {"metavar": "T", "type": span, "help": "a line every T; default 1s"},
+    "--interval line": {"metavar": "T", "type": span, "help": "print a line every T; default 1s"},
     "--count": {"metavar": "N", "type": positive, "help": "end after N lines"},
     "--histogram": {
         "action": "store_true",
@@ -167,7 +167,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--source": {
         "choices": ("bpf", "kstat"),
         "default": "bpf",
-        "help": "kstat: without privilege, with less detail",
+        "help": "kstat: no privilege needed, less detail; default bpf",
     },
     "--json": {"action": "store_true", "help": "JSON lines, times in ns"},
     "--no-fentry": {
@@ -176,7 +176,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 
-# name: (what it is, description, epilog, options besides duration, json and no-fentry)
+# name: (help, description, epilog, options besides _ALWAYS)
 _TRACES = {
     "fsync": (
         "in which stage fsyncs spend their time",
@@ -197,14 +197,14 @@ _TRACES = {
         {"pool", "--count", "--source"},
     ),
     "throttle": (
-        "which writers are held up, and by which limit",
-        "Measures how long ZFS holds up writers, per process.",
+        "which writers are delayed, and by which limit",
+        "Measures how often and how long ZFS delays writers, per process and limit.",
         _THROTTLE,
         {"pool", "--pid", "--interval"},
     ),
     "device": (
         "queue and device times, by vdev and class of I/O",
-        "Measures how long I/Os queue and how long devices take, per vdev and class of I/O.",
+        "Measures the time of I/Os in ZFS's queue and at the device, per vdev and class of I/O.",
         _DEVICE,
         {"pool", "--interval"},
     ),
@@ -223,7 +223,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     doctor = commands.add_parser(
         "doctor",
         help="what this host can measure, and what is missing",
-        description="Tells what this host can measure, what is missing, and what that costs.",
+        description="Reports what this host can measure, what is missing, and what that costs.",
         epilog=_DOCTOR,
     )
     doctor.add_argument("--json", action="store_true", help="one JSON object")
@@ -244,7 +244,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser, names: set[str], *, below: bool = False) -> None:
-    """below: of a subcommand, which must not reset what was given before its name."""
+    """below: parser is a subcommand, whose defaults must not reset options before its name."""
     for name, option in _OPTIONS.items():
         if name in names | _ALWAYS:
             flag = name.partition(" ")[0]

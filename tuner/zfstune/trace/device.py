@@ -1,4 +1,4 @@
-"""`zfstune trace device`: I/O of vdevs by class, in queue and device."""
+"""`zfstune trace device`: the time of I/Os in queue and device, by vdev and class."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zfstune.trace.footer import footer
 from zfstune.trace.live import Frame, Meter, Run
 from zfstune.trace.signs import of_device
 
-_REST = "vdevs that found no room: summed in <others>; POOL leaves room for fewer"
+_REST = "vdevs that found no room, summed in <others>; select fewer with POOL"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def trace(run: Run[TraceOptions]) -> None:
 def meter(
     session: DeviceSession, host: Host, options: TraceOptions, stop: Stop
 ) -> Meter[Sequence[DeviceCounts], DeviceRow]:
-    """The vdevs of a session that were used."""
+    """The vdevs that had I/O."""
     names: dict[int, str] = {}
 
     def rows(
@@ -57,7 +57,7 @@ def meter(
     ) -> list[DeviceRow]:
         found = device.since(now, earlier)
         mine = [d for d in found if d.rest or options.pool in (None, d.pool)]
-        # asked for once: on a pool in trouble that may take long
+        # asked for once: zpool(8) may take long on a pool in trouble
         new = [d for d in mine if not d.rest and d.guid not in names]
         names.update((d.guid, str(d.guid)) for d in new)
         for pool in {d.pool for d in new}:
@@ -75,7 +75,7 @@ _ALIGN = "<<>>>>>>>>>"
 
 
 def view(rows: Sequence[DeviceRow], style: Style, duration_ns: int, where: str) -> list[str]:
-    """Lines for one interval; where is what was traced, in words."""
+    """Lines for one interval; where names what was traced."""
     if not rows:
         return [*wrap(f"no I/O seen in {format_span(duration_ns)} on {where}", "", style.width), ""]
     lines: list[str] = []
@@ -88,13 +88,13 @@ def view(rows: Sequence[DeviceRow], style: Style, duration_ns: int, where: str) 
 
 
 def per_second(row: DeviceRow) -> str:
-    """I/Os per second; with a digit after the point where there are few."""
+    """I/Os per second; below 100 with one decimal."""
     rate = row.count * SECOND / max(1, row.duration_ns)
     return f"{rate:.1f}" if rate < 100 else format_short(round(rate))
 
 
 def bandwidth(row: DeviceRow) -> str:
-    """Bytes per second: ``123M/s``; ``-`` without any."""
+    """Bytes per second: ``123M/s``; ``-`` for 0."""
     if not row.size:
         return "-"
     return format_size(row.size * SECOND // max(1, row.duration_ns)) + "/s"
@@ -115,7 +115,7 @@ def _table(rows: Sequence[DeviceRow], style: Style) -> list[str]:
                 "-" if row.active_max is None else format_short(row.active_max),
             ]
         )
-    # of a disk's name the end tells more, its serial number
+    # a disk's name is cut at the front: its end is the serial number
     lines = fit(cells, _ALIGN, style, 0, tail=True)
     top = max(range(len(rows)), key=lambda i: device_ns(rows[i]))
     lines[top + 2] = style.paint(lines[top + 2], "hot")
@@ -130,7 +130,7 @@ def _times(spread: Spread | None, *, longest: bool) -> list[str]:
 
 
 def _conclusion(rows: Sequence[DeviceRow], style: Style) -> list[str]:
-    """What stands out; otherwise where most of the time goes."""
+    """What stands out; if nothing does, where most of the time goes."""
     sentences = [sign.sentence for sign in of_device(rows)] or [_largest(rows)]
     return [
         style.paint(line, "bold")

@@ -18,19 +18,19 @@ from zfstune.term.table import Style, aligned, style_of, wrap
 
 _WORDS = {DONE: "ok", NEGATIVE: "incomplete", NOT_POSSIBLE: "impossible"}
 _SAY = {
-    DONE: "all there: `zfstune trace fsync` measures every stage",
+    DONE: "nothing is missing: `zfstune trace fsync` measures every stage",
     NEGATIVE: "something is missing: `zfstune trace fsync` works, with less detail",
     NOT_POSSIBLE: "tracing is not possible here",
 }
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; its status is that of examine()."""
+    """The command; returns the status of examine()."""
     return examine(open_host(), sys.stdout, as_json=args.json)
 
 
 def examine(host: Host, out: TextIO, *, as_json: bool) -> int:
-    """Prints the findings and returns the exit status they mean."""
+    """Prints the findings and returns the exit status for them."""
     checks = host.checks()
     survey = ProbeSurvey()
     try:
@@ -38,7 +38,7 @@ def examine(host: Host, out: TextIO, *, as_json: bool) -> int:
             survey = host.survey()
     except TraceError as error:
         cost = "the probes cannot be looked up"
-        checks.append(Check("probes", "kernel", str(error), "blocking", cost, ""))
+        checks.append(Check("probes", "kernel", str(error), "blocking", cost, error.hint))
     status = _status(checks, survey.probes)
     if as_json:
         print(json.dumps(_to_json(checks, survey, host.tools(), status)), file=out)
@@ -110,7 +110,7 @@ def _mark(status: str, style: Style) -> str:
 
 
 def _check_lines(checks: Sequence[Check], style: Style) -> list[str]:
-    # Colours come after the columns are aligned: their codes have a length, too.
+    # colours only after the columns are aligned: their codes have a length, too
     cells = [[check.name, check.value] for check in checks]
     lines = []
     for check, row in zip(checks, aligned(cells, "<<"), strict=True):
@@ -146,8 +146,8 @@ def _probe_lines(survey: ProbeSurvey, style: Style) -> list[str]:
 
 
 def _tool_lines(tools: Sequence[Tool]) -> list[str]:
-    """One paragraph for those that would work, and one for each reason why others would not.
-    What they lack is no lack of zfstune's, so it does not change the status."""
+    """One paragraph for the tools that would work, and one for each reason why others would not.
+    zfstune does not need them, so they do not change the status."""
     reasons = sorted({tool.why for tool in tools})
     lines = []
     for why in reasons:

@@ -8,16 +8,14 @@ from zfstrace.types import Losses, Probe
 from zfstune.term.table import Style, wrap
 from zfstune.term.units import format_count
 
-_DATASETS = (
-    "datasets that found no room: summed in <others>; POOL or --dataset leaves room for fewer"
-)
+_DATASETS = "datasets that found no room, summed in <others>; select fewer with POOL or --dataset"
 
 
 def footer(
     losses: Losses, probes: Sequence[Probe], style: Style, rest: str = _DATASETS
 ) -> list[str]:
-    """What was not measured: in every output, also when nothing was lost. rest says of
-    what there were too many for the tables of the kernel side."""
+    """What was not measured: in every output, also when nothing was lost. rest names what
+    overflowed the tables in the kernel, and the remedy."""
     detail = (
         f" (no room {losses.start}, missed {losses.missed}, slow events {losses.event})"
         if losses.lost
@@ -34,14 +32,14 @@ def footer(
         )
     if losses.skipped:
         lines += wrap(
-            f"{format_count(losses.skipped)} lock waits on this host were not seen: if in an "
-            "fsync, `issuer_lock` is part of the stage around",
+            f"{format_count(losses.skipped)} lock waits on this host were not seen: any inside an "
+            "fsync count in the enclosing stage, not in `issuer_lock`",
             "",
             style.width,
         )
     if losses.overflow:
         lines += wrap(
-            f"{format_count(losses.overflow)} operations are of {rest}",
+            f"{format_count(losses.overflow)} operations of {rest}",
             "",
             style.width,
         )
@@ -49,7 +47,7 @@ def footer(
 
 
 def _missing_probes(probes: Sequence[Probe], style: Style) -> list[str]:
-    """One sentence for each probe that is missing: what that costs, and why."""
+    """For each missing probe one sentence: its cost and the reason."""
     lines = []
     for probe in probes:
         if probe.missing:

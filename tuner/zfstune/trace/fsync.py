@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def options_of(args: argparse.Namespace) -> FsyncOptions:
-    """What the common options of `trace fsync` and `trace slow` ask for."""
+    """The trace that the common options of `trace fsync` and `trace slow` ask for."""
     pool = args.pool
     if args.dataset is not None:
         pool = args.dataset.split("/", 1)[0]
@@ -46,7 +46,7 @@ def trace(run: Run[FsyncOptions]) -> None:
 def meter(
     session: FsyncSession, host: Host, options: FsyncOptions, stop: Stop
 ) -> Meter[Sequence[DatasetCounts], FsyncSummary]:
-    """The summaries of a session."""
+    """The summaries of each pool and dataset."""
     return Meter(
         session,
         stop,
@@ -71,8 +71,8 @@ _OWNERS = (
 def view(rows: Sequence[FsyncSummary], style: Style, histogram: bool, who: str = "") -> list[str]:
     """Lines for the summaries of one interval, in the order of summary.summarize().
 
-    who limits what was traced, in words (" of process 12"); it is said when nothing
-    was seen. The losses are not among them: footer().
+    who is the process that the trace is limited to (" of process 12"), shown if no fsync was seen.
+    Losses are in footer().
     """
     lines: list[str] = []
     for row in _without_doubles(rows):
@@ -90,7 +90,7 @@ def _datasets_of(row: FsyncSummary, rows: Sequence[FsyncSummary]) -> list[FsyncS
 
 
 def _without_doubles(rows: Sequence[FsyncSummary]) -> list[FsyncSummary]:
-    """Without pools of which only one dataset was seen: its block says the same."""
+    """Without pools in which only one dataset was seen: its block says the same."""
     return [row for row in rows if row.dataset is not None or len(_datasets_of(row, rows)) != 1]
 
 
@@ -106,8 +106,8 @@ def _block(
         lines += wrap(f"note: {row.note}", "  ", style.width)
     if row.zil and row.no_zil:
         lines += wrap(
-            f"{format_count(row.no_zil)} of {format_count(row.count)} operations came without a "
-            "log commit (sync=disabled, or nothing to write)",
+            f"{format_count(row.no_zil)} of {format_count(row.count)} operations made no log "
+            "commit (sync=disabled, or nothing to write)",
             "  ",
             style.width,
         )
@@ -226,7 +226,7 @@ def _distribution(row: FsyncSummary, style: Style) -> list[str]:
     cells = []
     for power in range(min(powers), max(powers) + 1):
         n = powers.get(power, 0)
-        # the tail is what people look for: a bar too short to draw is a dot
+        # the tail matters most: a bar too short to draw is a dot
         bar = style.bar(n / most, 40) or ("." if n else "")
         cells.append(
             [
@@ -241,7 +241,8 @@ def _distribution(row: FsyncSummary, style: Style) -> list[str]:
 
 
 def largest_stages(stages: Mapping[str, int], width: int) -> str:
-    """``flush 93% issue 4%``: as many of the largest as fit, at least one."""
+    """``flush 93% issue 4%``: up to three of the largest, as many as fit, at least one; "" if all
+    are 0."""
     total = sum(stages.values())
     text = ""
     for name, ns in sorted(stages.items(), key=lambda stage: -stage[1])[:3]:

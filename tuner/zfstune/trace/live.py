@@ -1,4 +1,4 @@
-"""The run of a trace: what all of them have in common, from the command to the last line."""
+"""What all traces share, from the command to the last line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zfstune.term.signals import Stop
 from zfstune.term.table import Style, is_terminal, style_of
 from zfstune.term.units import SECOND, format_span
 
-# Names of new datasets are read and a process that ended is noticed this often.
+# How often names of new datasets are read, and the end of a process is noticed.
 _TICK_NS = SECOND
 _REDRAW_NS = 2 * SECOND
 # How long a poll may keep the loop from noticing that stdout was closed.
@@ -37,28 +37,28 @@ AnyRow = TypeVar("AnyRow")
 
 
 class JsonRow(Protocol):
-    """What is printed with --json."""
+    """A row that --json can print."""
 
     def to_json(self) -> Json:
-        """As an object of the schema."""
+        """An object of the schema."""
         ...
 
 
 class Events(Protocol[NewEvent]):
-    """A session that tells of single events."""
+    """A session that reports single events."""
 
     def refresh(self) -> None:
         """Brings the session up to date. Raises TraceError."""
         ...
 
     def poll(self, timeout_ms: int) -> Sequence[NewEvent]:
-        """Waits for events; may return none."""
+        """Waits for events; returns none on timeout."""
         ...
 
 
 @dataclass(frozen=True)
 class Run(Generic[Options]):
-    """What a trace is asked for, of which host, where it prints and until when."""
+    """A trace: what is asked for, the host, where it prints and what stops it."""
 
     args: argparse.Namespace
     options: Options
@@ -68,20 +68,20 @@ class Run(Generic[Options]):
 
     @property
     def who(self) -> str:
-        """The process that the trace is limited to, in words; "" for all."""
+        """ " of process N" if the trace is limited to one; "" otherwise."""
         return f" of process {self.options.pid}" if self.options.pid else ""
 
     @property
     def where(self) -> str:
-        """The dataset or pool that it is limited to."""
+        """The dataset or pool that it is limited to, or "all pools"."""
         dataset = self.options.dataset if isinstance(self.options, FsyncOptions) else None
         return dataset or self.options.pool or "all pools"
 
     def tick(self) -> bool:
-        """What is done every second; True when what is traced has gone. Raises TraceError when a
-        trace of the host cannot go on."""
+        """To be called every second; True once ZFS or the traced process is gone. Raises TraceError
+        if a trace of the host cannot continue."""
         if not self.host.loaded():
-            say("ZFS was unloaded, the trace ends")
+            say("ZFS was unloaded: the trace ends")
             return True
         self.host.tick()
         pid = self.options.pid
@@ -98,8 +98,8 @@ def run(
     *,
     bpf: bool = True,
 ) -> int:
-    """A whole command; its status is 0. bpf is whether it is nothing without BPF. Raises
-    CommandError and TraceError."""
+    """Runs a whole command; returns its status, 0. bpf: the trace is impossible without BPF.
+    Raises CommandError and TraceError."""
     host = open_host()
     prepare(host, options, bpf=bpf and not is_kstat(options))
     with Stop(sys.stdout) as stop:
@@ -108,7 +108,7 @@ def run(
 
 
 def options_of(args: argparse.Namespace) -> TraceOptions:
-    """What the options of a trace other than fsync's ask for."""
+    """The options of a trace of anything but fsyncs."""
     kstat = getattr(args, "source", None) == "kstat"
     return TraceOptions(args.pool, getattr(args, "pid", None), args.no_fentry, kstat)
 
@@ -122,8 +122,8 @@ def is_kstat(options: FsyncOptions | TraceOptions) -> bool:
 def attached(
     run: Run[Options], open_trace: Callable[[Options], AnySession], what: str = ""
 ) -> Iterator[AnySession]:
-    """A session that has begun, which is said on stderr, and that ends with the block.
-    what is traced if not a pool or dataset."""
+    """A started session, reported on stderr and closed with the block. what names the subject if
+    it is no pool or dataset."""
     kstat = is_kstat(run.options)
     if not kstat:
         say("attaching ...")
@@ -139,7 +139,7 @@ def attached(
 
 
 def say_begun(run: Run[Options], how: str, what: str) -> None:
-    """Says on stderr how much is attached, what is traced and for how long."""
+    """Reports on stderr how much is attached, what is traced and for how long."""
     span = f", {format_span(run.args.duration)}" if run.args.duration else ""
     say(f"{how}, tracing {what}{run.who}{span}; Ctrl-C to end")
 
@@ -152,8 +152,8 @@ def loop(
     show: Callable[[], bool] = lambda: False,
     wait: Callable[[int], bool] | None = None,
 ) -> int:
-    """Calls tick every second and show every interval, until stop, until the duration is
-    over, or until one of them or wait is True. Returns how long it took, in ns."""
+    """Calls tick every second and show every interval, until stop, until the duration is over, or
+    until tick, show or wait returns True. Returns the elapsed time, in ns."""
     wait = wait or stop.wait
     start = now = stop.now()
     end = start + duration_ns if duration_ns else None
@@ -185,9 +185,9 @@ def follow(
     tick: Callable[[], bool],
     done: Callable[[], bool] = lambda: False,
 ) -> int:
-    """loop() in which each event is shown as it comes, until done. Showing may be slower than
-    what is traced: those that had come when it ended are shown as well. The session is fresh
-    afterwards, unless nobody reads."""
+    """loop() that shows each event as it comes, until done. Events still in the buffer at the end
+    are shown, too, since showing may be slower than tracing. Refreshes the session at the end,
+    unless stdout was closed. Returns the elapsed time, in ns."""
 
     def shown(timeout_ms: int) -> None:
         for event in session.poll(timeout_ms):
@@ -203,14 +203,14 @@ def follow(
 
     duration_ns = loop(run.stop, run.args.duration, None, tick, wait=wait)
     if not run.stop.reader_gone:
-        session.refresh()  # of a script it reads events, too
+        session.refresh()  # reads events, too, if the session is a script
         shown(0)
     return duration_ns
 
 
 class Meter(Generic[Counts, AnyRow]):
-    """What a session counts, as rows of a span of time. first is what read gives when
-    nothing has been counted; rows gets the counts of the end and of the beginning."""
+    """What a session counts, as rows for a span of time. first is what read returns before
+    anything is counted; rows gets the counts at the end and at the start."""
 
     def __init__(
         self,
@@ -229,7 +229,8 @@ class Meter(Generic[Counts, AnyRow]):
         self._start = self._last = self._stop.now(), self._read(), Losses()
 
     def measure(self, *, step: bool) -> tuple[Sequence[AnyRow], Span]:
-        """Since the start or, with step, since the last time."""
+        """The rows and the span since the start or, with step, since the last call. Raises
+        TraceError."""
         self._session.refresh()
         now, counts, losses = self._stop.now(), self._read(), self._session.losses()
         since, earlier, lost = self._last if step else self._start
@@ -241,7 +242,7 @@ class Meter(Generic[Counts, AnyRow]):
 
 @dataclass(frozen=True)
 class Frame:
-    """What is shown at one time: rows as JSON, or text. end always fits on the screen."""
+    """One update: rows for JSON, body and end as text. end always fits on the screen."""
 
     rows: Sequence[JsonRow]
     body: list[str]
@@ -258,8 +259,9 @@ def watch(
     """Shows frames until the end: on a terminal one that is redrawn, elsewhere one for each
     interval, or one at the end.
 
-    frame gets whether it is of the time since the last one (otherwise since the start).
-    On a terminal it is, with rolling, all but the last, which then comes below.
+    frame gets True for the time since the last frame, False for the time since the start. On a
+    terminal it gets True only with rolling; the last frame, below the others, is always since the
+    start.
     """
     args, out = run.args, run.out
     redraw = is_terminal(out) and not args.json
@@ -283,7 +285,7 @@ def watch(
             )
         out.flush()
         if args.json and final:
-            # JSON stays one kind of object per line: the rest is for the person
+            # stdout has only JSON objects
             print("\n".join([*([] if shown.rows else shown.body), *shown.end]), file=sys.stderr)
         return False
 

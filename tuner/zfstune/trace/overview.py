@@ -33,8 +33,8 @@ from zfstune.trace.signs import Sign
 from zfstune.trace.sources import OPEN, Reading, Source, opened
 from zfstune.trace.throttle import dirty
 
-# 79 columns with the mark before them: one less than the narrowest terminal. Five headings
-# and at most so many rows, with what is around them, have 23 lines.
+# One column less than the narrowest terminal. Five headings, ROWS rows below each, and the lines
+# around them are 23 lines.
 _WIDTH = 79
 ROWS = 3
 _COLUMNS = (
@@ -47,8 +47,8 @@ _MARK, _NO_MARK = "> ", "  "
 
 @dataclass(frozen=True)
 class View:
-    """One block: the titles of its columns after the first, its rows with the most
-    important first, the cells of a row, and what stands out in rows."""
+    """One block: the titles of its columns after the first, its rows in order of importance, the
+    cells of a row, what stands out in rows, and the text without rows."""
 
     name: str
     titles: tuple[str, str, str, str, str]
@@ -138,7 +138,7 @@ VIEWS = {
             lambda rows: rows[::-1],
             _txg,
             signs.of_txg,
-            "no txg has ended",
+            "no txg ended",
         ),
         View(
             "throttle",
@@ -171,12 +171,12 @@ VIEWS = {
 def screen(
     measured: Sequence[Reading], style: Style, time: str, duration_ns: int, where: str
 ) -> tuple[list[str], list[str]]:
-    """The blocks, and the last line, which is on losses."""
+    """The blocks, and the last line, on losses and missing probes."""
     found = {m.name: VIEWS[m.name].signs(m.rows) for m in measured}
     sign = signs.first(sign for some in found.values() for sign in some)
     name = next((name for name, some in found.items() if sign in some), "") if sign else ""
     span = format_span(duration_ns)
-    title = f"{where}, {span} until {time[11:19]} UTC; more by the command that heads a block"
+    title = f"{where}, {span} until {time[11:19]} UTC; the command above a block shows more"
     lines = [cut(title, _WIDTH)]
     text = f"{_MARK}{name}: {sign.text}" if sign else "nothing stands out"
     for line in wrap(text, "", _WIDTH)[:2]:
@@ -190,7 +190,7 @@ def _block(m: Reading, sign: Sign | None, style: Style) -> list[str]:
     view = VIEWS[m.name]
     picked = list(view.pick(m.rows))
     if sign and sign.row in picked:
-        # what is marked must be on the screen
+        # the marked row must be on the screen
         picked.remove(sign.row)
         picked.insert(0, sign.row)
     more = f" (+{len(picked) - ROWS})" if len(picked) > ROWS else ""
@@ -198,7 +198,7 @@ def _block(m: Reading, sign: Sign | None, style: Style) -> list[str]:
     if m.error:
         head = style.paint(f"{mark}trace {m.name}", "bold")
         note = f"    not available: {printable(m.error)}"
-        # a terminal has one line for it, a file as many as it takes
+        # one line on a terminal, in a file as many as needed
         return [head, cut(note, _WIDTH)] if style.clip else [head, *wrap(note, "    ")]
     heading = _line((f"trace {m.name}{more}", *view.titles), mark)
     lines = [style.paint(heading, "hot" if sign else "bold")]
@@ -210,7 +210,7 @@ def _block(m: Reading, sign: Sign | None, style: Style) -> list[str]:
 
 
 def _line(cells: Sequence[str], mark: str) -> str:
-    # always cut: the subcommands and JSON have the whole names
+    # always cut: the subcommands and JSON show names in full
     parts = (column.cell(text, True) for column, text in zip(_COLUMNS, cells, strict=True))
     return (mark + " ".join(parts)).rstrip()
 
@@ -221,7 +221,7 @@ def _footer(measured: Sequence[Reading], style: Style) -> str:
     text = f"lost {format_count(sum(losses.values()))}" + (f" ({detail})" if detail else "")
     missing = sum(probe.missing for m in measured for probe in m.probes)
     if missing:
-        lack = f"missing probes: {missing}, `zfstune doctor` names them"
+        lack = f"missing probes: {missing} (see `zfstune doctor`)"
     else:
         lack = "missing probes: none"
     return f"{style.paint(text, 'bad') if losses else text}   {lack}"
@@ -229,15 +229,15 @@ def _footer(measured: Sequence[Reading], style: Style) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
-    # what is not possible here is said in the block of each view
+    # the block of each view says why it is not available
     return live.run(args, live.options_of(args), trace, bpf=False)
 
 
 def trace(run: Run[TraceOptions]) -> None:
-    """Attaches what it can, prints until stop or the duration, detaches."""
+    """Attaches what is available, prints until stop or the duration, detaches."""
     with ExitStack() as stack:
         sources = _attach(run, stack)
-        # the last ones stay on the screen until others come
+        # the last txgs stay on the screen until others end
         txgs: deque[Txg] = deque(maxlen=ROWS)
 
         def shown(m: Reading) -> Reading:
@@ -261,13 +261,13 @@ def trace(run: Run[TraceOptions]) -> None:
 
 
 def _attach(run: Run[TraceOptions], stack: ExitStack) -> list[Source]:
-    """All that can be had; raises the first error when nothing can."""
+    """All available sources; raises the first one's error if there are none."""
     log.say("attaching ...")
     sources = [stack.enter_context(opened(name, run)) for name in OPEN]
     if all(source.failed for source in sources):
         assert sources[0].failed
         raise sources[0].failed
-    # to attach all takes a while, in which the first ones have counted: one span for all
+    # the first ones have counted while the others were attached: one span for all
     for source in sources:
         source.restart()
     there = sum(not source.error for source in sources)

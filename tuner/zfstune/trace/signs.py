@@ -1,5 +1,5 @@
-"""What stands out in a measurement: the facts of each view, which signs.toml judges, and which
-sign to look at first."""
+"""What stands out in a measurement: the facts of each view, judged by signs.toml, and the sign to
+look at first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zfstune.rules import language, thresholds
 from zfstune.rules.language import Fact
 from zfstune.term.units import format_count, format_percent, format_time
 
-# Facts, and the row that they are of.
+# Facts, and the row that they describe.
 Evidence = tuple[Mapping[str, Fact], object]
 
 
@@ -35,8 +35,8 @@ class SignRule:
 
 @dataclass(frozen=True)
 class Sign:
-    """text and advice are parts of a sentence. urgent: worth a look also when everything
-    seems well; row is the one that shows it."""
+    """text and advice are parts of a sentence. urgent: worth a look even if everything seems well;
+    row is the one that shows it."""
 
     name: str
     urgent: bool
@@ -61,13 +61,13 @@ def sign_rules() -> Mapping[str, SignRule]:
 
 
 def first(signs: Iterable[Sign]) -> Sign | None:
-    """The one to look at first: of the urgent ones, the one nearest to the cause."""
+    """The sign to look at first: the urgent one nearest to the cause; None without urgent ones."""
     order = list(sign_rules())
     return min((s for s in signs if s.urgent), key=lambda s: order.index(s.name), default=None)
 
 
 def of_device(rows: Sequence[DeviceRow]) -> list[Sign]:
-    """The signs of one or more pools, the strongest of each kind."""
+    """The signs of one or more pools, at most one of each kind: the strongest."""
     return _judged(
         slow_vdev=_siblings(rows),
         background=_background(rows),
@@ -77,7 +77,7 @@ def of_device(rows: Sequence[DeviceRow]) -> list[Sign]:
 
 
 def of_throttle(rows: Sequence[ThrottleRow]) -> list[Sign]:
-    """Writers at the hard limit, or else those that are delayed."""
+    """Writers stopped at the hard limit, or else delayed."""
     if not rows:
         return []
     total = sum(row.total_ns for row in rows)
@@ -110,7 +110,7 @@ def of_txg(rows: Sequence[Txg]) -> list[Sign]:
 
 
 def of_arc(rows: Sequence[ArcRow]) -> list[Sign]:
-    """Writers held back, and waits for eviction."""
+    """Writers delayed for lack of memory, and waits for eviction."""
     waits: list[Evidence] = [
         (
             {
@@ -145,7 +145,7 @@ def of_fsync(rows: Sequence[FsyncSummary]) -> list[Sign]:
 
 
 def _judged(**found: Sequence[Evidence]) -> list[Sign]:
-    """The signs that hold: of each kind the first, the strongest evidence comes first."""
+    """The signs that hold, one of each kind: evidence comes with the strongest first."""
     signs = []
     for name, evidence in found.items():
         rule = sign_rules()[name]

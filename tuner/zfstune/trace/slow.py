@@ -49,7 +49,7 @@ def trace(run: Run[FsyncOptions]) -> None:
 
 
 class _SlowTrace:
-    """What one trace has shown so far, and the names it knows."""
+    """One trace: how many it has shown, and the names of datasets."""
 
     def __init__(self, run: Run[FsyncOptions], session: FsyncSession) -> None:
         self._run, self._session = run, session
@@ -68,7 +68,7 @@ class _SlowTrace:
         return count is not None and self._shown >= count
 
     def _tick(self) -> bool:
-        # a dataset may have got its name meanwhile
+        # a dataset may have been named meanwhile
         self._names = []
         return self._run.tick()
 
@@ -97,7 +97,7 @@ class _SlowTrace:
         run = self._run
         over, span = format_time(run.args.over), format_span(duration_ns)
         seen = f"{format_count(self._shown)} fsyncs" if self._shown else "no fsync"
-        # JSON stays one kind of object per line: the rest is for the person
+        # stdout has only JSON objects
         out = sys.stderr if run.args.json else run.out
         print(f"{seen} of {over} or more{run.who} in {span}", file=out)
         end = footer(self._session.losses(), self._session.probes(), style_of(out))
@@ -107,8 +107,8 @@ class _SlowTrace:
 def slow_fsync(
     event: SlowEvent, pool: str | None, dataset: str | None, host: Host, session: FsyncSession
 ) -> SlowFsync:
-    """The event with names instead of numbers, in wall clock time, and with what the pool did
-    meanwhile as far as the host and the session know it: nothing where the pool is not known."""
+    """The event with names and wall clock time, and with the state of the pool meanwhile as far as
+    host and session know it; None for all of that without a pool."""
     wall_ns = event.wall_ns
     if wall_ns is None:
         wall_ns = event.start_ns + time.time_ns() - time.monotonic_ns()
@@ -155,8 +155,8 @@ def _cells(slow: SlowFsync) -> tuple[str, ...]:
 
 
 def _pool_state(slow: SlowFsync) -> str:
-    """``sync 84%!``: what the txgs did, dirty data in percent of its limit, ! when writers
-    were held up."""
+    """``sync 84%!``: the state of the txgs, dirty data in percent of its limit, ! if writers were
+    delayed."""
     throttle = slow.throttle or {}
     percent = throttle.get("dirty_percent")
     dirty = "-" if percent is None else f"{percent:.0f}%"

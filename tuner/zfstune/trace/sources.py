@@ -1,4 +1,4 @@
-"""The five sources of live data of a host, each opened as far as it can be, measured in step."""
+"""The five sources of live data of a host, opened as far as available and measured in step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zfstune.trace.live import Meter, Run
 
 @dataclass(frozen=True)
 class Opened:
-    """A session and what it measures; tick is called every second."""
+    """A session and its meter; tick is called every second."""
 
     session: Session
     meter: Meter[Any, Any]
@@ -32,12 +32,12 @@ Open = Callable[[Host, TraceOptions, Stop], Opened]
 
 @contextmanager
 def opened(name: str, run: Run[TraceOptions]) -> Iterator[Source]:
-    """A view of OPEN, whose session ends with the block; its error says why there is none."""
+    """A source of OPEN, closed with the block; if it is not available, its error says why."""
     source = Source(name)
     try:
         source.open(OPEN[name], run, lack_of(run.host))
     except TraceError as error:
-        source.failed, source.error = error, str(error)
+        source.failed, source.error = error, error.in_one_line()
     try:
         yield source
     finally:
@@ -45,29 +45,30 @@ def opened(name: str, run: Run[TraceOptions]) -> Iterator[Source]:
             source.close()
 
 
-def lack_of(host: Host) -> str:
-    """Why there is no tracing at all; "" when there may be."""
+def lack_of(host: Host) -> TraceError | None:
+    """Why the host cannot trace with BPF; None if nothing is known against it."""
     try:
         require_tracing(host.checks())
     except NotPossible as error:
-        return str(error)
-    return ""
+        return TraceError(str(error), error.hint)
+    return None
 
 
 class Source:
-    """A view and its session; error says why there is none, failed is that of opening it."""
+    """A view and its session. error, in one line, says why the view is not available, "" if it is;
+    failed is the error of opening it."""
 
     def __init__(self, name: str) -> None:
         self.error = ""
         self.failed: TraceError | None = None
         self._name = name
 
-    def open(self, open_it: Open, run: Run[TraceOptions], lack: str) -> None:
-        """Opens the session, without BPF where there is a lack but kstats will do. Raises
+    def open(self, open_it: Open, run: Run[TraceOptions], lack: TraceError | None) -> None:
+        """Opens the session, from kstats where BPF is not available and they suffice. Raises
         TraceError."""
         try:
             if lack:
-                raise TraceError(lack)
+                raise lack
             opened = open_it(run.host, run.options, run.stop)
         except TraceError:
             if self._name not in KSTAT:
@@ -76,30 +77,28 @@ class Source:
         self._opened = opened
 
     def close(self) -> None:
-        """Detaches; only after open() has gone well."""
+        """Detaches; only after a successful open()."""
         self._opened.session.close()
 
     def tick(self) -> None:
-        """What must be done every second, so that nothing overflows."""
+        """To be called every second, so that nothing overflows."""
         if not self.error:
             self._opened.tick()
 
     def restart(self) -> None:
-        """Discards what has been counted so far, but for txgs: one that has ended is worth its
-        line."""
-        # a txg that has ended meanwhile is worth its line
+        """Discards what has been counted so far; txgs that have ended meanwhile stay."""
         if not self.error and self._name != "txg":
             self._opened.meter.restart()
 
     def measure(self, *, step: bool) -> Reading:
-        """What was counted since the start or, with step, since the last time. A session that
-        cannot go on has an error from then on."""
+        """What was counted since the start or, with step, since the last call. Once a session
+        fails, its readings have an error."""
         if self.error:
             return Reading(self._name, error=self.error)
         try:
             rows, span = self._opened.meter.measure(step=step)
         except TraceError as error:
-            self.error = str(error)
+            self.error = error.in_one_line()
             return Reading(self._name, error=self.error)
         return Reading(self._name, rows, span.duration_ns, span.losses, span.probes)
 
@@ -116,7 +115,7 @@ def _open_txg(host: Host, options: TraceOptions, stop: Stop) -> Opened:
     ended: list[Txg] = []
 
     def poll() -> None:
-        # before what keeps them overflows
+        # before their buffer overflows
         ended.extend(t for t in session.poll(0) if options.pool in (None, t.pool))
 
     def read() -> list[Txg]:
@@ -125,7 +124,7 @@ def _open_txg(host: Host, options: TraceOptions, stop: Stop) -> Opened:
         ended.clear()
         return new
 
-    # each is read once: all that read() gives is new
+    # each txg is read once: all that read() returns is new
     meter: Meter[list[Txg], Txg] = Meter(session, stop, [], read, lambda now, _earlier, _span: now)
     return Opened(session, meter, poll)
 
@@ -145,7 +144,7 @@ def _open_arc(host: Host, options: TraceOptions, stop: Stop) -> Opened:
     return Opened(session, arc.meter(session, stop))
 
 
-# In the order in which they are shown.
+# In the order of the screen.
 OPEN: dict[str, Open] = {
     "fsync": _open_fsync,
     "txg": _open_txg,
@@ -153,13 +152,13 @@ OPEN: dict[str, Open] = {
     "device": _open_device,
     "arc": _open_arc,
 }
-# Those that can do without BPF, with less detail.
+# Available without BPF, with less detail.
 KSTAT = ("txg", "arc")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What one source counted in a span: its rows, or error, why there are none at all."""
+    """What one source counted in a span: its rows, or the error why there are none."""
 
     name: str
     rows: Sequence[Any] = ()

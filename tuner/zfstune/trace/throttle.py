@@ -1,4 +1,4 @@
-"""`zfstune trace throttle`: writers that the throttle makes wait."""
+"""`zfstune trace throttle`: writers that the write throttle delays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zfstune.trace import live
 from zfstune.trace.footer import footer
 from zfstune.trace.live import Frame, Meter, Run
 
-_REST = "processes that found no room: summed in <others>; POOL or --pid leaves room for fewer"
+_REST = "processes that found no room, summed in <others>; select fewer with POOL or --pid"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,14 +50,14 @@ def trace(run: Run[TraceOptions]) -> None:
 def meter(
     session: ThrottleSession, host: Host, options: TraceOptions, stop: Stop
 ) -> Meter[Sequence[ThrottleCounts], ThrottleRow]:
-    """The processes of a session that waited."""
+    """The processes that waited."""
 
     def rows(
         now: Sequence[ThrottleCounts], earlier: Sequence[ThrottleCounts], span: Span
     ) -> list[ThrottleRow]:
         limit = host.parameter("zfs_dirty_data_max")
         found = throttle.since(now, earlier)
-        # the rest is of no pool in particular
+        # the rest may belong to any pool
         mine = [c for c in found if c.rest or options.pool in (None, c.pool)]
         return throttle.rows(mine, span.time, span.duration_ns, limit, span.losses)
 
@@ -81,7 +81,7 @@ _SLOW_POOL = (
 KINDS = {
     "dirty_delay": Kind(
         "delays",
-        "each transaction is slowed down a little, since dirty data is over "
+        "each transaction is slowed down a little, because dirty data exceeds "
         "zfs_delay_min_dirty_percent of zfs_dirty_data_max",
         _SLOW_POOL,
     ),
@@ -92,31 +92,30 @@ KINDS = {
     ),
     "wrlog_delay": Kind(
         "wrlog",
-        "transactions are slowed down because of log data that is not synced yet "
-        "(zfs_wrlog_data_max)",
+        "transactions are slowed down because of log data not yet synced (zfs_wrlog_data_max)",
         "synchronous writes outrun the txg sync: look at sync times in `zfstune trace txg`",
     ),
     "txg_wait": Kind(
         "txg_wait",
-        "writers wait for a txg for another reason: a dnode still held by the txg before, a quota "
-        "nearly full, or a suspended pool",
+        "writers wait for a txg for another reason: a dnode that the previous txg still holds, a "
+        "quota nearly full, or a suspended pool",
         "look at `zpool status`, at quotas, and at sync times in `zfstune trace txg`",
     ),
     "unknown": Kind(
         "unknown",
-        "the kind of the waits could not be told",
+        "the kind of wait could not be determined",
         "the missing probes say why",
     ),
 }
 
 
 def view(rows: Sequence[ThrottleRow], style: Style, duration_ns: int, where: str) -> list[str]:
-    """Lines for one interval; where is what was traced, in words."""
+    """Lines for one interval; where names what was traced."""
     if not rows:
         text = f"nothing was throttled in {format_span(duration_ns)} on {where}"
         return [*wrap(text, "", style.width), ""]
     lines: list[str] = []
-    # the longest total first, so the worst pool comes first, too
+    # rows begin with the longest total, so the worst pool comes first, too
     for pool in dict.fromkeys(row.pool for row in rows):
         mine = [row for row in rows if row.pool == pool]
         lines += [style.paint(pool or "(pool unknown)", "bold"), *_heading(mine), ""]
@@ -125,7 +124,7 @@ def view(rows: Sequence[ThrottleRow], style: Style, duration_ns: int, where: str
 
 
 def dirty(row: ThrottleRow) -> str:
-    """Dirty data in bytes and in percent of its limit: ``2.9G 72%``; ``-`` when not known."""
+    """Dirty data in bytes and in percent of its limit: ``2.9G 72%``; ``-`` if not known."""
     if row.dirty_bytes is None:
         return "-"
     percent = percent_of(row.dirty_bytes, row.dirty_data_max)
@@ -143,7 +142,7 @@ def _heading(rows: Sequence[ThrottleRow]) -> list[str]:
     waits = "wait" if count == 1 else "waits"
     line = f"{format_count(count)} {waits} in {format_span(span_ns)}, {format_time(total)} in all"
     threads = total / max(1, span_ns)
-    lines = [f"  {line}: {threads:.1f} threads held up at any time"]
+    lines = [f"  {line}: {threads:.1f} threads delayed on average"]
     limit = rows[0].dirty_data_max
     if limit:
         lines.append(f"  zfs_dirty_data_max {format_size(limit)}")

@@ -1,4 +1,4 @@
-"""`zfstune trace txg`: what transaction groups do, one line each."""
+"""`zfstune trace txg`: one line for each transaction group, as it ends."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def columns(pools: bool) -> Sequence[Column]:
 
 
 def cells(txg: Txg, pools: bool) -> list[str]:
-    """The texts of a line, by columns(); ``-`` for what is not known."""
+    """The cells of columns(); ``-`` for unknown values."""
     share = zil_share(txg)
     return [
         txg.time[11:19],
@@ -117,14 +117,14 @@ def cells(txg: Txg, pools: bool) -> list[str]:
 
 
 def zil_share(txg: Txg) -> float | None:
-    """The part of the sync in zil_sync(), 0 to 1."""
+    """The share of the sync in zil_sync(), 0 to 1; None if not known."""
     if txg.zil_sync_ns is None or not txg.sync_ns:
         return None
     return min(1.0, txg.zil_sync_ns / txg.sync_ns)
 
 
 def size(number: int | None) -> str:
-    """Bytes; ``-`` for None, which is not known."""
+    """Bytes; ``-`` for None (not known)."""
     return "-" if number is None else format_size(number)
 
 
@@ -133,7 +133,7 @@ def _time(ns: int | None) -> str:
 
 
 def _delayed(txg: Txg) -> str:
-    """How many transactions, and how long all together."""
+    """How many transactions, and their total delay."""
     if txg.delayed_tx is None:
         return "-"
     count = format_short(txg.delayed_tx)
@@ -141,7 +141,7 @@ def _delayed(txg: Txg) -> str:
 
 
 class Sum:
-    """What is said about all txgs of a trace at its end."""
+    """The last sentence of a trace, on all its txgs."""
 
     def __init__(self) -> None:
         self._syncs: list[int] = []
@@ -154,7 +154,7 @@ class Sum:
         return sum(self._reasons.values())
 
     def add(self, txg: Txg) -> None:
-        """One more txg, which has ended."""
+        """Counts a txg that has ended."""
         self._reasons[txg.reason] = self._reasons.get(txg.reason, 0) + 1
         if txg.sync_ns is not None:
             self._syncs.append(txg.sync_ns)
@@ -162,7 +162,7 @@ class Sum:
         self._delay_ns += txg.delay_ns or 0
 
     def text(self, duration_ns: int, where: str) -> str:
-        """All of them in one sentence; where is what was traced, in words."""
+        """All txgs in one sentence; where names what was traced."""
         span = format_span(duration_ns)
         if not self.count:
             return f"no txg ended on {where} in {span}; an idle pool has one every zfs_txg_timeout"
@@ -179,8 +179,8 @@ class Sum:
 
 
 def brief(txg: Txg) -> str:
-    """The end of a condensed line: why it was closed, and who was held up or how much of the sync
-    was for the ZIL."""
+    """The last cell of a row of `zfstune trace`: why the txg was closed, and how many transactions
+    were delayed or how much of the sync was for the ZIL."""
     share = zil_share(txg)
     parts = [txg.reason if txg.reason != "unknown" else ""]
     if txg.delayed_tx:
