@@ -85,7 +85,7 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         ("flame tank", "choose from: diff, convert"),
         ("flame --on-cpu --wakeup", "--wakeup: not allowed with"),
         ("flame --pid 1 --txg-sync", "--txg-sync: not allowed with"),
-        ("flame --pool tank/db", "stacks are per pool, give tank"),
+        ("flame --pool tank/db", "is a dataset, not a pool\nhint: give tank\n"),
         ("flame --duration 0s", "more than 0"),
         ("flame diff a -o x.svg", "AFTER is missing"),
         ("flame diff a b", "-o/--output is missing"),

@@ -16,7 +16,7 @@ SAMPLE = DATA / "flame/offcpu.folded"
 
 
 def fails(command: list[str], capsys: pytest.CaptureFixture[str], status: int = 2) -> str:
-    """The one line on stderr."""
+    """The error on stderr."""
     assert cli.main(command) == status
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -76,7 +76,10 @@ def test_diff_of_a_file_with_itself_is_zero(
         (["convert", str(SAMPLE), "-o", "x.png"], "does not say the format"),
         (["convert", "x.svg", "-o", "y.svg"], "is a picture"),
         (["convert", "/dev/null", "-o", "-"], "nothing was recorded"),
-        (["--pool", "tank", "convert", "a", "-o", "-"], "leave out what comes before convert"),
+        (
+            ["--pool", "tank", "convert", "a", "-o", "-"],
+            "\nhint: leave out the options before convert\n",
+        ),
         (["--duration", "1s", "diff", "a", "b", "-o", "-"], "`flame diff` records nothing"),
     ],
 )

@@ -11,30 +11,31 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-# Of a recording, in ns.
+# The default of a recording, in ns.
 DURATION = 10_000_000_000
 _KINDS = ("off-cpu", "on-cpu", "wakeup", "other")
 _UNITS = ("ns", "us", "samples")
 
 _STATUS = """\
 exit status:
-  0  done; 1  nothing was recorded
-  2  usage, also a file that cannot be read; 3  not possible here (no ZFS, no privilege,
-     no BTF, library not built, or the file cannot be written)"""
+  0  success; 1  nothing was recorded
+  2  usage error, including a file that cannot be read
+  3  not possible here (no ZFS, no privilege, no BTF, library not built), including a
+     file that cannot be written"""
 
 _FORMATS = """\
-The end of FILE tells the format: .svg (a page of its own, for any browser), .folded or
-.txt (flamegraph.pl, inferno), .speedscope.json, .pb.gz (pprof); - is folded text on
-standard output."""
+The suffix of FILE determines the format: .svg (for any browser), .folded or .txt
+(flamegraph.pl, inferno), .speedscope.json, .pb.gz (pprof); - is folded text on standard
+output."""
 
 _FLAME = f"""\
 {_FORMATS}
 
 examples:
   zfstune flame -o fsync.svg                        where threads in an fsync sleep, 10 s
-  zfstune flame --wakeup --pool tank -o wakeup.svg  and who wakes them
+  zfstune flame --wakeup --pool tank -o wakeup.svg  and what wakes them
   zfstune flame --on-cpu --duration 30s -o cpu.pb.gz
-  zfstune flame --txg-sync -o sync.svg              the threads that sync the txgs
+  zfstune flame --txg-sync -o sync.svg              the threads that sync txgs
   zfstune flame --pid $(pidof -s postgres) > postgres.folded
   zfstune flame diff before.folded after.folded -o diff.svg
   zfstune flame convert before.folded -o before.speedscope.json
@@ -43,10 +44,10 @@ examples:
 """
 
 _DIFF = f"""\
-BEFORE and AFTER are any files that convert reads. Each counts as shares of its own total.
-FILE.svg has two graphs: the widths of after, below it those of before, where what has
-vanished still shows; red is more, blue is less, near-white is equal. FILE.folded has a
-line for each stack with both counts, as difffolded.pl has it.
+BEFORE and AFTER are files in any format that convert reads. Each counts as shares of its
+own total. FILE.svg has two graphs: one with the widths of AFTER, below it one with those
+of BEFORE, where vanished frames still show; red is more, blue is less, near-white is
+equal. FILE.folded has a line for each stack with both counts, as difffolded.pl writes it.
 
 examples:
   zfstune flame diff before.folded after.folded -o diff.svg
@@ -57,12 +58,12 @@ examples:
 """
 
 _CONVERT = f"""\
-IN may be of any tool: folded text, stacks as dtrace and bpftrace print them, speedscope's
-sampled profiles, pprof; - is text from standard input.
+IN may come from other tools: folded text, stacks as dtrace and bpftrace print them,
+sampled profiles of speedscope, pprof; - is text from standard input.
 {_FORMATS}
-Text does not say what it counts: --unit and --kind tell it. Without them what zfstune
-wrote is recognised, and maps of bpftrace whose name ends in _ns, _us or _ms; anything else
-is taken as samples. Of the output of fsyncstack.d --kind chooses the part.
+Text does not say what it counts. Output of zfstune is recognized, and so are bpftrace
+maps whose names end in _ns, _us or _ms; anything else is read as samples unless --unit
+and --kind are given. The output of fsyncstack.d has both: --kind selects the part.
 
 examples:
   zfstune flame convert fsync.folded -o fsync.svg
@@ -79,8 +80,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `flame` and its subcommands."""
     flame = commands.add_parser(
         "flame",
-        help="flame graphs: where threads sleep or run, and who wakes them",
-        description="Records the stacks of threads inside an fsync, and draws flame graphs.",
+        help="flame graphs: where threads sleep or run, and what wakes them",
+        description="Records the kernel stacks of threads, and draws flame graphs.",
         epilog=_FLAME,
     )
     _add_recording(flame)
@@ -91,7 +92,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 class _Pid(argparse.Action):
-    """--pid P is a target and a number."""
+    """--pid P sets the target and the number."""
 
     def __call__(
         self,
@@ -104,14 +105,14 @@ class _Pid(argparse.Action):
 
 
 def _add_recording(parser: argparse.ArgumentParser) -> None:
-    mode = parser.add_argument_group("what is recorded").add_mutually_exclusive_group()
+    mode = parser.add_argument_group("what to record").add_mutually_exclusive_group()
     for name, text in (
         ("off-cpu", "where threads sleep, in time (default)"),
         ("on-cpu", "where threads run, in samples"),
-        ("wakeup", "where threads sleep, and the stack of who wakes them, in time"),
+        ("wakeup", "where threads sleep, and the stacks that wake them, in time"),
     ):
         mode.add_argument(f"--{name}", dest="mode", action="store_const", const=name, help=text)
-    group = parser.add_argument_group("of whom; default: threads that are inside an fsync")
+    group = parser.add_argument_group("which threads; default: those inside an fsync")
     target = group.add_mutually_exclusive_group()
     target.add_argument(
         "--txg-sync",
@@ -141,7 +142,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="-", help="default: folded text to stdout"
     )
-    parser.add_argument("--title", metavar="T", help="the heading; default: says what it is")
+    parser.add_argument("--title", metavar="T", help="the heading; default: what was recorded")
     _add_inverted(parser)
 
 
@@ -163,13 +164,13 @@ def _add_diff(commands: argparse._SubParsersAction[Any]) -> None:
     diff = commands.add_parser(
         "diff",
         help="what changed between two recordings",
-        description="Compares two recordings: red is more, blue is less.",
+        description="Compares two recordings.",
         epilog=_DIFF,
     )
     diff.add_argument("before", metavar="BEFORE", help="the file of the first recording")
     diff.add_argument("after", metavar="AFTER", help="the file of the second recording")
     _add_files(diff)
-    # differences have colours of their own
+    # a difference is coloured by shares, not by kind
     diff.set_defaults(run="flame.diff", kind=None)
 
 
@@ -182,12 +183,12 @@ def _add_convert(commands: argparse._SubParsersAction[Any]) -> None:
     )
     convert.add_argument("input", metavar="IN", help="the file to read, or -")
     _add_files(convert)
-    convert.add_argument("--kind", choices=_KINDS, help="what was recorded; tells the colours")
+    convert.add_argument("--kind", choices=_KINDS, help="what text records; sets the colours")
     convert.set_defaults(run="flame.convert")
 
 
 def _pool(text: str) -> str:
     if "/" in text:
         pool = text.partition("/")[0]
-        raise argparse.ArgumentTypeError(f"{text!r} is a dataset, stacks are per pool, give {pool}")
+        raise argparse.ArgumentTypeError(f"{text!r} is a dataset, not a pool\ngive {pool}")
     return text

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     host = open_host()
     prepare(host, TraceOptions(args.pool, args.pid))
     to_stdout = args.output == "-"
-    # who reads the output matters only if it is what is printed
+    # a reader of stdout that leaves ends the recording only if the stacks go there
     with Stop(sys.stdout if to_stdout else sys.stderr) as stop:
         recording, took_ns = record(args, host, stop)
         gone = to_stdout and stop.reader_gone
@@ -52,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def who(args: argparse.Namespace) -> str:
-    """Who is recorded, in words."""
+    """The recorded threads, for a sentence."""
     target = _TARGETS.get(args.target, f"process {args.pid}")
     return f"{target}, pool {args.pool}" if args.pool else target
 
 
 def record(args: argparse.Namespace, host: Host, stop: Stop) -> tuple[Recording, int]:
-    """Attaches, waits until stop or the duration, detaches. The recording, and how long it took in
-    ns. Raises TraceError."""
+    """Attaches, waits until stop or the duration, detaches. Returns the recording and its length
+    in ns. Raises TraceError."""
     say("attaching ...")
     options = StackOptions(args.mode, args.target, args.pid, args.pool)
     session = host.open_stack_trace(options)
@@ -86,31 +86,31 @@ def record(args: argparse.Namespace, host: Host, stop: Stop) -> tuple[Recording,
 
 
 def say_begun(args: argparse.Namespace, session: StackSession) -> None:
-    """Says on stderr what is recorded, how long, and which probes are missing."""
+    """Reports on stderr what is recorded, for how long, and which probes are missing."""
     probes = session.probes()
     missing = [probe for probe in probes if probe.missing]
     there = f"{len(probes) - len(missing)} of {len(probes)} probes attached"
     span = f", {format_span(args.duration)}" if args.duration else ""
     say(f"{there}, recording {MEASURES[args.mode]} of {who(args)}{span}; Ctrl-C to end")
     for probe in missing:
-        say(f"probe {probe.name} is missing ({probe.why}): {probe.cost}")
+        say(f"missing probe {probe.name} ({probe.why}): {probe.cost}")
 
 
 def report(args: argparse.Namespace, recording: Recording) -> None:
-    """What is not in the output, also when that is nothing."""
+    """Reports on stderr what the output lacks, even if that is nothing."""
     losses = recording.losses
     say(f"lost: {lost(losses)}")
     if args.target == "zfs":
         idle = amount(recording.idle, recording.stacks.unit)
         say(f"left out: {idle} of threads that waited for work")
     elif losses.asleep:
-        # DTrace does not tell for how long
+        # DTrace does not know for how long
         so_far = f", {format_time(losses.asleep_ns)} so far" if losses.asleep_ns else ""
-        say(f"left out: {format_count(losses.asleep)} threads that sleep on{so_far}")
+        say(f"left out: {format_count(losses.asleep)} threads still asleep{so_far}")
 
 
 def lost(losses: StackLosses) -> str:
-    """All losses in words, also those of 0."""
+    """All losses as text, also those of 0."""
     sums = f" ({format_time(losses.lost_ns)})" if losses.lost_ns else ""
     return (
         f"{losses.no_stack} stacks not walked, {losses.stacks_full} found no room, "

@@ -29,9 +29,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read(path: str, args: argparse.Namespace) -> Stacks:
-    """The stacks of a file; what is odd about it goes to stderr, one line for each."""
+    """The stacks of a file, "-" for standard input; notes on it go to stderr. Raises CommandError
+    and TraceError."""
     if path == "-" and sys.stdin.isatty():
-        raise UsageError("standard input is a terminal, pipe stacks into the command")
+        raise UsageError("standard input is a terminal", "pipe stacks into the command")
     source = flame.read(path, unit=args.unit, kind=args.kind)
     for note in source.notes:
         say(note)
@@ -39,9 +40,9 @@ def read(path: str, args: argparse.Namespace) -> Stacks:
 
 
 def check_alone(args: argparse.Namespace) -> None:
-    """Raises UsageError when options of a recording were given before a command on files."""
+    """Raises UsageError if options of a recording precede a command on files."""
     given = (args.mode, args.target, args.pool, args.duration)
     if given != ("off-cpu", "fsync", None, DURATION):
         raise UsageError(
-            f"`flame {args.what}` records nothing, leave out what comes before {args.what}"
+            f"`flame {args.what}` records nothing", f"leave out the options before {args.what}"
         )

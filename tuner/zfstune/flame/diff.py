@@ -17,7 +17,7 @@ def run(args: argparse.Namespace) -> int:
     check_alone(args)
     form = flame.check_output(args.output, formats=("svg", "folded"))
     if args.before == args.after == "-":
-        raise UsageError("BEFORE and AFTER are both standard input, give a file for one")
+        raise UsageError("BEFORE and AFTER are both standard input", "give a file for one")
     before, after = read(args.before, args), read(args.after, args)
     diff.check(before, after)
     if form == "folded":
