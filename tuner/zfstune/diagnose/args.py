@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DIAGNOSE = """\
-Watches by all traces at once, only reads, and then names the causes of slow fsyncs: the
-evidence, the share of the p99 (of the time of the slowest hundredth) and of the time of all
-fsyncs, how sure that is, and what to do next. Ctrl-C judges what was seen until then.
+Watches with all traces at once, changes nothing, and then names the causes of slow fsyncs:
+the evidence, the share of the p99 (of the time of the slowest hundredth) and of the time of
+all fsyncs, the certainty, and what to do next. Ctrl-C ends the observation and judges it.
 
 examples:
   zfstune diagnose                            all pools, 20 s
   zfstune diagnose tank --duration 1m
-  zfstune diagnose tank --json > tank.jsonl   with all that was measured
-  zfstune diagnose --from tank.jsonl          judges that again, on any host, without root
+  zfstune diagnose tank --json > tank.jsonl   with all measurements
+  zfstune diagnose --from tank.jsonl          judge them again, on any host, without root
 
 exit status:
   0  nothing is wrong, too few fsyncs to judge, or all under sync=disabled
-  1  a cause was found, or fsyncs are slow for an unknown one
-  2  usage, also a pool that is not there
+  1  a cause was found, or fsyncs are slow for an unknown reason
+  2  usage error, including a pool that does not exist and a file that is no diagnosis
   3  not possible here (no ZFS, no privilege, no BTF, library not built)
 """
 
@@ -35,7 +35,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "diagnose",
         help="why fsyncs are slow: causes, evidence, what to do",
-        description="Tells why fsyncs are slow.",
+        description="Finds out why fsyncs are slow.",
         epilog=_DIAGNOSE,
     )
     parser.add_argument("pool", metavar="POOL", nargs="?", help="only this pool")
@@ -44,15 +44,15 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="T",
         type=span,
         default=20 * SECOND,
-        help="how long to watch (20s, 1m); default 20s",
+        help="watch for T (20s, 1m); default 20s",
     )
     parser.add_argument(
         "--from",
         metavar="FILE",
         dest="source",
-        help="judge what --json has written; - is stdin",
+        help="judge the output of --json; - is stdin",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON line for each pool")
+    parser.add_argument("--json", action="store_true", help="one JSON object for each pool")
     parser.add_argument(
         "--no-fentry", action="store_true", help="use kprobes even where fentry is possible"
     )

@@ -1,4 +1,4 @@
-"""Why an fsync may be slow: the causes of causes.toml, and whether one applies."""
+"""The causes of causes.toml, and whether one applies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zfstune.diagnose.quantities import NAMES, Measurements, number, show
 from zfstune.rules import language, thresholds
 from zfstune.rules.language import Unknown
 
-# How sure a cause is, the best first.
+# From the highest to the lowest.
 CERTAINTIES = ("sure", "likely", "possible")
 # A condition that always holds.
 ALWAYS = "1"
@@ -20,8 +20,8 @@ ALWAYS = "1"
 
 @dataclass(frozen=True)
 class Cause:
-    """One entry; the fields are explained at the top of causes.toml. sure and likely are empty
-    when the cause is never that certain; when is empty only beside never."""
+    """An entry of causes.toml, which explains the fields. sure and likely are "" if the cause is
+    never that certain; when is "" only beside never."""
 
     id: str
     number: int
@@ -42,7 +42,7 @@ class Cause:
 
     @property
     def certainties(self) -> tuple[str, ...]:
-        """Those that can come out."""
+        """The possible ones, from the highest to the lowest."""
         found = []
         for certainty, condition in zip(CERTAINTIES, (self.sure, self.likely, ALWAYS), strict=True):
             if condition:
@@ -53,19 +53,19 @@ class Cause:
 
 
 def values_of(found: Measurements) -> dict[str, int]:
-    """What conditions are over: the measurements that are known numbers, and the thresholds."""
+    """The names of conditions: the measurements that are known numbers, and the thresholds."""
     numbers = {name: number(found, name) for name in NAMES}
     known = {name: value for name, value in numbers.items() if value is not None}
     return {**thresholds.values(), **known}
 
 
 def applies(cause: Cause, values: Mapping[str, int]) -> bool:
-    """Raises Unknown when that depends on something that was not measured."""
+    """Whether its condition holds. Raises Unknown if that depends on an unknown measurement."""
     return not cause.never and language.holds(cause.when, values)
 
 
 def certainty(cause: Cause, values: Mapping[str, int]) -> str:
-    """Of a cause that applies."""
+    """One of CERTAINTIES, for a cause that applies."""
     for name, condition in (("sure", cause.sure), ("likely", cause.likely)):
         try:
             if condition and language.holds(condition, values):
@@ -76,7 +76,7 @@ def certainty(cause: Cause, values: Mapping[str, int]) -> str:
 
 
 def fill(text: str, found: Measurements) -> str | None:
-    """A text with its {names} replaced; None when one of them is not known."""
+    """A text with its {names} replaced; None if one of them is not known."""
     shown = {name: show(name, found[name]) for name in NAMES if found[name] is not None}
     try:
         return text.format(**shown)

@@ -16,16 +16,16 @@ from zfstune.rules.language import Unknown
 from zfstune.rules.thresholds import threshold
 from zfstune.term.units import format_percent
 
-# Of a verdict: causes were found; nothing is wrong; fsyncs are slow for a reason that is not
-# known here; too few fsyncs; fsyncs that do not use the log.
+# Causes were found; nothing is wrong; fsyncs are slow for an unknown reason; too few fsyncs to
+# judge; no fsync used the log.
 VERDICTS = ("causes", "healthy", "unknown", "idle", "no_log")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause that applies. The shares are in per mille of the time, of the slowest hundredth
-    (None when no single operations were seen) and of all; both None of a cause that lies
-    outside of the time of fsyncs."""
+    """A cause that applies. Shares are per mille of the time of the slowest hundredth (None if no
+    single operations were seen) and of all operations; both are None if the cause lies outside the
+    time of fsyncs."""
 
     cause: Cause
     certainty: str
@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The smaller, the more important: both shares count the same."""
+        """The smaller, the more important: by the sum of both shares, then by certainty."""
         share = (self.share_p99 or 0) + (self.share_total or 0)
         return -share, causes.CERTAINTIES.index(self.certainty)
 
@@ -63,9 +63,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """verdict is one of VERDICTS, summary a sentence. rest_p99 and rest_total are the per
-    mille that no finding explains, owners the same of all time by who spends it. not_judged
-    are causes of which something was not measured, with its name."""
+    """verdict is one of VERDICTS, summary a sentence. rest_p99 and rest_total are the per mille
+    that no finding explains, owners those of rest_total by owner of the stage. not_judged are
+    causes with a missing measurement, and its name."""
 
     measurements: Measurements
     verdict: str
@@ -78,11 +78,11 @@ class Diagnosis:
 
     @property
     def status(self) -> int:
-        """Of the command: NEGATIVE when fsyncs are slow, known why or not."""
+        """The command's status: NEGATIVE if fsyncs are slow, for a known reason or not."""
         return NEGATIVE if self.verdict in ("causes", "unknown") else DONE
 
     def to_json(self) -> Json:
-        """As a ``diagnosis`` object of the schema; shares are 0 to 1, null = not known."""
+        """A ``diagnosis`` object of the schema; shares are 0 to 1, None = not known."""
         found = self.measurements
         return {
             "schema": SCHEMA,
@@ -109,7 +109,7 @@ def _part(share: int | None) -> float | None:
 
 
 def judge(found: Measurements) -> Diagnosis:
-    """The causes that apply, ranked, and what is left."""
+    """The verdict on all of quantities.NAMES: the causes that apply, ranked, and the rest."""
     values = causes.values_of(found)
     enough = (number(found, "operations") or 0) >= threshold("few")
     no_log = enough and number(found, "no_zil") == number(found, "operations")
@@ -145,7 +145,7 @@ def judge(found: Measurements) -> Diagnosis:
 
 
 class _Scope:
-    """The time of all operations, or of the slowest, of which causes take their parts."""
+    """The time of all operations or of the slowest, from which causes take their parts."""
 
     def __init__(self, name: str, found: Measurements, values: Mapping[str, int]) -> None:
         self._whole = number(found, f"{name}_ns") or 0
@@ -160,7 +160,7 @@ class _Scope:
             self._values["scope_operations"] = operations
 
     def want(self, cause: Cause) -> dict[str, int]:
-        """The ns of each stage that a cause explains and that no other has taken."""
+        """The ns of each stage that a cause explains and no earlier one has taken."""
         wanted = {}
         for stage, text in cause.explains.items():
             try:
@@ -195,7 +195,7 @@ def _finding(
     *,
     alone: bool,
 ) -> Finding | None:
-    """None when others have taken the time that it would explain, or when that is little."""
+    """None if the cause explains too little that earlier ones have not taken."""
     shares: dict[str, int | None] = dict.fromkeys(SCOPES)
     if cause.explains:
         wanted = {name: scope.want(cause) for name, scope in scopes.items()}
@@ -244,17 +244,17 @@ def _summary(verdict: str, findings: list[Finding], found: Measurements) -> str:
         return _idle(found)
     if verdict == "no_log":
         return (
-            "All fsyncs returned without writing the log (sync=disabled): they are fast, and data "
-            "of the last seconds is lost on a crash"
+            "All fsyncs returned without writing the log (sync=disabled): they are fast, but a "
+            "crash loses the data of the last seconds"
         )
     if verdict == "unknown":
         top = max(stages.NAMES, key=lambda stage: number(found, f"total_{stage}_ns") or 0)
         return (
-            f"fsyncs are slow (p99 {shown('p99_ns')}), and no cause known here explains it; "
+            f"fsyncs are slow (p99 {shown('p99_ns')}) for no known cause; "
             f"most of the time, {shown(f'total_{top}_permille')}, is in `{top}`"
         )
     flush = number(found, "device_flush_p50_ns")
-    usual = f", and flushes at its usual speed (p50 {shown('device_flush_p50_ns')})"
+    usual = f", and its flushes are not slow (p50 {shown('device_flush_p50_ns')})"
     fits = flush is not None and flush < threshold("slow_device")
     return (
         f"Nothing is wrong: p99 {shown('p99_ns')}; the device takes "
@@ -279,9 +279,9 @@ def _idle(found: Measurements) -> str:
     text = (
         f"Too few fsyncs to judge: {count} in {span}, {few} are needed"
         if count
-        else f"No fsync in {span}, so there is nothing to judge"
+        else f"No fsync in {span}: nothing to judge"
     )
     hanging = number(found, "unfinished") or 0
     if hanging:
-        text += f"; {hanging} on this host have begun and not ended"
+        text += f"; {hanging} on this host have not ended"
     return text

@@ -1,4 +1,4 @@
-"""Watches for a while, by all traces at once and kstats before and after, for a diagnosis."""
+"""The observation for a diagnosis: all traces at once, and kstats before and after."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from zfstune.trace import fsync, live, sources
 from zfstune.trace.live import Run
 from zfstune.trace.sources import Reading
 
-# So many operations at most are wanted singly: enough for the slowest hundredth, and few enough
-# not to burden a host that makes many. In the lab, with 64 threads, 24,000 in 20 s were too many:
-# a quarter found no room in the buffer.
+# The most operations to report singly: enough for the slowest hundredth, and few enough not to
+# burden a busy host. In the lab, with 64 threads, 24,000 in 20 s were too many: a quarter found no
+# room in the buffer.
 _MANY = 8_000
-# In memory at most, the slowest.
+# The most kept in memory: the slowest.
 _KEPT = 100_000
-# How long the rate of commits is looked at before.
+# How long the rate of commits is measured first.
 _LOOK_NS = SECOND
 _PARAMETERS = ("zfs_commit_timeout_pct", "zfs_dirty_data_max", "zvol_threads")
 
@@ -34,8 +34,8 @@ Delta = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen: for each pool, and beside it what could not be. views are those of the
-    other traces, by name."""
+    """What was observed of each pool. span is that of the fsync trace; views are the readings of
+    the other traces, by name."""
 
     pools: Sequence[Observed]
     span: Span
@@ -43,21 +43,21 @@ class Watched:
 
     @property
     def lost(self) -> dict[str, int]:
-        """By trace, where something was lost."""
+        """Losses by trace, without those of 0."""
         losses = {"fsync": self.span.losses.lost}
         losses |= {name: view.losses.lost for name, view in self.views.items()}
         return {name: n for name, n in losses.items() if n}
 
     @property
     def missing(self) -> dict[str, str]:
-        """The traces that were not to be had, and why."""
+        """The traces that were not available, and why."""
         return {name: view.error for name, view in self.views.items() if view.error}
 
 
 @contextmanager
 def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
-    """Attaches all, watches until the duration is over or stop, and detaches with the end of the
-    block. Raises TraceError when fsyncs cannot be traced."""
+    """Attaches all, watches until stop or the duration, and detaches at the end of the block.
+    Raises TraceError if fsyncs cannot be traced."""
     host, stop = run.host, run.stop
     log.say("attaching ...")
     limits = FsyncOptions(
@@ -69,7 +69,7 @@ def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
             for name in sources.OPEN
             if name != "fsync"
         }
-        # the last: until it is polled its events fill a buffer
+        # last: its events fill a buffer until it is polled
         session = host.open_fsync_trace(limits)
         stack.callback(session.close)
         meter = fsync.meter(session, host, limits, stop)
@@ -77,7 +77,7 @@ def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
         meter.restart()
         for source in others.values():
             source.restart()
-        # those of before the start
+        # discards the events before the start
         session.poll(0)
         before = _kstats(host)
         there = 1 + sum(not source.error for source in others.values())
@@ -104,8 +104,8 @@ def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
 
 
 def _slow_ns(run: Run[TraceOptions]) -> int:
-    """From which duration on operations are wanted singly: all, unless they are too many; then
-    from the p90 of a short trace."""
+    """The least duration of operations to report singly, in ns: 1 for all, or the p90 of a short
+    trace if there would be too many."""
     commits = _kstats(run.host)[0].get("zil_commit_count", 0)
     run.stop.wait(_LOOK_NS)
     rate = _kstats(run.host)[0].get("zil_commit_count", 0) - commits
@@ -132,8 +132,8 @@ def _since(now: Delta, before: Delta) -> Delta:
 
 
 class _Singles:
-    """Single operations, with the name of their dataset and what the txgs did meanwhile, which
-    is looked up every second: the kstat has the last hundred txgs only."""
+    """Single operations with their dataset, and whether a txg synced meanwhile. That is looked up
+    every second, because the kstat has only the last hundred txgs."""
 
     def __init__(self, session: FsyncSession, host: Host, options: FsyncOptions) -> None:
         self._session, self._host, self._options = session, host, options
@@ -158,7 +158,7 @@ class _Singles:
             txg = self._host.txg_state(pool, event.start_ns, end_ns) if pool else None
             syncing = None if txg is None else txg.state == "syncing"
             one = Single(event.total_ns, event.stage_ns, dataset, event.tid, syncing)
-            # the number keeps equal ones apart
+            # the number distinguishes equal ones
             self._number += 1
             self._found.append((self._number, pool, one))
         self._new = []
@@ -194,7 +194,7 @@ def _observed(
         version=host.version(),
         duration_ns=span.duration_ns,
         unfinished=span.losses.unfinished,
-        # zpool(8) would wait for a pool that is suspended
+        # zpool(8) would wait for a suspended pool
         log_vdevs=None if state in WRITES_BLOCKED else host.log_vdevs(pool),
         fsync=replace(row, histogram=()),
         singles=singles,

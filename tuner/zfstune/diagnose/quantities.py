@@ -1,7 +1,6 @@
-"""What a diagnosis rests on: the named measurements of one pool, each with its unit.
+"""The measurements that a diagnosis rests on: of one pool, by name, each with its unit.
 
-They are a flat mapping from name to value, None = not known; so they can be saved, and judged
-again. measure() makes them of what was observed.
+They are a flat mapping from name to value (None = not known), which can be saved and judged again.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ NAMES: Mapping[str, Quantity] = {
     "version": Quantity("text", "of ZFS"),
     "zfs_version": Quantity("count", "of ZFS: 20309 is 2.3.9"),
     "log_vdevs": Quantity("count", "log devices of the pool"),
-    "duration_ns": Quantity("ns", "how long it was watched"),
+    "duration_ns": Quantity("ns", "length of the observation"),
     # the operations
     "operations": Quantity("count", "fsyncs and the like that ended"),
     "unfinished": Quantity("count", "operations on the host that had not ended"),
     "no_zil": Quantity("count", "operations that needed no log (sync=disabled)"),
-    "dataset": Quantity("text", "in which most of the time was spent"),
+    "dataset": Quantity("text", "the dataset with most of the time"),
     "threads": Quantity("count", "most threads that committed to one dataset"),
-    "zvol_permille": Quantity("permille", "operations that are of a zvol"),
-    "in_flight_permille": Quantity("permille", "operations at any time, on average"),
-    "single_operations": Quantity("count", "operations that were seen singly, the slowest"),
+    "zvol_permille": Quantity("permille", "operations on zvols"),
+    "in_flight_permille": Quantity("permille", "operations in flight, on average"),
+    "single_operations": Quantity("count", "operations reported singly, the slowest"),
     "mean_ns": Quantity("ns", "of an operation"),
     "p50_ns": Quantity("ns", "of an operation"),
     "p99_ns": Quantity("ns", "of an operation"),
@@ -73,34 +72,34 @@ NAMES: Mapping[str, Quantity] = {
     "txg_fallback_operations": Quantity("count", "operations that waited for a whole txg"),
     "device_permille": Quantity("permille", "log_write and flush of all time"),
     "batch_wait_percent": Quantity("percent", "batch_wait against log_write and flush"),
-    "order_wait_ns": Quantity("ns", "stage flush beyond the flushes of the devices, in all"),
+    "order_wait_ns": Quantity("ns", "stage flush beyond the flushes of the devices, total"),
     "company_permille": Quantity("permille", "issuer_lock, batch_wait and order_wait_ns"),
     "calm_operations": Quantity("count", "single operations while no txg synced"),
     "total_syncing_operations": Quantity("count", "single operations while a txg synced"),
     "tail_syncing_operations": Quantity("count", "of these in the slowest hundredth"),
-    "calm_flush_mean_ns": Quantity("ns", "stage flush while no txg synced; 0 of too few"),
+    "calm_flush_mean_ns": Quantity("ns", "stage flush while no txg synced; 0 if too few"),
     "calm_log_write_mean_ns": Quantity("ns", "stage log_write likewise"),
     "calm_device_mean_ns": Quantity("ns", "log_write and flush while no txg synced"),
     "syncing_device_mean_ns": Quantity("ns", "log_write and flush while a txg synced"),
     "calm_flush_p50_ns": Quantity("ns", "stage flush while no txg synced, of all if too few"),
     "calm_log_write_p50_ns": Quantity("ns", "stage log_write likewise"),
     "calm_base_ns": Quantity(
-        "ns", "calm_device_mean_ns; of too few operations half of slow_device"
+        "ns", "calm_device_mean_ns; half of slow_device if too few operations"
     ),
     # transaction groups
-    "txgs": Quantity("count", "that were synced"),
-    "txg_sync_permille": Quantity("permille", "of the time a txg synced"),
+    "txgs": Quantity("count", "synced txgs"),
+    "txg_sync_permille": Quantity("permille", "the time in which a txg synced"),
     "txg_sync_max_ns": Quantity("ns", "longest sync"),
     "txg_quiesce_max_ns": Quantity("ns", "longest quiesce"),
-    "txg_zil_sync_permille": Quantity("permille", "of the syncs in zil_sync()"),
-    "txg_dirty_max_bytes": Quantity("bytes", "most dirty data as a sync began"),
+    "txg_zil_sync_permille": Quantity("permille", "the time of syncs in zil_sync()"),
+    "txg_dirty_max_bytes": Quantity("bytes", "most dirty data at the start of a sync"),
     # the write throttle
-    "throttle_waits": Quantity("count", "writers that were held up"),
-    "throttle_ns": Quantity("ns", "how long, in all"),
+    "throttle_waits": Quantity("count", "waits of writers"),
+    "throttle_ns": Quantity("ns", "their sum"),
     "throttle_max_ns": Quantity("ns", "longest wait"),
     "throttle_hard_waits": Quantity("count", "of these at zfs_dirty_data_max"),
-    "throttle_program": Quantity("text", "who was held up longest"),
-    "throttled_permille": Quantity("permille", "threads that were held up, on average"),
+    "throttle_program": Quantity("text", "the program delayed longest"),
+    "throttled_permille": Quantity("permille", "delayed threads, on average"),
     "dirty_delays": Quantity("count", "dmu_tx_dirty_delay of the host"),
     # devices
     "device_flush_count": Quantity("count", "cache flushes"),
@@ -115,11 +114,11 @@ NAMES: Mapping[str, Quantity] = {
     "device_log_queue_mean_ns": Quantity("ns", "in ZFS's queue, likewise"),
     "log_vdev": Quantity("text", "that vdev"),
     "async_write_permille": Quantity("permille", "writes of txg syncs of the time at devices"),
-    "background_permille": Quantity("permille", "scrub and the like of the time at devices"),
-    "background": Quantity("text", "what that is"),
-    "slow_vdev": Quantity("text", "one that is much slower than its siblings"),
-    "slow_vdev_class": Quantity("text", "in which class of I/O"),
-    "slow_vdev_times": Quantity("count", "how many times"),
+    "background_permille": Quantity("permille", "scrubs and similar of the time at devices"),
+    "background": Quantity("text", "the largest of these"),
+    "slow_vdev": Quantity("text", "a vdev much slower than its siblings"),
+    "slow_vdev_class": Quantity("text", "its class of I/O"),
+    "slow_vdev_times": Quantity("count", "how many times slower"),
     "slow_vdev_p50_ns": Quantity("ns", "its p50"),
     "siblings_p50_ns": Quantity("ns", "theirs, median"),
     # the log, of the whole host
@@ -127,26 +126,26 @@ NAMES: Mapping[str, Quantity] = {
     "own_commits_permille": Quantity("permille", "commits of this pool among these"),
     "commits_per_100_writers": Quantity("count", "commits for 100 turns at writing the log"),
     "commit_bytes": Quantity("bytes", "log records for each commit"),
-    "indirect_records": Quantity("count", "records with their data outside of the log"),
+    "indirect_records": Quantity("count", "records with their data outside the log"),
     "indirect_mean_bytes": Quantity("bytes", "data of such a record"),
-    "off_slog_permille": Quantity("permille", "bytes of the log that did not go to a slog"),
+    "off_slog_permille": Quantity("permille", "bytes of the log that bypassed the slog"),
     "fallback_errors": Quantity("count", "zil_commit_error_count"),
     "fallback_stalls": Quantity("count", "zil_commit_stall_count"),
     "fallback_suspends": Quantity("count", "zil_commit_suspend_count"),
     "fallback_crashes": Quantity("count", "zil_commit_crash_count"),
-    "fallback_reasons": Quantity("count", "the four of these"),
+    "fallback_reasons": Quantity("count", "sum of these four"),
     # parameters
     "commit_timeout_pct": Quantity("percent", "zfs_commit_timeout_pct"),
     "dirty_data_max": Quantity("bytes", "zfs_dirty_data_max"),
     "zvol_threads": Quantity("count", "zvol_threads, 0 = by the number of CPUs"),
     # the cache
     "arc_waits": Quantity("count", "waits for room in the ARC"),
-    "arc_wait_ns": Quantity("ns", "in all"),
+    "arc_wait_ns": Quantity("ns", "their sum"),
     "arc_waiting_permille": Quantity("permille", "threads that waited, on average"),
 }
 
-# Names whose values differ between all operations and the slowest: the expressions of a rule's
-# `explains` have them without the prefix.
+# Names with a value for all operations and one for the slowest: the expressions in `explains` use
+# them without the prefix.
 SCOPES = ("total", "tail")
 SCOPED = (
     "operations",
@@ -157,7 +156,8 @@ SCOPED = (
 
 @dataclass(frozen=True)
 class Single:
-    """One operation: its stages in the order of STAGES; syncing is None when not known."""
+    """One operation, stages in the order of STAGES. syncing: a txg synced meanwhile, None if not
+    known."""
 
     total_ns: int
     stage_ns: tuple[int, ...]
@@ -168,9 +168,8 @@ class Single:
 
 @dataclass(frozen=True)
 class Observed:
-    """What was seen of one pool. Rows are of this pool; None is a view that was not to be had.
-    zil and dmu_tx are the changes of these kstats, of the whole host; parameters are values
-    by Linux name."""
+    """What was observed of one pool. Rows are of this pool, None if the view was not available. zil
+    and dmu_tx are changes of these kstats, host-wide; parameters are values by Linux name."""
 
     pool: str
     state: str
@@ -193,7 +192,7 @@ class Observed:
 
 
 def in_need(pool: str, state: str, time: str, version: str) -> dict[str, Value]:
-    """What is known of a pool in such a state that it is not traced."""
+    """The measurements of a pool that is not traced because of its state."""
     return dict.fromkeys(NAMES) | {
         "pool": pool,
         "pool_state": state,
@@ -206,7 +205,7 @@ def in_need(pool: str, state: str, time: str, version: str) -> dict[str, Value]:
 
 
 def measure(seen: Observed) -> dict[str, Value]:
-    """All of NAMES."""
+    """The value of each of NAMES."""
     found: dict[str, Value] = dict.fromkeys(NAMES)
     found |= {
         "pool": seen.pool,
@@ -243,17 +242,18 @@ def measure(seen: Observed) -> dict[str, Value]:
 
 
 def permille(part: int, whole: int) -> int:
-    """0 of nothing."""
+    """part in per mille of whole; 0 if whole is 0."""
     return 1000 * part // whole if whole else 0
 
 
 def number(found: Measurements, name: str) -> int | None:
+    """A measurement; None if it is a text or not known."""
     value = found[name]
     return value if isinstance(value, int) else None
 
 
 def show(name: str, value: Value) -> str:
-    """A value as people read it; "?" when it is not known."""
+    """A value with its unit; "?" if it is not known."""
     unit = NAMES[name].unit
     if value is None:
         return "?"
@@ -313,7 +313,7 @@ def _operations(seen: Observed) -> dict[str, Value]:
 
 
 def _unseen(row: FsyncSummary) -> set[str]:
-    """The stages that are part of another one because a probe is missing."""
+    """Stages without time that are part of another one because a probe is missing."""
     merged = {probe.merges[0] for probe in row.probes if probe.missing and probe.merges}
     return merged & {stage.name for stage in row.stages if not stage.count}
 
@@ -355,7 +355,7 @@ def _syncing(scope: str, singles: Sequence[Single]) -> dict[str, Value]:
 
 
 def _coincidence(singles: Sequence[Single], row: FsyncSummary) -> dict[str, Value]:
-    """How the device took log writes while a txg synced, against the time outside."""
+    """Log writes and flushes while a txg synced against those while none did."""
     flush, write = STAGES.index("flush"), STAGES.index("log_write")
 
     def device(some: Sequence[Single]) -> int:
@@ -363,11 +363,11 @@ def _coincidence(singles: Sequence[Single], row: FsyncSummary) -> dict[str, Valu
 
     calm = [one for one in singles if one.syncing is False]
     syncing = [one for one in singles if one.syncing]
-    # fewer on one side of a comparison are no median
+    # too few have no meaningful mean or median
     enough = len(calm) >= threshold("few")
     found: dict[str, Value] = {
         "calm_operations": len(calm),
-        # doubled, as a sync must do, that is slow for an idle disk
+        # the condition doubles it, to what is slow for an idle disk
         "calm_base_ns": device(calm) // len(calm) if enough else threshold("slow_device") // 2,
     }
     if calm:
@@ -378,8 +378,8 @@ def _coincidence(singles: Sequence[Single], row: FsyncSummary) -> dict[str, Valu
     for stage, i in (("flush", flush), ("log_write", write)):
         values = sorted(one.stage_ns[i] for one in calm)
         found[f"calm_{stage}_mean_ns"] = sum(values) // len(values) if enough else 0
-        # those seen singly are the slowest where not all were: their median says nothing. A few
-        # always end between the last event and the sum
+        # unless all were reported singly those are the slowest, and their median means nothing. A
+        # few always end between the last event and the sum
         fits = enough and 10 * len(singles) >= 9 * row.count
         found[f"calm_{stage}_p50_ns"] = values[len(values) // 2] if fits else p50.get(stage)
     return found
@@ -460,8 +460,8 @@ def _devices(rows: Sequence[DeviceRow]) -> dict[str, Value]:
 
 
 def _sharing(rows: list[DeviceRow]) -> list[DeviceRow]:
-    """The vdevs that share the log's I/O: a slog gets many, the disks behind it a few per txg,
-    and these two are no siblings."""
+    """The vdevs that share the log's I/O. A slog gets many, the disks behind it a few per txg: these
+    are no siblings."""
     most = max((row.count for row in rows), default=0)
     return [row for row in rows if 2 * row.count >= most]
 
@@ -496,13 +496,13 @@ def _log(zil: Mapping[str, int], own: int, log_vdevs: int | None) -> dict[str, V
 
 
 def _company(found: Measurements) -> dict[str, Value]:
-    """Waits of committers for each other. Log blocks of a dataset complete in order: what
-    the stage flush has beyond the devices' flushes are earlier blocks."""
+    """Waits of committers for each other. Log blocks of a dataset complete in order: the time in
+    stage flush beyond the devices' flushes is spent waiting for earlier blocks."""
     flush, operations = number(found, "total_flush_ns"), number(found, "operations")
     mean, total = number(found, "device_flush_mean_ns"), number(found, "total_ns")
     if flush is None or operations is None or total is None:
         return {}
-    # without the devices' times nothing is counted as waiting for others
+    # 0 if the devices' times are not known
     order = max(0, flush - operations * mean) if mean is not None else 0
     waits = sum(number(found, f"total_{s}_ns") or 0 for s in ("issuer_lock", "batch_wait"))
     return {"order_wait_ns": order, "company_permille": permille(waits + order, total)}

@@ -27,7 +27,7 @@ def view(one: Diagnosis, style: Style) -> list[str]:
     if one.rest_total is not None and one.verdict in ("causes", "unknown"):
         lines += ["", *wrap(_rest(one), "", style.width)]
     for cause, name in one.not_judged:
-        lines += wrap(f"not judged, {name} is not known: {cause.title}", "", style.width)
+        lines += wrap(f"not judged: {cause.title} ({name} is not known)", "", style.width)
     return lines
 
 
@@ -58,15 +58,15 @@ def _finding(position: int, finding: Finding, style: Style) -> list[str]:
     if finding.share_p99 is None and finding.share_total is None:
         shares = "not measured"
     if not finding.cause.explains:
-        shares = "outside of the time of fsyncs"
+        shares = "outside the time of fsyncs"
     head = wrap(f"{position}. {finding.title}", "", style.width)
     lines = [style.paint(line, "hot") for line in head]
     lines += wrap(f"{shares}; {finding.certainty}: {finding.why}", "   ", style.width)
     for word, texts in (
         ("seen", finding.evidence),
         ("next", finding.next),
-        # sure means that it can
-        ("cannot be told from", () if finding.certainty == "sure" else finding.alike),
+        # a sure cause has no lookalike
+        ("looks the same", () if finding.certainty == "sure" else finding.alike),
     ):
         for text in texts:
             lines += _hanging(f"{word}: {text}", style)
@@ -102,7 +102,7 @@ def _count(one: Diagnosis) -> str:
 
 
 def end(watched: Watched, style: Style) -> list[str]:
-    """What was not measured, by any of the traces."""
+    """The last lines: what the traces did not measure."""
     lines = []
     for name, why in watched.missing.items():
         lines += wrap(f"trace {name} not available: {printable(why)}", "", style.width)
