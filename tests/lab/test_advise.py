@@ -151,15 +151,16 @@ def test_it_works_without_privilege(advised: Json) -> None:
         ("unknown pool", "no pool 'tnak'"),
         ("unknown dataset", "no dataset 'tank/bd'"),
         ("snapshot", "is a snapshot"),
-        ("configuration absent", "there is no such file"),
+        ("configuration absent", ": No such file or directory"),
         ("configuration broken", "broken.cnf line 2: the group has no ]"),
     ],
 )
 def test_bad_input_is_one_line(advised: Json, case: str, words: str) -> None:
     found = advised["bad"][case]
     assert found["status"] == 2
-    (line,) = told(found)
+    line, *hint = told(found)
     assert words in line
+    assert all(one.startswith("hint: ") for one in hint)
     assert found["stdout"] == ""
 
 

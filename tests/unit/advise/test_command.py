@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.errors import ONE_ERROR
 from support.fake_advise import DATASET, MIRROR, POOL, SINGLE, AdviseHost, Tools, found, run, text
 from support.fake_host import FakeHost
 
@@ -278,14 +280,15 @@ def test_findings_on_thousands_of_datasets_are_shortened() -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("tnak", "no pool 'tnak': it is not imported"),
-        ("tank/bd", "no dataset 'tank/bd', did you mean tank/db or tank?"),
+        ("tnak", "did you mean tank?"),
+        ("tank/bd", "no dataset 'tank/bd'; did you mean tank/db or tank?"),
         ("tnak/db", "no pool 'tnak'"),
     ],
 )
 def test_unknown_names_are_refused_with_a_guess(where: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message.replace("?", r"\?")):
+    with pytest.raises(UsageError) as error:
         run(Tools({"tank": {}, "tank/db": {}}), Asked(where))
+    assert message in error.value.in_one_line()
 
 
 def test_different_sectors_matter_across_vdevs_only() -> None:
@@ -309,7 +312,7 @@ def test_a_suspended_pool_among_others_is_reported_and_skipped() -> None:
     assert (finding["rule"], finding["where"]) == ("pool-suspended", ["idle"])
     assert "idle" not in {word for argv in tools.asked for word in argv}
     # by its name it is not possible
-    with pytest.raises(NotPossible, match="cannot look at pool idle, its I/O is suspended"):
+    with pytest.raises(NotPossible, match="cannot look at pool idle: its I/O is suspended"):
         run(tools, Asked("idle"), One())
 
 
@@ -317,13 +320,13 @@ def test_suspended_pool_is_not_waited_for() -> None:
     host = AdviseHost()
     host.state = "SUSPENDED"
     tools = Tools()
-    with pytest.raises(NotPossible, match="cannot look at pool tank, its I/O is suspended"):
+    with pytest.raises(NotPossible, match="cannot look at pool tank: its I/O is suspended"):
         run(tools, host=host)
     assert tools.asked == []
 
 
 def test_a_failing_tool_is_named_in_the_error() -> None:
-    with pytest.raises(NotPossible, match="cannot look at pool tank, `zpool get all tank` fails"):
+    with pytest.raises(NotPossible, match="cannot look at pool tank: `zpool get all tank` fails"):
         run(lambda argv, timeout_s: "")  # type: ignore[arg-type]
 
 
@@ -352,19 +355,19 @@ def test_without_zfs_or_pools_it_says_why(host: FakeHost, message: str) -> None:
         ("tank@now", 2, "'tank@now' is a snapshot or bookmark"),
         ("tank --for oracle", 2, "--for: invalid choice"),
         ("tank --for vm --config x.cnf", 2, "--config: not allowed with --for vm"),
-        ("--config {dir}/none.cnf", 2, "there is no such file"),
+        ("--config {dir}/none.cnf", 2, "none.cnf: No such file or directory"),
         ("--config {dir}/what.txt", 2, "add --for postgresql or --for mysql"),
         ("--config {dir}/latin.cnf", 2, "is not UTF-8 in line 2"),
         ("--config {dir}/wrong.cnf", 2, "wrong.cnf line 2: an option before any group"),
         ("--config {dir}/postgresql.conf", 2, "postgresql.conf line 3 is no setting: "),
         ("--config {dir}", 2, "postgresql.conf line 3 is no setting: "),
-        ("--config {dir}/secret.cnf", 3, "secret.cnf, Permission denied, run as its owner"),
-        ("--config {dir}/secret/my.cnf", 3, "my.cnf, Permission denied, run as its owner"),
+        ("--config {dir}/secret.cnf", 3, "secret.cnf: Permission denied\nhint: run as its owner"),
+        ("--config {dir}/secret/my.cnf", 3, "my.cnf: Permission denied\nhint: run as its owner"),
         ("--config {dir}/fifo.cnf", 2, "fifo.cnf is no regular file"),
-        ("--config {dir}/loop.cnf", 2, "loop.cnf, Too many levels of symbolic links"),
+        ("--config {dir}/loop.cnf", 2, "loop.cnf: Too many levels of symbolic links"),
     ],
 )
-def test_errors_are_one_line(
+def test_errors_are_one_line_and_a_hint(
     words: str,
     status: int,
     message: str,
@@ -385,4 +388,4 @@ def test_errors_are_one_line(
     assert cli.main(["advise", *words.format(dir=tmp_path).split()]) == status
     error = capsys.readouterr().err
     assert message in error
-    assert error.count("\n") == 1 and error.startswith("zfstune: ")
+    assert re.fullmatch(ONE_ERROR, error)

@@ -78,7 +78,8 @@ def test_an_unknown_dataset_is_refused_with_a_guess(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["advise", "tank/bd"]) == 2
-    assert capsys.readouterr().err.startswith("zfstune: no dataset 'tank/bd', did you mean ")
+    error = capsys.readouterr().err
+    assert error.startswith("zfstune: error: no dataset 'tank/bd'\nhint: did you mean ")
 
 
 def test_without_zpool_it_says_what_fails(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 LOADS = ("postgresql", "mysql", "vm", "nfs", "files")
 
 _ADVISE = """\
-Changes nothing: commands are printed, for you to judge. Advice that lowers durability comes
+Changes nothing: it prints commands for you to judge. Advice that lowers durability comes
 last, is marked, and is never printed as a command.
 
 examples:
@@ -23,9 +23,10 @@ examples:
   zfstune advise --config /etc/mysql/my.cnf --json | jq -r '.findings[].commands[]'
 
 exit status:
-  0  nothing of severity high; 1  findings of severity high
-  2  usage, also a pool, dataset or file that is not there, or a configuration that is wrong
-  3  not possible here (no ZFS, pool suspended, file not readable)
+  0  no finding of severity high; 1  at least one
+  2  usage error, including a pool, dataset or file that does not exist, and an error in the
+     configuration
+  3  not possible here (no ZFS, no pool, pool suspended, file not readable)
 """
 
 
@@ -33,7 +34,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `advise` to the commands."""
     parser = commands.add_parser(
         "advise",
-        help="what is set up badly, why, and what would change it",
+        help="bad settings, with reason and remedy",
         description="Judges pools, datasets, parameters and a database's configuration.",
         epilog=_ADVISE,
     )
@@ -41,11 +42,11 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "where",
         metavar="POOL|DATASET",
         nargs="?",
-        help="with all datasets below it; without it all pools",
+        help="only this one, with all its datasets; default: all pools",
     )
-    parser.add_argument("--for", dest="load", choices=LOADS, help="what the datasets are used for")
+    parser.add_argument("--for", dest="load", choices=LOADS, help="use of the datasets")
     parser.add_argument(
-        "--config", metavar="FILE", help="postgresql.conf or my.cnf, with what it includes"
+        "--config", metavar="FILE", help="postgresql.conf or my.cnf, with all included files"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.set_defaults(run="advise.command")

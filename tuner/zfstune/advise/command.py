@@ -18,7 +18,7 @@ from zfstune.host import open_host
 from zfstune.term.log import say
 from zfstune.term.table import style_of
 
-# After that a person wonders.
+# Then it says what it waits for.
 _QUIET_S = 2.0
 
 
@@ -35,17 +35,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def asked(args: argparse.Namespace) -> Asked:
-    """What the command line asks for. Raises UsageError, NotPossible."""
+    """The request on the command line. Raises UsageError, NotPossible."""
     where, load, config = args.where, args.load, args.config
     if where == "" or config == "":
         name = "the name of a pool or dataset" if where == "" else "--config: the name of the file"
-        raise UsageError(f"{name} is empty, leave it out")
+        raise UsageError(f"{name} is empty", "leave it out")
     if where is not None and ("@" in where or "#" in where):
-        raise UsageError(f"{where!r} is a snapshot or bookmark, name the dataset it is of")
+        raise UsageError(f"{where!r} is a snapshot or bookmark", "name its dataset")
     if config is None:
         return Asked(where, load or "")
     if load not in (None, "postgresql", "mysql"):
-        raise UsageError(f"--config: not allowed with --for {load}, only with a database's")
+        raise UsageError(
+            f"--config: not allowed with --for {load}", "give --for postgresql or --for mysql"
+        )
     load = load or database.guess(config)
     return Asked(where, load, database.load(config, load))
 
@@ -53,7 +55,7 @@ def asked(args: argparse.Namespace) -> Asked:
 def advise(
     host: Host, what: Asked, out: TextIO, *, as_json: bool, run: Run = processes.output
 ) -> int:
-    """Prints the findings; status 1 when one is of severity high. Raises CommandError."""
+    """Prints the findings; returns status 1 if one is of severity high. Raises CommandError."""
     state = gather(host, what, run)
     verdict = judge(state.subjects, state.version)
     if as_json:

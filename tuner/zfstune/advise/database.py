@@ -1,4 +1,4 @@
-"""What a database's configuration says that matters to the file system below it."""
+"""The facts in a database's configuration that matter to the file system below it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from zfstune.rules.language import Fact
 
 MIB = 1 << 20
 
-# Without a configuration, and where it does not say: the page of a server as it is built.
+# The default page of a server.
 PAGES = {"postgresql": 8192, "mysql": 16384}
 
 
 @dataclass(frozen=True)
 class Database:
-    """directory is where its files are, logs where its log is if that is elsewhere; notes say
-    what could not be read."""
+    """directory has its files; logs has its log if that is elsewhere, else ""; notes say what could
+    not be read."""
 
     name: str
     directory: str
@@ -33,19 +33,19 @@ class Database:
 
 
 def load(path: str, kind: str) -> Database:
-    """kind is postgresql or mysql. Raises UsageError, NotPossible."""
+    """Reads a configuration; kind is postgresql or mysql. Raises UsageError, NotPossible."""
     read = _postgresql if kind == "postgresql" else _mysql
     return read(Path(path))
 
 
 def guess(path: str) -> str:
-    """Which database a configuration is of, to go by its name. Raises UsageError."""
+    """The kind of database, by the name of its configuration. Raises UsageError."""
     place = Path(path)
     if is_directory(place) or (place.name.startswith("postgresql") and place.suffix == ".conf"):
         return "postgresql"
     if place.suffix == ".cnf":
         return "mysql"
-    raise UsageError(f"cannot tell what {path} is of, add --for postgresql or --for mysql")
+    raise UsageError(f"{path}: unknown kind of database", "add --for postgresql or --for mysql")
 
 
 def _postgresql(path: Path) -> Database:
@@ -70,7 +70,7 @@ def _postgresql(path: Path) -> Database:
 
 
 def _mysql(path: Path) -> Database:
-    """Defaults that MySQL and MariaDB, or their versions, do not share are not known."""
+    """Defaults on which MySQL, MariaDB or their versions differ are left out."""
     found = my_cnf.load(path)
 
     def number(name: str) -> int | None:
@@ -102,13 +102,13 @@ def _mysql(path: Path) -> Database:
 
 
 def _elsewhere(path: str, home: str) -> str:
-    """The path if it is not below home."""
+    """The path if it is not below home, else ""."""
     real = os.path.realpath(home)
     return "" if path == real or path.startswith(real.rstrip("/") + "/") else path
 
 
 def _doublewrite(found: Settings) -> bool:
-    """MySQL 8.0.30 has words for it besides ON and OFF."""
+    """MySQL 8.0.30 has values besides ON and OFF."""
     setting = found.get("innodb_doublewrite", Setting("ON", Path(), 0))
     word = setting.value.lower()
     if word in ("detect_only", "detect_and_recover", "fast"):

@@ -1,5 +1,4 @@
-"""Reads the state that rules are about, by zpool(8), zfs(8), kstats and parameters. Nothing is
-changed."""
+"""Reads the state that rules judge, by zpool(8), zfs(8), kstats and parameters. Changes nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class State:
-    """All that was found; notes are for the person."""
+    """The subjects of rules; notes are lines for the user."""
 
     version: str
     pools: tuple[str, ...]
@@ -58,7 +57,7 @@ class State:
 
 
 def gather(host: Host, asked: Asked, run: Run = processes.output) -> State:
-    """Raises UsageError for a name that is not there, NotPossible."""
+    """Reads the state. Raises UsageError for an unknown name, NotPossible."""
     pools = _pools(host, asked.where)
     here, subjects = _host(host, asked)
     notes: list[str] = []
@@ -71,9 +70,7 @@ def gather(host: Host, asked: Asked, run: Run = processes.output) -> State:
         shared, found = _pool(host, pool, here, run)
         subjects += found
         if not any(subject.scope == "vdev" for subject in found):
-            notes.append(
-                f"`zpool status {pool}` cannot be read, so nothing was judged of the pool's vdevs"
-            )
+            notes.append(f"`zpool status {pool}` cannot be read; vdevs of the pool were not judged")
         datasets += _datasets(asked.where or pool, pool, shared, run)
     notes += asked.database.notes if asked.database else ()
     loaded, said = _with_load(host, datasets, asked)
@@ -85,24 +82,24 @@ def _pools(host: Host, where: str | None) -> list[str]:
     """Raises UsageError, NotPossible."""
     if not host.loaded():
         loading = host.parameters().loading()
-        raise NotPossible(f"cannot look at pools, ZFS is not loaded, run `{loading}`")
+        raise NotPossible("cannot look at pools: ZFS is not loaded", f"run `{loading}`")
     pools = host.pools()
     if where is not None:
         require_names(host, TraceOptions(pool=where.split("/", 1)[0]))
         pools = [where.split("/", 1)[0]]
     if not pools:
-        raise NotPossible("cannot look at pools, none is imported, see `zpool import`")
+        raise NotPossible("cannot look at pools: none is imported", "see `zpool import`")
     if all(_suspended(host, pool) for pool in pools):
         pool = pools[0]
         raise NotPossible(
-            f"cannot look at pool {pool}, its I/O is suspended, see `zpool status {pool}`"
-            " and `zpool clear`"
+            f"cannot look at pool {pool}: its I/O is suspended",
+            f"see `zpool status {pool}` and `zpool clear`",
         )
     return pools
 
 
 def _suspended(host: Host, pool: str) -> bool:
-    """zfs(8) would wait until somebody resumes it."""
+    """zfs(8) would wait until the pool resumes."""
     return host.pool_state(pool) == "SUSPENDED"
 
 
@@ -110,7 +107,8 @@ def _suspended(host: Host, pool: str) -> bool:
 
 
 def _host(host: Host, asked: Asked) -> tuple[Facts, list[Subject]]:
-    """Facts of the host, which all share, and the host, its parameters and the database."""
+    """The facts of the host, which all subjects share, and the host, its parameters and the
+    database as subjects."""
     survey = survey_of(host)
     require_module(survey)
     now = guard.in_force(survey.state, survey.facts)
@@ -159,7 +157,7 @@ def _host(host: Host, asked: Asked) -> tuple[Facts, list[Subject]]:
 
 
 def _ours(host: Host) -> dict[str, int] | None:
-    """Values that zfstune has set or keeps for the next load; None when that cannot be read."""
+    """Values by parameter that zfstune has set or keeps for the next load; None if not readable."""
     try:
         found = dict(host.parameters().boot().values())
         journal = Journal(places(), write=False)
@@ -185,8 +183,9 @@ def _pool(host: Host, pool: str, here: Facts, run: Run) -> tuple[Facts, list[Sub
     found = properties.parse(text).get(pool)
     if not found:
         raise NotPossible(
-            f"cannot look at pool {pool}, `zpool get all {pool}` fails or takes longer than "
-            f"{_ZPOOL_S} s, run it to see why"
+            f"cannot look at pool {pool}: `zpool get all {pool}` fails or takes longer than "
+            f"{_ZPOOL_S} s",
+            "run it to see why",
         )
     of_vdevs: dict[str, Properties] = properties.parse(
         run(properties.command("zpool", "ashift", pool, "all-vdevs"), _ZPOOL_S)
@@ -195,7 +194,7 @@ def _pool(host: Host, pool: str, here: Facts, run: Run) -> tuple[Facts, list[Sub
 
 
 def _vdevs(pool: str, run: Run) -> list[Vdev]:
-    """By JSON, which 2.3 and later have, or by text."""
+    """From JSON (2.3 and later), or from text."""
     vdevs = status.parse_json(run(["zpool", "status", "-j", pool], _ZPOOL_S), pool)
     if vdevs:
         return vdevs
@@ -209,7 +208,7 @@ def _vdevs(pool: str, run: Run) -> list[Vdev]:
 
 
 def _datasets(where: str, pool: str, shared: Facts, run: Run) -> list[Subject]:
-    """That one and all below it. Raises UsageError, NotPossible."""
+    """A dataset and its descendants. Raises UsageError, NotPossible."""
     what = ["-r", "-t", "filesystem,volume", "all"]
     found = properties.parse(run(properties.command("zfs", *what, where), _ZFS_S))
     if not found:
@@ -221,13 +220,13 @@ def _datasets(where: str, pool: str, shared: Facts, run: Run) -> list[Subject]:
             continue
         facts = {key: one.value for key, one in given.items() if one.value != "-"}
         facts |= known(dataset=name)
-        # FreeBSD does not have it
+        # FreeBSD has no relatime
         facts.setdefault("relatime", "off")
         origins = {
             key: "" if one.source == "default" else properties.origin(name, one.source)
             for key, one in given.items()
         }
-        # the pool's facts are told apart by their names
+        # names of the pool's facts differ from those of properties
         subjects.append(Subject(scope, name, {**facts, **shared}, origins))
     return subjects
 
@@ -237,18 +236,18 @@ def _no_datasets(where: str, pool: str, run: Run) -> Exception:
     if listed and where not in listed:
         near = difflib.get_close_matches(where, listed, 3, 0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"see `zfs list -r {pool}`"
-        return UsageError(f"no dataset {where!r}, {hint}")
+        return UsageError(f"no dataset {where!r}", hint)
     return NotPossible(
-        f"cannot look at {where}, `zfs get all {where}` fails or takes longer than {_ZFS_S} s, "
-        "run it to see why"
+        f"cannot look at {where}: `zfs get all {where}` fails or takes longer than {_ZFS_S} s",
+        "run it to see why",
     )
 
 
 def _with_load(
     host: Host, datasets: list[Subject], asked: Asked
 ) -> tuple[list[Subject], list[str]]:
-    """Which of them have the load of --for: all that were named, or those that have the
-    database's files (has_data) and its log (has_log)."""
+    """The datasets, and notes. The load of --for is given to all, or with --config and without a
+    dataset to those that have the database's files (has_data) or its log (has_log)."""
     chosen = {subject.name: known(has_data=1, has_log=1) for subject in datasets if asked.load}
     notes = []
     database = asked.database
@@ -263,8 +262,8 @@ def _with_load(
         else:
             chosen = {}
             notes.append(
-                f"{database.directory}, the database's directory, is on none of these datasets, so "
-                "nothing was judged for it; name the dataset if it is elsewhere"
+                f"{database.directory}, the database's directory, is on none of these datasets and "
+                "was not judged; name its dataset if it is elsewhere"
             )
         if logs:
             chosen[logs] = known(has_data=logs == home, has_log=1)
@@ -281,8 +280,8 @@ def _with_load(
 
 
 def _holder(host: Host, path: str, datasets: Sequence[Subject]) -> str:
-    """The one of these datasets that a directory is on; "" when it is on none of them. By its
-    device, or where it cannot be seen by the longest mount point above it."""
+    """The one of these datasets that has a directory; "" if none has. By its device number or, if
+    that is not accessible, by the longest mount point above it."""
     try:
         device = os.stat(path).st_dev  # noqa: PTH116  (only the number)
     except OSError:

@@ -1,4 +1,4 @@
-"""Judges subjects by rules: findings, and the rules that could not be judged."""
+"""Judges subjects by rules."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _KINDS = ("filesystem", "volume")
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that holds, with its texts filled; where names all subjects of which the same is
-    to be said."""
+    """A rule that holds, with its texts filled in; where names all subjects with the same texts."""
 
     rule: Rule
     where: tuple[str, ...]
@@ -32,20 +31,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """findings by effect, those that lower durability last; unjudged has for each rule that
-    could not be judged (for one subject at least) the facts that are missing."""
+    """findings by effect, those that lower durability last; unjudged has the missing facts of each
+    rule that could not be judged for at least one subject."""
 
     findings: tuple[Finding, ...]
     unjudged: dict[str, tuple[str, ...]]
 
     @property
     def high(self) -> int:
-        """How many are of severity high."""
+        """The number of findings of severity high."""
         return sum(finding.rule.severity == "high" for finding in self.findings)
 
 
 def judge(subjects: Iterable[Subject], version: str, rules: Sequence[Rule] = ()) -> Verdict:
-    """version is that of ZFS: rules about others do not apply."""
+    """The verdict of the rules for a version of ZFS, by default those of advice.toml."""
     everything = list(subjects)
     findings: list[Finding] = []
     unjudged: dict[str, tuple[str, ...]] = {}
@@ -83,7 +82,7 @@ def _applies(rule: Rule, subject: Subject) -> bool:
 
 
 def _merged(rule: Rule, held: Sequence[Subject]) -> list[Finding]:
-    """One finding for all of which the same is to be said."""
+    """One finding for all subjects with the same texts."""
     found: dict[tuple[str, str, str, str, str], list[Subject]] = {}
     for subject in held:
         here = subject.facts
@@ -105,7 +104,7 @@ def _merged(rule: Rule, held: Sequence[Subject]) -> list[Finding]:
 
 
 def _commands(rule: Rule, subjects: Sequence[Subject]) -> tuple[str, ...]:
-    """Where a value is inherited, it is changed where it was set, if that is being judged."""
+    """An inherited value is changed where it was set, if that dataset is judged, too."""
     if not rule.command or rule.lowers_durability:
         return ()
     names = {subject.name for subject in subjects}
@@ -123,7 +122,7 @@ def _commands(rule: Rule, subjects: Sequence[Subject]) -> tuple[str, ...]:
 
 
 def quoted(name: str) -> str:
-    """As a shell takes it: datasets may have blanks in their names."""
+    """A name for the shell: names of datasets may have blanks."""
     import shlex
 
     return shlex.quote(name)

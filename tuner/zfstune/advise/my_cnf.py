@@ -1,9 +1,8 @@
-"""Reads my.cnf with what it includes: options of the groups that a server of MySQL or MariaDB
-reads.
+"""Reads my.cnf and the files it includes: options of the groups that MySQL or MariaDB servers read.
 
 mysys/my_default.c (MariaDB), mysys/my_default.cc (MySQL): the last setting of a name wins, `-` and
-`_` in names are the same, files of !includedir are those that end in .cnf. Which server it is is
-not known, so a group that is for one version counts.
+`_` in names are the same, files of !includedir are those that end in .cnf. The server is not known,
+so groups for single versions count.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def load(path: Path) -> Settings:
 
 def _read(path: Path, found: Settings, depth: int, included: str) -> None:
     if depth > _DEEPEST:
-        raise UsageError(f"{included}: more than {_DEEPEST} files are included in one another")
+        raise UsageError(f"{included}: includes are more than {_DEEPEST} levels deep")
     group: str | None = None
     for number, line in enumerate(read(path, included).split("\n"), 1):
         text, place = line.strip(), f"{path} line {number}"
@@ -43,11 +42,11 @@ def _read(path: Path, found: Settings, depth: int, included: str) -> None:
         elif text.startswith("["):
             end = text.find("]")
             if end < 0:
-                raise UsageError(f"{place}: the group has no ], write it like [mysqld]")
+                raise UsageError(f"{place}: the group has no ]", "write it like [mysqld]")
             group = text[1:end].strip()
         elif group is None:
             raise UsageError(
-                f"{place}: an option before any group: {text[:40]!r}, write [mysqld] above it"
+                f"{place}: an option before any group: {text[:40]!r}", "write [mysqld] above it"
             )
         elif _GROUPS.fullmatch(group):
             name, equals, value = text.partition("=")
@@ -64,11 +63,13 @@ def _include(text: str, path: Path, place: str, found: Settings, depth: int) -> 
             if one.name.endswith(".cnf"):
                 _read(one, found, depth + 1, place)
     else:
-        raise UsageError(f"{place}: {text[:40]!r} is neither !include FILE nor !includedir DIR")
+        raise UsageError(
+            f"{place}: {text[:40]!r} is no include", "write !include FILE or !includedir DIR"
+        )
 
 
 def _value(text: str) -> str:
-    """Without quotes, comment and escapes."""
+    """A value without quotes, comment and escapes."""
     text = text.strip()
     if text[:1] in ("'", '"'):
         end = text.find(text[0], 1)
@@ -95,13 +96,13 @@ def number(setting: Setting) -> int:
     match = _NUMBER.fullmatch(setting.value.strip())
     if not match:
         raise UsageError(
-            f"{setting.place}: {setting.value[:40]!r} is no number, write it like 128M"
+            f"{setting.place}: {setting.value[:40]!r} is no number", "write it like 128M"
         )
     return int(match[1]) << _SUFFIX.get(match[2].lower(), 0)
 
 
 def flag(setting: Setting) -> bool:
-    """Raises UsageError."""
+    """ON or OFF as MySQL spells them. Raises UsageError."""
     text = setting.value.strip().lower()
     if text in _ON or text in _OFF:
         return text in _ON

@@ -23,8 +23,8 @@ def look(
     disk: Callable[[str], Disk | None],
     host: Facts,
 ) -> tuple[Facts, list[Subject]]:
-    """The facts that its datasets share, and the pool, its vdevs and disks as subjects.
-    of_vdevs are the properties of vdevs (2.2 and later), disk tells of a disk by its path."""
+    """The facts that the pool's datasets share, and the pool, its vdevs and disks as subjects.
+    of_vdevs are properties by vdev (2.2 and later), disk describes a disk by path."""
     leaves = [leaf for vdev in vdevs for leaf in vdev.leaves()]
     disks = {leaf.path: disk(leaf.path) or Disk() for leaf in leaves if leaf.path}
     facts = dict(host) | known(pool=pool) | _of_properties(properties)
@@ -39,7 +39,7 @@ def look(
 
 
 def _of_properties(properties: Properties) -> dict[str, Fact]:
-    # "-" is what ZFS prints for a value that it does not have
+    # ZFS prints "-" for a missing value
     given = {name: properties[name].value for name in _POOL if name in properties}
     return {f"pool_{name}": value for name, value in given.items() if value != "-"}
 
@@ -48,7 +48,7 @@ def _of_vdevs(
     vdevs: Sequence[Vdev], disks: _Disks, of_vdevs: Mapping[str, Properties]
 ) -> dict[str, Fact]:
     data = [vdev for vdev in vdevs if vdev.group == "data"]
-    # ZFS fits a vdev to the largest sector of its disks
+    # ZFS chooses the ashift of a vdev by the largest sector of its disks
     sectors = [_largest([disk.physical_bytes for disk in _of([vdev], disks)]) for vdev in data]
     shifts = [_ashift(vdev, of_vdevs) for vdev in data]
     return known(
@@ -70,12 +70,12 @@ def _of(vdevs: Sequence[Vdev], disks: _Disks) -> list[Disk]:
 
 
 def _any(values: Sequence[bool | None]) -> bool | None:
-    """None when one that is not known might be the one."""
+    """True if any is; None if none is but some are not known."""
     return True if any(values) else None if None in values else False
 
 
 def _largest(values: Sequence[int | None]) -> int | None:
-    """None when one of them is not known."""
+    """None if any is not known."""
     return max(n for n in values if n) if values and all(values) else None
 
 
@@ -111,7 +111,7 @@ def _leaves(pool: str, vdev: Vdev, facts: Facts, disks: _Disks) -> Iterator[Subj
         elif physical and isinstance(block, int):
             below = block < physical
         elif leaf.state == "ONLINE" and leaf.group in ("data", "log", "special", "dedup"):
-            # zpool status says so when it is (print_status_config() in cmd/zpool/zpool_main.c)
+            # zpool status would report it (print_status_config() in cmd/zpool/zpool_main.c)
             below = False
         mine = known(
             block=leaf.configured or None,

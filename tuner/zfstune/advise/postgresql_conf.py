@@ -1,7 +1,7 @@
-"""Reads postgresql.conf with what it includes, and postgresql.auto.conf after it.
+"""Reads postgresql.conf and the files it includes, and postgresql.auto.conf after it.
 
 src/backend/utils/misc/guc-file.l, PostgreSQL 12 to 18: the last setting of a name wins, names are
-without case, files of include_dir are those that end in .conf, in the order of their names.
+case-insensitive, files of include_dir are those that end in .conf, in the order of their names.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Settings = dict[str, Setting]
 
 
 def load(path: Path, notes: list[str]) -> Settings:
-    """All settings by name, in lower case; data_directory is absolute, and there even when it is
-    not set. What may not be looked at is told in notes. Raises UsageError, NotPossible."""
+    """All settings by lower-case name; data_directory is absolute, and present even if not set.
+    Adds to notes what could not be read. Raises UsageError, NotPossible."""
     if is_directory(path):
         path = path / "postgresql.conf"
     found: Settings = {}
@@ -61,10 +61,8 @@ def load(path: Path, notes: list[str]) -> Settings:
         try:
             there = auto.is_file()
         except OSError as error:
-            # the data directory is for its owner alone
-            notes.append(
-                f"cannot look for {auto}, {error.strerror}, so what is set there is missing"
-            )
+            # only its owner can read the data directory
+            notes.append(f"cannot read {auto}: {error.strerror}; its settings are ignored")
             break
         if there:
             _read(auto, found, 0, "")
@@ -74,15 +72,15 @@ def load(path: Path, notes: list[str]) -> Settings:
 
 def _read(path: Path, found: Settings, depth: int, included: str) -> None:
     if depth > _DEEPEST:
-        raise UsageError(f"{included}: more than {_DEEPEST} files are included in one another")
+        raise UsageError(f"{included}: includes are more than {_DEEPEST} levels deep")
     for number, line in enumerate(read(path, included).split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line.rstrip("\r"))
         if not match:
             raise UsageError(
-                f"{path} line {number} is no setting: {line.strip()[:40]!r}, write it like "
-                "name = 'value'"
+                f"{path} line {number} is no setting: {line.strip()[:40]!r}",
+                "write it like name = 'value'",
             )
         quoted = match["quoted"]
         value = match["plain"] if quoted is None else _ESCAPE.sub(_unescape, quoted)
@@ -115,29 +113,29 @@ def _include(name: str, setting: Setting, found: Settings, depth: int) -> None:
     elif name == "include":
         _read(target, found, depth + 1, setting.place)
     else:
-        raise UsageError(f"{setting.place}: no setting {name!r}, there is include_if_exists")
+        raise UsageError(f"{setting.place}: no setting {name!r}", "write include_if_exists")
 
 
 def number(setting: Setting, unit: int = 1) -> int:
-    """A size in bytes; unit is what a bare number counts. Raises UsageError."""
+    """A size in bytes; a bare number counts units. Raises UsageError."""
     match = _NUMBER.fullmatch(setting.value.strip())
     if match and (not match[2] or match[2] in _BYTES):
         times = _BYTES.get(match[2], unit)
         if "." in match[1]:
             return int(float(match[1]) * times)
         return int(match[1], 0 if "x" in match[1].lower() else 10) * times
-    raise _wrong(setting, "a size, write it like 128MB (units: B, kB, MB, GB, TB)")
+    raise _wrong(setting, "a size", "write it like 128MB (units: B, kB, MB, GB, TB)")
 
 
 def flag(setting: Setting) -> bool:
-    """Words may be shortened. Raises UsageError."""
+    """A boolean; words may be shortened. Raises UsageError."""
     text = setting.value.strip().lower()
     for word in (*_FLAGS[0], *_FLAGS[1]):
-        # "o" may be on or off
+        # "o" is ambiguous
         if text and word.startswith(text) and text != "o":
             return word in _FLAGS[0]
     raise _wrong(setting, "on or off")
 
 
-def _wrong(setting: Setting, what: str) -> CommandError:
-    return UsageError(f"{setting.place}: {setting.value[:40]!r} is not {what}")
+def _wrong(setting: Setting, what: str, hint: str = "") -> CommandError:
+    return UsageError(f"{setting.place}: {setting.value[:40]!r} is not {what}", hint)

@@ -1,4 +1,4 @@
-"""The rules of advice.toml: what is wrong, when, why, and what to do about it."""
+"""The rules of advice.toml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zfstune.rules.language import Fact
 from zfstune.tunables import values
 
 SEVERITIES = ("high", "medium", "low")
-# What a rule is judged for: once for each of these that there is.
+# A rule is judged for each subject of its scope.
 SCOPES = (
     *("host", "parameter", "coupling", "database", "pool", "vdev", "disk"),
     *("filesystem", "volume", "dataset"),
@@ -25,14 +25,8 @@ _PLACE = re.compile(r"\{(\w+)(?::(size))?\}")
 
 @dataclass(frozen=True)
 class Rule:
-    """An entry of advice.toml. when is a condition over facts (rules/language.py); loads are those
-    that it is about, () for all. The texts have placeholders: {recordsize:size} is a fact, shown
-    as a size.
-
-    property_ is the one that is judged: datasets that inherit it are told as one. command is
-    what changes it, how the way in words where no command does. A rule that lowers durability
-    has no command, and is never of severity high.
-    """
+    """An entry of advice.toml, which explains the fields. loads are the values of --for to which it
+    applies, () for all."""
 
     id: str
     severity: str
@@ -54,13 +48,13 @@ class Rule:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that have placeholders."""
+        """The texts that may have placeholders."""
         return (self.what, self.why, self.effect, self.risk, self.command, self.how)
 
 
 @functools.cache
 def load() -> tuple[Rule, ...]:
-    """All rules, the one with the greatest effect first in each severity."""
+    """All rules by severity, and within each by effect, the greatest first."""
     import tomllib
 
     with Path(__file__).with_name("advice.toml").open("rb") as file:
@@ -77,12 +71,12 @@ def load() -> tuple[Rule, ...]:
 
 
 def placeholders(text: str) -> tuple[str, ...]:
-    """The facts that a text shows."""
+    """The names of the facts that a text shows."""
     return tuple(match[1] for match in _PLACE.finditer(text))
 
 
 def fill(text: str, facts: Mapping[str, Fact]) -> str:
-    """The text with its facts; `?` for one that is not known."""
+    """The text with its facts filled in; `?` for unknown ones."""
     return _PLACE.sub(lambda match: _shown(facts.get(match[1], "?"), match[2]), text)
 
 

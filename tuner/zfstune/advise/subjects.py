@@ -1,4 +1,4 @@
-"""What rules are judged for: a host, a pool, a dataset ... with the facts that are known of it."""
+"""The subjects of rules: a host, a pool, a dataset and so on, with their known facts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Facts = Mapping[str, Fact]
 
 @dataclass(frozen=True)
 class Subject:
-    """scope is one of rules.SCOPES. facts are its own and those of what it is part of; origins
-    has for each property the dataset in which its value was set."""
+    """scope is one of rules.SCOPES. facts include those of its pool and host; origins has for each
+    property the dataset that sets its value, "" for a default."""
 
     scope: str
     name: str
@@ -23,7 +23,7 @@ class Subject:
 
 
 def known(**facts: Fact | bool | None) -> dict[str, Fact]:
-    """Those that are not None; true is 1."""
+    """The facts that are not None; a bool becomes 0 or 1."""
     return {
         name: int(fact) if isinstance(fact, bool) else fact
         for name, fact in facts.items()

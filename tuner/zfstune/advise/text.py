@@ -12,21 +12,20 @@ from zfstune.advise.judge import Finding, Verdict
 from zfstune.advise.rules import SEVERITIES
 from zfstune.term.table import Style, wrap
 
-# More datasets than that are counted.
+# The most datasets or commands to list; the rest is counted.
 _NAMED = 4
 _TITLE = " " * 8
 _INDENT = " " * 12
 _PAINT = {"high": "bad", "medium": "hot", "low": "bold"}
 _REWRITE = {
     "none": "",
-    "data": "data that is there keeps its form until it is written anew (copy it, or send and "
-    "receive it)",
+    "data": "existing data keeps its form until it is rewritten (copy it, or send and receive it)",
     "pool": "a new vdev or pool, to which the data is copied",
 }
 
 
 def lines(state: State, asked: Asked, verdict: Verdict, style: Style) -> list[str]:
-    """All of the text: findings, what could not be judged, and what was looked at."""
+    """The whole text: findings, notes, rules that could not be judged, and a summary."""
     shown: list[str] = []
     for finding in verdict.findings:
         shown += [*_finding(finding, style), ""]
@@ -49,7 +48,7 @@ def _finding(finding: Finding, style: Style) -> list[str]:
     found += _part("effect", f"{finding.effect} [{rule.source}]")
     found += _part("risk", finding.risk)
     for command in finding.commands[:_NAMED]:
-        # not folded: it is to be copied
+        # not folded, so that it can be copied
         found.append(f"  {'command':<8}  {printable(command)}")
     if len(finding.commands) > _NAMED:
         found.append(f"{_INDENT}and {len(finding.commands) - _NAMED} more commands, see --json")
@@ -82,9 +81,9 @@ def _summary(state: State, asked: Asked, verdict: Verdict) -> str:
         counts[finding.rule.severity] += 1
     told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     what = asked.where or ", ".join(state.pools)
-    hint = "" if asked.load else "; --for and --config judge by what it is used for"
+    hint = "" if asked.load else "; --for and --config also judge by its use"
     if asked.load in PAGES and not asked.database:
-        hint = "; --config tells what the database does itself"
+        hint = "; --config judges the database, too"
     return f"{printable(what)}: {told or 'nothing found'}; nothing was changed{hint}"
 
 

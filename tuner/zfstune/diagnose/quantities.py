@@ -460,7 +460,7 @@ def _devices(rows: Sequence[DeviceRow]) -> dict[str, Value]:
 
 
 def _sharing(rows: list[DeviceRow]) -> list[DeviceRow]:
-    """The vdevs that share the log's I/O. A slog gets many, the disks behind it a few per txg: these
+    """The vdevs that share the log's I/O. A slog gets many, the disks behind it a few per txg: they
     are no siblings."""
     most = max((row.count for row in rows), default=0)
     return [row for row in rows if 2 * row.count >= most]
