@@ -1,4 +1,4 @@
-"""`zfstune bench` through the command line, on a host that is made up, with programs that are."""
+"""`zfstune bench` through the command line, on a made-up host with made-up programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from zfstune.term.units import MS
 
 
 class Counting(FakeSession):
-    """Between two looks tank/db has so many fsyncs of 1 ms: 10 of the warm-up, then 100 each."""
+    """Between two looks tank/db has fsyncs of 1 ms: 10 in the warm-up, then 100 each."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -45,7 +45,7 @@ class Counting(FakeSession):
 
 
 def unwrapped(text: str) -> str:
-    """Where lines break depends on how long the temporary directory's name is."""
+    """Line breaks depend on the length of the temporary directory's name."""
     return " ".join(text.split())
 
 
@@ -131,7 +131,7 @@ def test_the_page_has_the_table_and_its_data(zfstune: Any, tmp_path: Path) -> No
     page = tmp_path / "x.html"
     status, _, err = zfstune("--test", "fsync,plain", "--html", str(page))
     assert status == 0
-    assert f"the page is {page}" in err
+    assert f"page: {page}" in err
     text = page.read_text()
     assert text.startswith("<!DOCTYPE html>")
     assert "tank/db" in text
@@ -148,7 +148,7 @@ def test_fio_runs_the_tests_that_pg_test_fsync_lacks(zfstune: Any, tmp_path: Pat
     assert "pg_test_fsync 17.11, 0.1 s" in unwrapped(out)
     assert re.search(r"^8 kB, fsync +6,170/s +1.00 ms +1.00 ms +1,333/s ", out, re.MULTILINE)
     assert "by fio 3.39: committers-2." in out
-    assert "p50, p99: of the trace, where pg_test_fsync 17.11 tells none." in out
+    assert "p50, p99: by the trace where pg_test_fsync 17.11 reports none." in out
 
 
 def test_committers_need_fio(zfstune: Any, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_committers_need_fio(zfstune: Any, tmp_path: Path) -> None:
     fake_programs.pg_test_fsync(tmp_path / "bin")
     status, out, _ = zfstune("--test", "fsync,committers-2")
     assert status == 1
-    assert "committers-2 was left out: pg_test_fsync has one writer only, fio is needed" in out
+    assert "committers-2 was skipped: pg_test_fsync has only one writer; install fio" in out
 
 
 def test_off_zfs_there_are_rates_without_stages(
@@ -203,7 +203,7 @@ def test_losses_are_printed_and_status_1(zfstune: Any, host: FakeHost) -> None:
 
 
 def test_results_before_a_failure_are_printed(zfstune: Any, tmp_path: Path) -> None:
-    """What was measured is printed; then the error, in one line."""
+    """Results are printed before the error."""
     log = tmp_path / "bin/fio.log"
     path = tmp_path / "bin/fio"
     text = path.read_text()
@@ -252,26 +252,26 @@ def test_a_signal_during_the_first_test_ends_it(zfstune: Any, tmp_path: Path) ->
         ([], 2, "PATH|DATASET is missing"),
         (["tank/bd"], 2, "no dataset 'tank/bd'"),
         (["tank/db@now"], 2, "'tank/db@now' is a snapshot"),
-        (["/nowhere/x"], 2, "there is no /nowhere/x"),
-        (["/etc/passwd"], 2, "/etc/passwd is no directory"),
-        ([""], 2, "is empty"),
-        (["/tmp", "--test", "fsnyc"], 2, "there is no 'fsnyc'"),
-        (["/tmp", "--test", "committers-0"], 2, "there is no 'committers-0'"),
+        (["/nowhere/x"], 2, "/nowhere/x does not exist\nhint: name a directory"),
+        (["/etc/passwd"], 2, "/etc/passwd is not a directory\nhint: name one"),
+        ([""], 2, "is empty\nhint: name a directory"),
+        (["/tmp", "--test", "fsnyc"], 2, "--test: no test 'fsnyc'\nhint: choose from fdatasync"),
+        (["/tmp", "--test", "committers-0"], 2, "no test 'committers-0'"),
         (["/tmp", "--test", "fsync,,plain"], 2, "has an empty name"),
         (["/tmp", "--jobs", "0"], 2, "1 or more"),
         (["/tmp", "--jobs", "5000"], 2, "1024 at most"),
-        (["/tmp", "--size", "1"], 2, "use 64K to 1T"),
-        (["/tmp", "--size", "1T"], 3, "take a smaller --size"),
+        (["/tmp", "--size", "1"], 2, "not within 64K and 1T"),
+        (["/tmp", "--size", "1T"], 3, "are needed\nhint: take a smaller --size"),
         (["/tmp", "--duration", "3"], 2, "has no unit"),
         (["/tmp", "--with", "dd"], 2, "--with"),
-        (["/tmp", "--with", "pg_test_fsync"], 3, "it is not installed"),
+        (["/tmp", "--with", "pg_test_fsync"], 3, "server)\nhint: use --with fio"),
         (["--matrix", "reports-2014", "--rows", ","], 2, "has an empty name"),
-        (["/tmp", "--disk", "/dev/sdx"], 2, "--disk is for --matrix only"),
-        (["/tmp", "--yes"], 2, "--yes and --force-erase are for"),
-        (["/tmp", "--html", "/nowhere/x.html"], 2, "no file can be written there"),
-        (["/tmp", "--html", "/tmp"], 2, "no file can be written there"),
-        (["/tmp", "--matrix", "reports-2014"], 2, "PATH is not for --matrix"),
-        (["--matrix", "reports-2014", "--size", "1M"], 2, "--size is not for --matrix"),
+        (["/tmp", "--disk", "/dev/sdx"], 2, "--disk needs --matrix"),
+        (["/tmp", "--yes"], 2, "--yes and --force-erase need"),
+        (["/tmp", "--html", "/nowhere/x.html"], 2, "cannot write a file there"),
+        (["/tmp", "--html", "/tmp"], 2, "cannot write a file there\nhint: name another"),
+        (["/tmp", "--matrix", "reports-2014"], 2, "PATH cannot be used with --matrix"),
+        (["--matrix", "reports-2014", "--size", "1M"], 2, "--size cannot be used with --matrix"),
     ],
 )
 def test_errors_are_one_line(
@@ -289,7 +289,7 @@ def test_a_pool_that_cannot_write_is_refused(zfstune: Any, host: FakeHost, state
     host.state = state
     status, out, err = zfstune()
     assert (status, out) == (3, "")
-    assert f"cannot write to pool tank, it is {state}" in err
+    assert f"cannot write to pool tank: it is {state}\nhint: see `zpool status tank`" in err
 
 
 def test_a_degraded_pool_is_reported(zfstune: Any, host: FakeHost) -> None:
@@ -311,7 +311,7 @@ def test_a_dataset_may_be_given_by_name(
     assert f"{tmp_path}/data (tank/db)" in unwrapped(out)
     status, _, err = zfstune(where="tank/home")
     assert status == 2
-    assert "tank/home has no directory (a volume, or not mounted), name a path" in err
+    assert "tank/home has no directory (a volume, or not mounted)\nhint: name a path" in err
 
 
 def test_leftovers_of_another_run_are_named(zfstune: Any, host: FakeHost, tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_leftovers_of_another_run_are_named(zfstune: Any, host: FakeHost, tmp_pa
     host.pools = lambda: ["tank", "zfstune-bench-12ab"]  # type: ignore[method-assign]
     status, _, err = zfstune("--test", "fsync")
     assert status == 0
-    assert "pool zfstune-bench-12ab is of a `zfstune bench` that did not end" in err
+    assert "pool zfstune-bench-12ab was left by another `zfstune bench`" in err
 
 
 def test_what_cannot_be_removed_is_named(host: FakeHost, tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_what_cannot_be_removed_is_named(host: FakeHost, tmp_path: Path) -> None
     place = bench_place.Place(tmp_path / "data", "tank", "tank/db")
     with bench_place.directory(host, place, left) as made:
         host.state = "SUSPENDED"
-    assert left == [f"{made} is left (pool tank is SUSPENDED), remove it by `rm -r`"]
+    assert left == [f"{made} is left (pool tank is SUSPENDED); remove it with `rm -r`"]
     assert made.is_dir()
 
 

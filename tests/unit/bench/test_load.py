@@ -1,7 +1,7 @@
-"""What fio and pg_test_fsync print, recorded and made up, and how they are run.
+"""fio and pg_test_fsync: their output, recorded and made up, and their runs.
 
 The recordings in tests/data/bench are of Debian's programs on ext4, half a second or a second for
-each test, and one of pg_test_fsync on ZFS: fio with the options of bench_fio.options().
+each test, and one of pg_test_fsync on ZFS; fio with the options of fio.options().
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ ODD: st.SearchStrategy[Any] = (
 def test_odd_values_of_fio_give_a_number_or_an_error(
     path: tuple[Any, ...], value: Any, name: str
 ) -> None:
-    """A number, or an error of one line."""
+    """A rate, or an error of one line."""
     found = json.loads(recorded("3.39", name))
     inner = found
     for key in path[:-1]:
@@ -263,7 +263,7 @@ def test_the_raw_device_is_measured_by_fio(programs: Path) -> None:
 def test_only_the_wanted_test_of_pg_test_fsync_takes_its_time(
     programs: Path, tmp_path: Path, name: str
 ) -> None:
-    """Only the test that is wanted takes its time, and the result is of that one."""
+    """Only the wanted test takes its time, and gives the result."""
     fake_programs.pg_test_fsync(programs)
     start = time.monotonic()
     rate, watch = run(name, tmp_path, seconds=0.2)
@@ -286,15 +286,16 @@ def test_an_early_end_of_pg_test_fsync_says_why(programs: Path, tmp_path: Path) 
 def test_a_test_that_pg_test_fsync_cannot_reach_asks_for_fio(
     programs: Path, tmp_path: Path
 ) -> None:
-    """On ZFS 2.3 and later it ends at its writes of 2 kB, before the test without syncs."""
+    """On ZFS 2.3 and later it fails at its writes of 2 kB, before the test without syncs."""
     path = fake_programs.pg_test_fsync(programs)
     ends = 'if "4 *  4kB" in line: sys.exit("pg_test_fsync: error: write failed: Invalid argument")'
     text = path.read_text()
     path.write_text(
         text.replace("    if not line.endswith", f"    {ends}\n    if not line.endswith")
     )
-    with pytest.raises(Unable, match=r"status 1: .*Invalid argument, use --with fio"):
+    with pytest.raises(Unable, match=r"status 1: .*Invalid argument") as error:
         run("plain", tmp_path)
+    assert error.value.hint == "use --with fio"
     fake_programs.fio(programs)
     assert run("plain", tmp_path)[0].tool == "fio 3.39"
     assert run("two-fdatasync", tmp_path)[0].tool == "pg_test_fsync 17.11"
@@ -314,8 +315,9 @@ def test_the_newest_pg_test_fsync_of_debian_is_taken(programs: Path, tmp_path: P
 
 def test_pg_test_fsync_is_preferred_to_fio(programs: Path) -> None:
     for wanted in (None, "fio", "pg_test_fsync"):
-        with pytest.raises(NotPossible, match="install"):
+        with pytest.raises(NotPossible, match="installed") as error:
             find_load(wanted)
+        assert error.value.hint
     fake_programs.pg_test_fsync(programs)
     alone = find_load()
     assert alone.name == "pg_test_fsync 17.11"

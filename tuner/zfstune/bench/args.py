@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 
 _BENCH = f"""\
-Writes 8 kB and syncs, again and again, in a directory of its own below PATH, and removes that:
-by pg_test_fsync of PostgreSQL where that is installed, by fio otherwise. Beside each rate stand
-the stages of the fsyncs, and the rate that the device alone would allow. Ctrl-C prints what was
-measured until then.
+Repeatedly writes 8 kB and syncs, in a temporary directory below PATH: with pg_test_fsync of
+PostgreSQL if it is installed, otherwise with fio. Beside each rate it prints the stages of the
+fsyncs, and the rate that the device alone would allow. Ctrl-C prints the finished tests.
 
 tests:
   fdatasync, fsync, o_dsync   one thread, a sync after each 8 kB
   two-fdatasync               a sync after each two writes
   plain                       no sync at all
-  committers-N                N threads, a file and an fdatasync of its own for each
+  committers-N                N threads, each with its own file and fdatasyncs
 
 examples:
   zfstune bench tank/db                       all tests, three seconds each
@@ -34,14 +33,14 @@ examples:
   zfstune bench tank/db --test fdatasync --jobs 1,4,16,64
   zfstune bench tank/db --json | jq -r '[.test, .per_s, .limit_per_s] | @tsv'
   zfstune bench tank/db --html bench.html
-  zfstune bench tank/db --raw /dev/sdx        beside it a disk of the same kind, which is ERASED
+  zfstune bench tank/db --raw /dev/sdx        also a disk of the same kind, which is ERASED
 {MATRIX}
 
 exit status:
   0  done
-  1  a test failed, was interrupted, could not be traced, the trace has lost syncs, or something
+  1  a test failed, was interrupted or could not be traced, the trace lost syncs, or something
      could not be removed
-  2  usage, also a path or dataset that is not there
+  2  usage, including a path or dataset that does not exist
   3  not possible here (no fio, no room, disk carries data or is in use)
 """
 
@@ -50,8 +49,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `bench` to the commands."""
     parser = commands.add_parser(
         "bench",
-        help="what a synchronous write costs here, and where its time goes",
-        description="Measures what synchronous writes cost.",
+        help="measure the cost of synchronous writes, and where their time goes",
+        description="Measures the cost of synchronous writes.",
         epilog=_BENCH,
     )
     parser.add_argument(
@@ -62,40 +61,38 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="T",
         type=span,
         default=3 * SECOND,
-        help="how long each test takes (3s, 1m); default 3s",
+        help="duration of each test (3s, 1m); default 3s",
     )
     parser.add_argument(
         "--test", metavar="NAME,...", type=names, help="only these tests, in this order"
     )
     parser.add_argument(
-        "--jobs", metavar="N,...", type=job_counts, help="so many committers at once; default 2,8"
+        "--jobs", metavar="N,...", type=job_counts, help="concurrent committers; default 2,8"
     )
     parser.add_argument(
         "--with",
         dest="load",
         choices=("fio", "pg_test_fsync"),
-        help="what measures; default pg_test_fsync where it is, committers by fio",
+        help="program to measure with; default pg_test_fsync if installed, fio for committers",
     )
     parser.add_argument(
-        "--size", type=file_size, help="of the file of each thread (fio); default 16M"
+        "--size", type=file_size, help="size of each thread's file (fio); default 16M"
     )
     parser.add_argument(
         "--raw",
         metavar="DISK",
-        help="measure this disk itself, too, as the limit; it is ERASED (see --force-erase)",
+        help="also measure this disk itself, as the limit; it is ERASED (see --force-erase)",
     )
-    parser.add_argument(
-        "-v", "--stages", action="store_true", help="all stages of each test, not the largest only"
-    )
-    parser.add_argument("--no-trace", action="store_true", help="only rates, no stages")
-    parser.add_argument("--json", action="store_true", help="a JSON line for each test")
-    parser.add_argument("--html", metavar="FILE", help="the same as a page")
+    parser.add_argument("-v", "--stages", action="store_true", help="print all stages of each test")
+    parser.add_argument("--no-trace", action="store_true", help="measure only rates, no stages")
+    parser.add_argument("--json", action="store_true", help="print a JSON line for each test")
+    parser.add_argument("--html", metavar="FILE", help="write the same as a page")
     add_matrix_options(parser)
     parser.set_defaults(run="bench.command")
 
 
 def add_matrix_options(parser: argparse.ArgumentParser) -> None:
-    """Adds those of --matrix, in a group of their own."""
+    """Adds the options of --matrix, as a group."""
     group = parser.add_argument_group("measure a report's table on scratch disks, which are erased")
     group.add_argument("--matrix", metavar="NAME", help="the report: reports-2014")
     group.add_argument(
@@ -103,20 +100,20 @@ def add_matrix_options(parser: argparse.ArgumentParser) -> None:
         metavar="DISK",
         action="append",
         default=[],
-        help="a disk of the pools (repeat it for more); 1G at least",
+        help="a disk for the pools (repeatable); at least 1G",
     )
-    group.add_argument("--slog", metavar="DISK", help="the quick device for logs; 512M at least")
+    group.add_argument("--slog", metavar="DISK", help="the fast device, for logs; at least 512M")
     group.add_argument(
         "--rows", metavar="ID,...", type=names, help="only these rows, by their ids in --json"
     )
-    group.add_argument("--yes", action="store_true", help="erase the disks without a question")
+    group.add_argument("--yes", action="store_true", help="do not ask before disks are erased")
     group.add_argument(
         "--force-erase",
         metavar="DISK",
         action="append",
         default=[],
-        help="erase this disk although it carries data; not if it is in use",
+        help="erase this disk although it carries data; never if it is in use",
     )
     group.add_argument(
-        "--keep-going", action="store_true", help="go on with the next row when one fails"
+        "--keep-going", action="store_true", help="continue with the next row if one fails"
     )

@@ -1,4 +1,4 @@
-"""A program that bench runs, with what it prints."""
+"""A program that bench runs, and its output."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import TracebackType
 from zfstrace import processes
 from zfstune.bench.load import BenchFailed
 
-# how long a program may take to end when it is asked to
+# between SIGTERM and SIGKILL
 _TERM_S = 2.0
 
 
 class Child:
     """Started by the constructor, ended with the block. Its output goes to a file or, with pipe,
-    into process.stdout. Raises BenchFailed."""
+    to process.stdout. Raises BenchFailed."""
 
     def __init__(self, argv: Sequence[str], *, pipe: bool = False) -> None:
         self.name = Path(argv[0]).name
@@ -31,7 +31,9 @@ class Child:
                 argv, out, self._errors, env=os.environ | {"LC_ALL": "C"}
             )
         except OSError as error:
-            raise BenchFailed(f"{argv[0]} cannot be run: {error.strerror}, see --with") from None
+            raise BenchFailed(
+                f"{argv[0]} cannot be run: {error.strerror}", "use another program by --with"
+            ) from None
 
     def __enter__(self) -> Child:
         return self
@@ -49,26 +51,26 @@ class Child:
         return self.process.poll() is None
 
     def signal(self, number: int) -> None:
-        """To the program and all that it has started."""
+        """Signals the program and its children."""
         processes.signal_all(self.process, number)
 
     def output(self) -> str:
-        """What it has written to the file."""
+        """All that it has printed so far; not with pipe."""
         assert self._output
         self._output.seek(0)
         return self._output.read().decode(errors="replace")
 
     def failure(self) -> BenchFailed:
-        """It ended with an error: how, and the last thing that it said."""
+        """The error of a program that failed: its status, and its last line on stderr."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # its output has ended before it did
+            # a program closes its output before it ends
             self.process.wait(_TERM_S)
         how = processes.how_ended(self.process.returncode or 0)
         said = processes.last_line(self._errors)
         return BenchFailed(f"{self.name} ended with {how}{f': {said}' if said else ''}")
 
     def close(self) -> None:
-        """Ends it; what hangs in the kernel is not waited for."""
+        """Ends it, without waiting for a process that hangs in the kernel."""
         processes.end(self.process, _TERM_S)
         for file in (self.process.stdout, self._output, self._errors):
             if file:

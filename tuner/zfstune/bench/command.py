@@ -1,4 +1,4 @@
-"""`zfstune bench`: what a synchronous write costs, and where its time goes."""
+"""`zfstune bench`: the cost of synchronous writes, and where their time goes."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         _check_file(args.html)
     if args.matrix is not None:
-        _refuse(args, _OF_PATH, "is not for --matrix, leave it out")
+        _refuse(args, _OF_PATH, "cannot be used with --matrix")
         from zfstune.bench.matrix import command as matrix_command
 
         return matrix_command.run(args)
-    _refuse(args, _OF_MATRIX, "is for --matrix only")
+    _refuse(args, _OF_MATRIX, "needs --matrix")
     if args.where is None:
-        raise UsageError("PATH|DATASET is missing, see `zfstune bench -h`")
+        raise UsageError("PATH|DATASET is missing", "see `zfstune bench -h`")
     if args.raw is None and (args.force_erase or args.yes):
-        raise UsageError("--yes and --force-erase are for --raw and --matrix only")
+        raise UsageError("--yes and --force-erase need --raw or --matrix")
     tests = chosen(args.test, args.jobs)
     load = find_load(args.load, args.size or SIZE)
     host = open_host()
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             bench.measure(tests)
             done = True
         finally:
-            # an error at the start says all
+            # an error before the first result says all
             if done or found.rows or found.left:
                 bench.show()
     return NEGATIVE if found.missing or found.left or bench.lost else DONE
@@ -102,11 +102,11 @@ class PathBench:
 
     @property
     def lost(self) -> int:
-        """How many operations the traces of all tests could not count."""
+        """The number of operations that the traces of all tests missed."""
         return sum(one.lost for one in self._found.rows)
 
     def measure_raw(self, disk: Scratch) -> None:
-        """The disk itself; it is made blank then. Raises CommandError."""
+        """Measures the disk itself, and blanks it. Raises CommandError."""
         found = self._found
         say(f"{disk.device}: the device itself ...")
         try:
@@ -115,11 +115,11 @@ class PathBench:
             found.left += scratch.blank(self._host, [disk])
 
     def measure(self, tests: Sequence[Test]) -> None:
-        """All that the load can do. Raises CommandError."""
+        """Runs the tests that the load can run. Raises CommandError."""
         found, stop = self._found, self._stop
         for test in tests:
             if why := self._load.lacks(test):
-                found.missing.append(f"{test.name} was left out: {why}")
+                found.missing.append(f"{test.name} was skipped: {why}")
         able = [test for test in tests if not self._load.lacks(test)]
         untraced = self._untraced()
         progress = ProgressBar(sys.stderr, able, found.seconds)
@@ -139,7 +139,7 @@ class PathBench:
                 ):
                     found.rows.append(one)
                     if self._args.json:
-                        # at once, so that nothing is lost
+                        # at once, in case a later test fails
                         print(json.dumps(found.to_json(one)), file=self._out, flush=True)
                     progress.row(one)
         finally:
@@ -152,7 +152,7 @@ class PathBench:
                 found.missing.append(f"not measured: {rest}")
 
     def _untraced(self) -> str | None:
-        """Why no trace is to be tried."""
+        """Why there can be no trace; None if there can."""
         if self._args.no_trace:
             return "--no-trace"
         if not self._place.pool:
@@ -160,17 +160,17 @@ class PathBench:
         try:
             require_tracing(self._host.checks())
         except NotPossible as error:
-            return str(error)
+            return error.in_one_line()
         return None
 
     def show(self) -> None:
-        """Prints what was measured, as text or what is left to say beside JSON, and writes the
+        """Prints the results as text or, if they were printed as JSON, only the remarks; writes the
         page."""
         found, args, out = self._found, self._args, self._out
         if self._stop.reader_gone:
             return
         if args.json:
-            # JSON stays one kind of object per line: the rest is for the person
+            # stdout has one kind of object; remarks go to stderr
             lines = [*found.missing, *found.left, *end(found, Style())]
             for line in [heading(found), *lines]:
                 print(printable(line), file=sys.stderr)
@@ -180,12 +180,11 @@ class PathBench:
             from zfstune.bench import html
 
             html.save(found, args.html)
-            say(f"the page is {args.html}")
+            say(f"page: {args.html}")
 
 
 def chosen(names: Sequence[str] | None, jobs: Sequence[int] | None) -> list[Test]:
-    """The tests that --test and --jobs ask for; without --jobs those of TESTS. Raises
-    UsageError."""
+    """The tests that --test and --jobs select; TESTS without either. Raises UsageError."""
     known = {test.name: test for test in TESTS}
     alone = [test for test in TESTS if test.jobs == 1]
     many = [committers(n) for n in jobs or ()]
@@ -197,8 +196,8 @@ def chosen(names: Sequence[str] | None, jobs: Sequence[int] | None) -> list[Test
         test = committers(n) if n else known.get(name)
         if test is None:
             raise UsageError(
-                f"--test: there is no {name!r}, there are: "
-                f"{', '.join(one.name for one in alone)}, committers-N"
+                f"--test: no test {name!r}",
+                f"choose from {', '.join(one.name for one in alone)}, committers-N",
             )
         tests[name] = test
     return list((tests | {test.name: test for test in many}).values())
@@ -215,11 +214,11 @@ def _refuse(args: argparse.Namespace, options: dict[str, str], why: str) -> None
 
 
 def _other(path: str) -> str:
-    return f"{path} is of another run: if none is going on, remove it by `rm -r`"
+    return f"{path} was left by another run; if none is in progress, remove it with `rm -r`"
 
 
 def _check_file(name: str) -> None:
     """Before minutes of work. Raises UsageError."""
     path = Path(name)
     if name == "-" or path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"--html {name}: no file can be written there, give another name")
+        raise UsageError(f"--html {name}: cannot write a file there", "name another")

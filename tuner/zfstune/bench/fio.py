@@ -14,14 +14,14 @@ from zfstune.bench.load import BLOCK, NOTHING, SIZE, BenchFailed, Rate, Test, Wa
 from zfstune.term.signals import Stop
 from zfstune.term.units import MS
 
-# How long it may take beside the test: to write the files, on a slow disk.
+# Time beside the test itself: a slow disk needs it for the files.
 _LATE_S = 120.0
 _LOOK_NS = 50 * MS
 _SYNC = {"fdatasync": "--fdatasync", "fsync": "--fsync"}
 
 
 def find(size: int = SIZE) -> Fio | None:
-    """The fio in PATH, for files of size bytes each; None when there is none that runs."""
+    """The fio in PATH, for files of size bytes each; None if none runs."""
     path = shutil.which("fio")
     if not path:
         return None
@@ -42,13 +42,13 @@ class Fio:
     def run(
         self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watcher = NOTHING
     ) -> Rate | None:
-        # files that are there are written over, as a log's are: no test makes them longer
+        # as a database overwrites its log: no test extends a file
         place = [f"--directory={escaped(where)}", f"--size={self._size}", "--overwrite=1"]
         return self._run(test, place, seconds, stop, watch)
 
     def raw(self, device: Path, seconds: float, stop: Stop) -> Rate | None:
-        """8 kB and fdatasync on a device, past the cache; DESTROYS its data. None when stop was
-        asked for. Raises BenchFailed."""
+        """8 kB and fdatasync on a device, past the cache; DESTROYS its data. None when
+        interrupted. Raises BenchFailed."""
         test = Test("raw", "the device itself, fdatasync", "fdatasync")
         place = [f"--filename={escaped(device)}", "--direct=1"]
         return self._run(test, place, seconds, stop, NOTHING)
@@ -70,7 +70,7 @@ class Fio:
             if not ended:
                 return None
             if child.process.returncode:
-                # a Ctrl-C that it got by itself
+                # a signal may have reached it first
                 if stop.wait(0):
                     return None
                 raise child.failure()
@@ -78,7 +78,7 @@ class Fio:
 
 
 def options(test: Test, seconds: float) -> list[str]:
-    """The words of the command line that a test needs on any file."""
+    """The arguments of a test, without those that name its file."""
     words = [
         "--name=bench",
         "--rw=write",
@@ -106,7 +106,7 @@ def escaped(path: Path) -> str:
 
 
 def parse_json(text: str, test: Test, tool: str) -> Rate:
-    """The rate in what --output-format=json has printed, notes before it or not. Raises
+    """The rate in the output of --output-format=json, which notes may precede. Raises
     BenchFailed."""
     start = 0 if text.startswith("{") else text.find("\n{") + 1
     try:
@@ -116,17 +116,19 @@ def parse_json(text: str, test: Test, tool: str) -> Rate:
         runtime_ms = int(job["write"]["runtime"])
         synced = test.sync in _SYNC
         times = job["sync"]["lat_ns"] if synced else job["write"]["clat_ns"]
-        # total_ios of "sync" does not count all kinds of syncs
+        # total_ios of "sync" omits some kinds of syncs
         count = int(times["N"] if synced else job["write"]["total_ios"])
         percentiles = times.get("percentile", {})
         p50, p99 = (_time(percentiles, name) for name in ("50.000000", "99.000000"))
         per_s = count * 1000 / runtime_ms if runtime_ms > 0 else 0.0
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError, OverflowError):
-        raise BenchFailed(f"{tool} printed no result that is known here, see --with") from None
+        raise BenchFailed(
+            f"{tool} printed no result in a known format", "use another program by --with"
+        ) from None
     if error:
-        raise BenchFailed(f"{tool} ended with error {error} of the system, see dmesg")
+        raise BenchFailed(f"{tool} failed with error {error} of the system", "see dmesg")
     if per_s <= 0:
-        raise BenchFailed(f"{tool} came to no sync at all, use a longer --duration")
+        raise BenchFailed(f"{tool} completed no sync", "use a longer --duration")
     return Rate(test, per_s, p50, p99, tool, count)
 
 

@@ -31,9 +31,9 @@ def render(found: PathResult) -> str:
         "left": found.left,
     }
     sections = [
-        Section("rates", "Rates", "What a write and its sync cost", _rates(found)),
+        Section("rates", "Rates", "Cost of a write and its sync", _rates(found)),
         Section("stages", "Stages", "Where the time of the syncs goes", _stages(found.rows)),
-        Section("measurements", "Data", "All that was measured", raw_json("The measurements")),
+        Section("measurements", "Data", "All measurements", raw_json("The measurements")),
     ]
     return frame("Synchronous writes", heading(found), problems(found), sections, data)
 
@@ -41,7 +41,7 @@ def render(found: PathResult) -> str:
 def frame(
     title: str, where: str, problems: Sequence[str], sections: Sequence[Section], data: Json
 ) -> str:
-    """A page with a title, what it is of, what is wrong with it, and data as JSON within."""
+    """A page: its title, where it was measured, the problems, the sections, and embedded JSON."""
     said = "".join(f"<li>{esc(one)}</li>" for one in problems)
     head = f'<h1>{esc(title)}</h1>\n<p class="where">{esc(where)}</p>\n' + (
         f'<ul class="notes">{said}</ul>\n' if said else ""
@@ -50,9 +50,9 @@ def frame(
 
 
 def problems(found: PathResult) -> list[str]:
-    """What is not measured, not removed, or lost."""
+    """Sentences on what was not measured, not removed, or lost."""
     lost = sum(one.lost for one in found.rows)
-    said = [f"The trace has lost {lost} operations."] if lost else []
+    said = [f"The trace lost {lost} operations."] if lost else []
     return [*found.missing, *found.left, *said]
 
 
@@ -78,17 +78,17 @@ def _stages(measured: Sequence[MeasuredTest]) -> str:
         mean = format_time(one.fsync.latency.mean)
         rows.append([_whole(one.rate.test.label), mean, bar(shares), _whole(text)])
     return key(name for one in traced for name in one.shares()) + table(
-        ["test", "mean of one sync", "stages", "the largest"], ["", "n", "w", ""], rows
+        ["test", "mean of one sync", "stages", "largest"], ["", "n", "w", ""], rows
     )
 
 
 def _whole(text: str) -> str:
-    """Breaks only behind a comma."""
+    """HTML that breaks only after a comma."""
     return esc(text).replace(" ", "&nbsp;").replace(",&nbsp;", ", ")
 
 
 def key(names: Iterable[str]) -> str:
-    """The colours of these stages, each with what it is."""
+    """A legend: the colour, name and meaning of these stages."""
     found = set(names)
     items = "".join(
         f'<li><span class="swatch" style="background:{stage_color(one.name)}"></span>'
@@ -100,7 +100,7 @@ def key(names: Iterable[str]) -> str:
 
 
 def bar(shares: Mapping[str, float]) -> str:
-    """Shares of a whole, in the order in which the stages happen."""
+    """An SVG bar of shares (of 1), in the order of the stages."""
     left = 0.0
     parts = []
     for name in stages.NAMES:

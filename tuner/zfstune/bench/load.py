@@ -1,4 +1,4 @@
-"""What `zfstune bench` runs: the tests, and which program does them."""
+"""The tests of `zfstune bench`, and the interface of the programs that run them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from zfstune.term.signals import Stop
 from zfstune.term.units import format_time
 
 BLOCK = 8192
-# Of the file of each writer, in bytes; as pg_test_fsync has it.
+# Bytes of each writer's file, as in pg_test_fsync.
 SIZE = 16 << 20
 
 
 @dataclass(frozen=True)
 class Test:
-    """Writes of 8 kB, with a sync after so many of them, by so many threads, each on a file of its
-    own. sync is "fdatasync", "fsync", "o_dsync" or "none"."""
+    """jobs threads, each with its own file, that write 8 kB and sync after every writes of them.
+    sync is "fdatasync", "fsync", "o_dsync" or "none"."""
 
     __test__ = False  # for pytest
 
@@ -33,7 +33,7 @@ class Test:
 
 
 def committers(jobs: int) -> Test:
-    """So many threads that write and fdatasync at once."""
+    """The test with this number of concurrent threads."""
     return Test(f"committers-{jobs}", f"{jobs} x 8 kB, fdatasync", "fdatasync", jobs=jobs)
 
 
@@ -50,15 +50,15 @@ TESTS: tuple[Test, ...] = (
     Test("two-fdatasync", "two 8 kB, fdatasync", "fdatasync", writes=2),
     committers(2),
     committers(8),
-    # the last: what it leaves is written for a while
+    # the last, because its dirty data is written for a while
     Test("plain", "8 kB, no sync", "none"),
 )
 
 
 @dataclass(frozen=True)
 class Rate:
-    """What a test gave: syncs per second, or writes where there are none, and times of one as far
-    as the tool tells them. count is how many there were, None when the tool does not say."""
+    """The result of a test: syncs (without any, writes) per second, and the latency of one; None
+    where the tool reports none. count is their number, None if not reported."""
 
     test: Test
     per_s: float
@@ -69,31 +69,31 @@ class Rate:
 
 
 class BenchFailed(CommandError):
-    """A test could not be run, or not to its end."""
+    """A test could not be run, or did not finish."""
 
 
 class Unable(BenchFailed):
-    """It cannot do this test here, as it turns out; another program may."""
+    """The program cannot run this test here; another one may."""
 
 
 class Watcher:
-    """What is done around a test: nothing."""
+    """Follows a test; this one does nothing."""
 
     def begun(self) -> None:
-        """The first write is about to come; what was before is not of the test."""
+        """The test is about to write; anything before was preparation."""
 
     def tick(self) -> None:
-        """Called several times a second meanwhile."""
+        """Called several times a second during the test."""
 
     def ended(self) -> None:
-        """The last sync is over, or the test was interrupted."""
+        """The last sync has returned, or the test was interrupted."""
 
 
 NOTHING = Watcher()
 
 
 class Load(Protocol):
-    """A program that can do tests."""
+    """A program that runs tests."""
 
     @property
     def name(self) -> str:
@@ -101,25 +101,25 @@ class Load(Protocol):
         ...
 
     def lacks(self, test: Test) -> str:
-        """Why the test cannot be done by it; "" when it can."""
+        """Why it cannot run the test; "" if it can."""
         ...
 
     def run(
         self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watcher = NOTHING
     ) -> Rate | None:
-        """Does a test on files in a directory, which it makes and leaves there. None when stop
-        was asked for meanwhile. Raises BenchFailed."""
+        """Runs a test on files in a directory, which it creates and leaves there. None when
+        interrupted. Raises BenchFailed."""
         ...
 
 
 def bytes_needed(tests: Sequence[Test], size: int = SIZE) -> int:
-    """What the files of these tests take, at the same time."""
+    """The space that the files of these tests take at most."""
     return size * max((test.jobs for test in tests), default=1)
 
 
 def too_late(name: str, limit_s: float) -> BenchFailed:
-    """It does not come to an end."""
+    """The error of a program that does not end; limit_s is how long it was waited for."""
     return BenchFailed(
-        f"{name} has not ended {format_time(int(limit_s * 1e9))} after its time, is the pool "
-        "suspended? see `zpool status`"
+        f"{name} is still running {format_time(int(limit_s * 1e9))} after its time",
+        "see `zpool status` for whether the pool is suspended",
     )

@@ -1,4 +1,4 @@
-"""A test of `zfstune bench` with what libzfstrace saw of it: the stages of its syncs."""
+"""The tests of `zfstune bench`, with the stages of their syncs as libzfstrace traces them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
 from zfstune.trace import fsync as trace_fsync
 
-# Long enough for the file and the log to be there, and for a log block or two.
+# Long enough to create the file and the log, and for a log block or two.
 _WARM_UP_S = 0.3
 _TICK_NS = SECOND
 
-# Gets the test that runs, and which part of its time is over; None at the warm-up.
+# Gets the running test, None in the warm-up, and the part of its time that has passed.
 Progress = Callable[[Test | None, float], None]
 
 
 @dataclass(frozen=True)
 class MeasuredTest:
-    """fsync is of the pool during the test, without its histogram; None when that was not traced,
-    and then untraced says why. lost is what the trace could not count."""
+    """fsync sums up the pool or dataset during the test, without a histogram; None if the test was
+    not traced, and then untraced says why. lost counts operations that the trace missed."""
 
     rate: Rate
     fsync: FsyncSummary | None
@@ -36,8 +36,8 @@ class MeasuredTest:
 
     @property
     def limit_per_s(self) -> float | None:
-        """How many syncs there would be if only the device took time: log writes and flushes of
-        each, as the trace has them. None without a trace or without log writes."""
+        """The rate if only the device took time: the log writes and flushes of each sync, as
+        traced. None without a trace or without log writes."""
         if not self.fsync or not self.fsync.count:
             return None
         device_ns = sum(
@@ -49,12 +49,12 @@ class MeasuredTest:
 
     @property
     def p50_ns(self) -> int | None:
-        """Of one sync, from the tool or else from the trace; None when neither knows it."""
+        """Of one sync, as the tool or else the trace reports it; None if neither does."""
         return self.rate.p50_ns or (self._latency and self._latency[0])
 
     @property
     def p99_ns(self) -> int | None:
-        """Of one sync, from the tool or else from the trace; None when neither knows it."""
+        """Of one sync, as the tool or else the trace reports it; None if neither does."""
         return self.rate.p99_ns or (self._latency and self._latency[1])
 
     @property
@@ -63,7 +63,8 @@ class MeasuredTest:
         return (latency.p50, latency.p99) if latency else None
 
     def shares(self) -> dict[str, float]:
-        """The stages that took time, the largest first, as shares of the time of all syncs."""
+        """Stage -> share of the time of all syncs, of 1, the largest first; only stages that took
+        time."""
         if not self.fsync:
             return {}
         times = {stage.name: stage.total_ns for stage in self.fsync.stages if stage.total_ns}
@@ -108,9 +109,9 @@ def measure(
     dataset: str | None = None,
     untraced: str | None = None,
 ) -> Iterator[MeasuredTest]:
-    """Does the tests in a directory, one after the other, until stop. Fsyncs of the pool, or only
-    those of the dataset, are traced meanwhile: not without a pool, when untraced says why not,
-    and when that is not possible. Raises BenchFailed."""
+    """Runs the tests in a directory, one after the other, until stop. Meanwhile it traces the
+    fsyncs of the pool, or of the dataset, unless there is no pool, untraced says why not, or
+    tracing fails. Raises BenchFailed."""
     with ExitStack() as stack:
         tracing: _Tracing | None = None
         if not pool and not untraced:
@@ -120,7 +121,7 @@ def measure(
                 tracing = _Tracing(host, FsyncOptions(pool, dataset), stop)
                 stack.callback(tracing.close)
             except TraceError as error:
-                untraced = str(error)
+                untraced = error.in_one_line()
         progress(None, 0.0)
         if tests and _warm_up(load, tests, path, stop):
             for test in tests:
@@ -130,17 +131,17 @@ def measure(
                     return
                 fsync = watch.fsync
                 if fsync and rate.count and test.sync != "none":
-                    # without the time in which the program starts
+                    # without the start of the program
                     fsync = replace(fsync, duration_ns=int(rate.count / rate.per_s * SECOND))
                 yield MeasuredTest(rate, fsync, untraced, fsync.losses.lost if fsync else 0)
-                # what was not synced would be by the first sync of the next test
+                # the first sync of the next test would write the unsynced data, too
                 if test.sync == "none" and not _warm_up(load, tests, path, stop):
                     return
 
 
 def _warm_up(load: Load, tests: Sequence[Test], path: Path, stop: Stop) -> bool:
-    """Makes the files of all writers, and the log of the dataset, which waits for a txg. False
-    when it was interrupted."""
+    """Creates the files of all writers, and the log of the dataset, which waits for a txg. False
+    when interrupted."""
     most = max(tests, key=lambda test: (test.jobs, test.sync != "none"))
     if most.sync == "none":
         most = replace(most, sync="fdatasync", writes=1)
@@ -148,7 +149,7 @@ def _warm_up(load: Load, tests: Sequence[Test], path: Path, stop: Stop) -> bool:
 
 
 class _Tracing:
-    """A session of which each test has its own part."""
+    """A trace that is cut into one part for each test."""
 
     def __init__(self, host: Host, options: FsyncOptions, stop: Stop) -> None:
         self._session = host.open_fsync_trace(options)
@@ -156,11 +157,11 @@ class _Tracing:
         self._options = options
 
     def restart(self) -> None:
-        """What was until now is not of the next test, neither are losses."""
+        """Discards what was counted so far, losses included."""
         self._meter.measure(step=True)
 
     def take(self) -> FsyncSummary | None:
-        """Of the pool or dataset since then; None when its name is not known any more."""
+        """What was counted of the pool or dataset since then; None if it is gone."""
         rows, _ = self._meter.measure(step=True)
         key = self._options.pool, self._options.dataset
         row = next((row for row in rows if (row.pool, row.dataset) == key), None)
@@ -171,7 +172,7 @@ class _Tracing:
 
 
 class _Around(Watcher):
-    """Counts the syncs of one test, and tells how far it is."""
+    """Counts the syncs of one test, and reports its progress."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """PostgreSQL's pg_test_fsync as a load of `zfstune bench`.
 
-One run of it does all its tests, in an order of its own, each for a number of seconds that ends
-with SIGALRM. So each test that is not wanted is ended at once by the same signal.
+It always runs all its tests, in a fixed order, and ends each by SIGALRM after a number of seconds.
+The same signal skips the tests that are not wanted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEBIAN = Path("/usr/lib/postgresql")
 _LATE_S = 120.0
 _LOOK_S = 0.02
 
-# Where each test is: how its section begins, and its name in there.
+# Section and label of each test.
 _ONE = "Compare file sync methods using one 8kB write"
 _PLACES = {
     "fdatasync": (_ONE, "fdatasync"),
@@ -41,7 +41,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Line:
-    """One test of its output. per_s is None for "n/a"."""
+    """A test in its output. per_s is None for "n/a"."""
 
     section: str
     label: str
@@ -50,8 +50,8 @@ class Line:
 
 
 def parse_text(text: str) -> tuple[list[Line], tuple[str, str] | None]:
-    """Its tests that are over, and section and label of the one that runs: its output ends
-    behind the label. Other lines are left out."""
+    """The finished tests in its output, and (section, label) of the running one, which the output
+    ends with; None if there is none. Other lines are ignored."""
     lines = []
     section = ""
     *whole, open_line = text.split("\n")
@@ -69,13 +69,13 @@ def parse_text(text: str) -> tuple[list[Line], tuple[str, str] | None]:
                 )
             )
     label = open_line.strip()
-    # the label is padded, and comes in one piece with that
+    # the label is written in one piece with its padding
     running = (section, label) if label and open_line.endswith(" ") and section else None
     return lines, running
 
 
 def find() -> PgTestFsync | None:
-    """The one in PATH, or the newest of those that Debian has beside each other."""
+    """The one in PATH, or the newest in Debian's directories; None if none runs."""
     paths = sorted(_DEBIAN.glob("*/bin/pg_test_fsync"), key=_version)
     path = shutil.which("pg_test_fsync") or (str(paths[-1]) if paths else None)
     if not path:
@@ -90,7 +90,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 class PgTestFsync:
-    """Implements zfstune.bench.load.Load. Its file has 16 MiB, which cannot be changed."""
+    """Implements zfstune.bench.load.Load. Its file always has 16 MiB."""
 
     def __init__(self, path: str, name: str) -> None:
         self.name = name
@@ -99,7 +99,7 @@ class PgTestFsync:
     def lacks(self, test: Test) -> str:
         if test.name in _PLACES:
             return ""
-        return "pg_test_fsync has one writer only, fio is needed for more"
+        return "pg_test_fsync has only one writer; install fio"
 
     def run(
         self, test: Test, where: Path, seconds: float, stop: Stop, watch: Watcher = NOTHING
@@ -110,14 +110,14 @@ class PgTestFsync:
             try:
                 return self._follow(child, test, seconds, stop, watch)
             finally:
-                # it removes its file when it is told to end, but not when it is killed
+                # it removes its file on SIGTERM, but not on SIGKILL
                 child.close()
                 file.unlink(missing_ok=True)
 
     def _follow(
         self, child: Child, test: Test, seconds: float, stop: Stop, watch: Watcher
     ) -> Rate | None:
-        """Ends each test at once but the wanted one, which ends after its time."""
+        """Skips all tests but the wanted one, and ends that after its time."""
         wanted = _PLACES[test.name]
         deadline = stop.now() + int((seconds + _LATE_S) * 1e9)
         began = 0
@@ -132,8 +132,9 @@ class PgTestFsync:
                 watch.tick()
             ready = self._read(child)
             if ready == "":
-                # one of the tests before: O_DIRECT with 2 kB is an error on ZFS 2.3 and later
-                raise child.failure() if began else Unable(f"{child.failure()}, use --with fio")
+                # in an earlier test: O_DIRECT with 2 kB is an error on ZFS 2.3 and later
+                error = child.failure()
+                raise error if began else Unable(str(error), "use --with fio")
             text += ready or ""
             lines, running = parse_text(text)
             for line in lines:
@@ -148,12 +149,12 @@ class PgTestFsync:
                 if running == wanted and not over:
                     over = True
                     watch.ended()
-                # once more each time: a signal that comes before its clock starts is forgotten
+                # repeatedly: it ignores a signal that comes before its clock starts
                 child.signal(signal.SIGALRM)
         raise too_late(self.name, _LATE_S)
 
     def _read(self, child: Child) -> str | None:
-        """What came, "" at the end, None when nothing came."""
+        """New output; "" at its end, None when there is none yet."""
         assert child.process.stdout
         pipe = child.process.stdout.fileno()
         ready, _, _ = select.select([pipe], [], [], _LOOK_S)
@@ -162,6 +163,6 @@ class PgTestFsync:
     def _rate(self, line: Line, test: Test) -> Rate:
         if line.per_s is None:
             raise Unable(
-                f"{self.name} has no {line.label} on this file system (n/a), use --with fio"
+                f"{self.name} has no {line.label} on this file system (n/a)", "use --with fio"
             )
         return Rate(test, line.per_s, None, None, self.name)

@@ -1,4 +1,4 @@
-"""Where `zfstune bench` measures: the directory, and the dataset that it is on."""
+"""Where `zfstune bench` measures: a directory and its dataset."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from zfstune.term.units import format_size
 PREFIX = ".zfstune-bench-"
 _LIST_S = 10.0
 _REMOVE_S = 30.0
-# The files are written over again and again, and the pool keeps what it frees for a few txgs.
+# Files are overwritten, and the pool frees the old blocks only after a few txgs.
 _ROOM = 2
 
 
 @dataclass(frozen=True)
 class Place:
-    """A directory. pool and dataset are None when it is not on ZFS."""
+    """A directory; pool and dataset are None if it is not on ZFS."""
 
     path: Path
     pool: str | None = None
@@ -35,24 +35,27 @@ class Place:
 
     @property
     def name(self) -> str:
-        """The path, and the dataset that it is on."""
+        """For people: ``PATH (DATASET)``."""
         return f"{self.path} ({self.dataset})" if self.dataset else str(self.path)
 
 
 def find(host: Host, where: str) -> Place:
-    """A path begins with / or . or is no dataset. Raises UsageError, NotPossible."""
+    """The place that a path or dataset names; a path begins with / or . or is not a dataset. Raises
+    UsageError, NotPossible."""
     if not where:
-        raise UsageError("the name of the path or dataset is empty, name a directory")
+        raise UsageError("the name of the path or dataset is empty", "name a directory")
     if "@" in where and "/" != where[0] != ".":
-        raise UsageError(f"{where!r} is a snapshot, nothing is written there, name a dataset")
+        raise UsageError(f"{where!r} is a snapshot: it cannot be written", "name a dataset")
     looks_like_path = where[0] in "/."
     if not looks_like_path and (where in host.dataset_names() or not Path(where).exists()):
         return _of_dataset(host, where)
     path = Path(where)
     if not path.exists():
-        raise UsageError(f"there is no {where}, name a directory or a mounted dataset")
+        raise UsageError(f"{where} does not exist", "name a directory or a mounted dataset")
     if not path.is_dir():
-        raise UsageError(f"{where} is no directory, name one (for a disk see --raw and --matrix)")
+        raise UsageError(
+            f"{where} is not a directory", "name one (for a disk see --raw and --matrix)"
+        )
     return _at(host, path)
 
 
@@ -63,7 +66,7 @@ def _of_dataset(host: Host, name: str) -> Place:
         point = line.removeprefix(f"{name} ").lstrip()
         if point != line and point.startswith("/"):
             return _at(host, Path(point))
-    raise UsageError(f"{name} has no directory (a volume, or not mounted), name a path")
+    raise UsageError(f"{name} has no directory (a volume, or not mounted)", "name a path")
 
 
 def _at(host: Host, path: Path) -> Place:
@@ -73,39 +76,40 @@ def _at(host: Host, path: Path) -> Place:
     if not dataset:
         return Place(path)
     if "@" in dataset:
-        raise UsageError(f"{path} is in a snapshot, nothing is written there, name a dataset")
+        raise UsageError(f"{path} is in a snapshot: it cannot be written", "name a dataset")
     pool = dataset.split("/", 1)[0]
     _require_health(host, pool)
     return Place(path, pool, dataset)
 
 
 def _require_health(host: Host, pool: str) -> None:
-    """Raises NotPossible when whatever is written would wait for ever."""
+    """Raises NotPossible when writes would block."""
     state = host.pool_state(pool)
     if state in WRITES_BLOCKED:
         raise NotPossible(
-            f"cannot write to pool {pool}, it is {state}, see `zpool status {pool}`"
-            " and `zpool clear`"
+            f"cannot write to pool {pool}: it is {state}",
+            f"see `zpool status {pool}` and `zpool clear`",
         )
     if state not in ("ONLINE", ""):
-        say(f"pool {pool} is {state}, which may make it slower; `zpool status {pool}` says why")
+        say(f"pool {pool} is {state} and may be slower; `zpool status {pool}` says why")
 
 
 def check_room(path: Path, needed: int) -> None:
-    """Raises NotPossible when there is not room enough for files of so many bytes."""
+    """Raises NotPossible when there is no room for files of needed bytes."""
     try:
         free = shutil.disk_usage(path).free
     except OSError as error:
-        raise NotPossible(f"cannot write to {path}, {error.strerror}") from None
+        raise NotPossible(f"cannot write to {path}: {error.strerror}") from None
     if free < _ROOM * needed:
         raise NotPossible(
-            f"{path} has {format_size(free)} free, {format_size(_ROOM * needed)} are needed, "
-            "take a smaller --size or fewer --jobs"
+            f"{path} is too full: {format_size(free)} are free, {format_size(_ROOM * needed)} "
+            "are needed",
+            "take a smaller --size or fewer --jobs",
         )
 
 
 def others(path: Path) -> list[str]:
-    """What other runs have in there."""
+    """The paths of directories that other runs have in there."""
     with suppress(OSError):
         return sorted(str(one) for one in path.iterdir() if one.name.startswith(PREFIX))
     return []
@@ -113,25 +117,25 @@ def others(path: Path) -> list[str]:
 
 @contextmanager
 def directory(host: Host, place: Place, left: list[str]) -> Iterator[Path]:
-    """A directory of our own for the time of the block; what of it could not be removed is added
-    to left, as a sentence. Raises NotPossible."""
+    """A temporary directory for the time of the block; if it cannot be removed, left gets a
+    sentence. Raises NotPossible."""
     try:
         made = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place.path))
     except OSError as error:
         raise NotPossible(
-            f"cannot write to {place.path}, {error.strerror}, name a directory that you may write"
+            f"cannot write to {place.path}: {error.strerror}", "name a directory that you may write"
         ) from None
     try:
         yield made
     finally:
         why = remove(host, made, place.pool)
         if why:
-            left.append(f"{made} is left ({why}), remove it by `rm -r`")
+            left.append(f"{made} is left ({why}); remove it with `rm -r`")
 
 
 def remove(host: Host, path: Path, pool: str | None) -> str:
-    """Removes the directory; why it is still there, or "". Does not wait for a pool that does
-    not write."""
+    """Removes the directory; returns why it is still there, or "". Does not wait for a pool in
+    which writes block."""
     state = host.pool_state(pool) if pool else ""
     if state in WRITES_BLOCKED:
         return f"pool {pool} is {state}"

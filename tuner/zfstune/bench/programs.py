@@ -1,4 +1,4 @@
-"""The programs that make a load: fio and pg_test_fsync."""
+"""The choice between fio and pg_test_fsync."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from zfstune.term.signals import Stop
 
 
 def find_load(wanted: str | None = None, size: int = SIZE) -> Load:
-    """pg_test_fsync, with fio for what it cannot do, or else fio; wanted is "fio" or
-    "pg_test_fsync". Raises NotPossible when it is not there."""
+    """pg_test_fsync, with fio for the tests that it lacks, or else fio; wanted is "fio" or
+    "pg_test_fsync". Raises NotPossible when it is not installed."""
     from zfstune.bench import fio as bench_fio
     from zfstune.bench import pg_test_fsync
 
@@ -20,23 +20,24 @@ def find_load(wanted: str | None = None, size: int = SIZE) -> Load:
     pg = None if wanted == "fio" else pg_test_fsync.find()
     if wanted == "pg_test_fsync" and not pg:
         raise NotPossible(
-            "cannot measure with pg_test_fsync, it is not installed (it comes with PostgreSQL's "
-            "server), use --with fio"
+            "cannot measure with pg_test_fsync: it is not installed (it comes with PostgreSQL's "
+            "server)",
+            "use --with fio",
         )
     if wanted == "fio" and not fio:
-        raise NotPossible("cannot measure with fio, it is not installed, install the package fio")
+        raise NotPossible("cannot measure with fio: it is not installed", "install the package fio")
     if pg:
         return Both(pg, fio) if fio else pg
     if fio:
         return fio
     raise NotPossible(
-        "cannot measure, neither fio nor pg_test_fsync is installed, install the package fio"
+        "cannot measure: neither fio nor pg_test_fsync is installed", "install the package fio"
     )
 
 
 @dataclass(frozen=True)
 class Both:
-    """Implements zfstune.bench.load.Load: the first for what it can do, the second for the rest."""
+    """Implements zfstune.bench.load.Load: the second runs the tests that the first lacks."""
 
     first: Load
     second: Load
@@ -61,10 +62,10 @@ class Both:
 
 def raw(device: Path, seconds: float, stop: Stop) -> Rate | None:
     """8 kB and fdatasync on a block device, by fio and past the cache. DESTROYS its data. None
-    when stop was asked for meanwhile. Raises BenchFailed, NotPossible."""
+    when interrupted. Raises BenchFailed, NotPossible."""
     from zfstune.bench import fio as bench_fio
 
     fio = bench_fio.find()
     if not fio:
-        raise NotPossible("cannot measure the device itself without fio, install the package fio")
+        raise NotPossible("cannot measure the device itself without fio", "install the package fio")
     return fio.raw(device, seconds, stop)

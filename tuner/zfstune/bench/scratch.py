@@ -1,4 +1,4 @@
-"""The disks that a benchmark erases: which ones are refused, and the question before."""
+"""The disks that a benchmark erases: refusals, and the question."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOG_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class Wanted:
-    """A disk that an option names; least_bytes is how large it must be."""
+    """A disk named by an option, and its least size."""
 
     option: str
     path: str
@@ -36,12 +36,15 @@ def confirm(
     yes: bool,
     source: TextIO | None = None,
 ) -> list[Scratch]:
-    """Looks at all of them, lists what will be destroyed, and asks. Nothing is written. Raises
-    UsageError and TraceError for the first that must not be erased, and UsageError when the
-    answer is not their names."""
+    """Examines the disks, lists what will be destroyed, and asks; writes nothing. Raises UsageError
+    or TraceError for the first that must not be erased, and UsageError unless the answer is their
+    names."""
     source = source or sys.stdin
     if not yes and not source.isatty():
-        raise UsageError("nobody can be asked whether the disks may be erased, repeat with --yes")
+        raise UsageError(
+            "cannot ask whether the disks may be erased: stdin is not a terminal",
+            "repeat with --yes",
+        )
     _check_names(wanted, force)
     found = [host.scratch(one.path) for one in wanted]
     for one, disk in zip(wanted, found, strict=True):
@@ -59,8 +62,8 @@ def _check_names(wanted: Sequence[Wanted], force: Sequence[str]) -> None:
     for name in force:
         if name not in names:
             raise UsageError(
-                f"--force-erase {name}: that is none of the disks named, repeat one of "
-                f"{', '.join(names)} as it is written there"
+                f"--force-erase {name}: no other option names this disk",
+                f"repeat one of {', '.join(names)} exactly",
             )
 
 
@@ -68,17 +71,17 @@ def check(disk: Scratch, wanted: Wanted, *, forced: bool) -> None:
     """Raises NotPossible when the disk must not be erased."""
     what = f"{wanted.option} {wanted.path}"
     if disk.in_use:
-        hint = ", --force-erase does not change that" if forced else ""
-        raise NotPossible(f"{what} {printable(disk.in_use)}: not erased{hint}")
+        even = ", not even with --force-erase" if forced else ""
+        raise NotPossible(f"{what} {printable(disk.in_use)}: not erased{even}")
     if disk.size_bytes < wanted.least_bytes:
         raise NotPossible(
-            f"{what} has {format_size(disk.size_bytes)}, "
-            f"{format_size(wanted.least_bytes)} at least are needed"
+            f"{what} is too small: it has {format_size(disk.size_bytes)}, "
+            f"{format_size(wanted.least_bytes)} are needed"
         )
     if disk.data and not forced:
         raise NotPossible(
-            f"{what} carries data ({printable(', '.join(disk.data))}): not erased unless "
-            f"--force-erase {wanted.path} repeats its name"
+            f"{what} carries data ({printable(', '.join(disk.data))}): not erased",
+            f"add --force-erase {wanted.path} if it may be",
         )
 
 
@@ -88,11 +91,11 @@ def _check_distinct(wanted: Sequence[Wanted], found: Sequence[Scratch]) -> None:
         # two partitions of a disk may be used
         for dev in {disk.dev} | ({disk.disk} if disk.disk == disk.dev else set()):
             if dev in seen:
-                raise UsageError(f"{seen[dev]} and {one.path} are one disk, name each once")
+                raise UsageError(f"{seen[dev]} and {one.path} are one disk", "name each disk once")
         seen[disk.dev] = one.path
     for one, disk in zip(wanted, found, strict=True):
         if disk.disk != disk.dev and disk.disk in seen:
-            raise UsageError(f"{one.path} is on {seen[disk.disk]}, name each disk once")
+            raise UsageError(f"{one.path} is on {seen[disk.disk]}", "name each disk once")
 
 
 def _listed(wanted: Sequence[Wanted], found: Sequence[Scratch]) -> list[str]:
@@ -113,25 +116,26 @@ def _listed(wanted: Sequence[Wanted], found: Sequence[Scratch]) -> list[str]:
 
 
 def _ask(names: Sequence[str], source: TextIO) -> None:
-    print("type the names to go on: ", end="", file=sys.stderr, flush=True)
+    print("type the names to continue: ", end="", file=sys.stderr, flush=True)
     given = source.readline().split()
     if sorted(given) != sorted(names):
-        raise UsageError("these are not the names of the disks, nothing was erased")
+        raise UsageError("nothing was erased: these are not the names of the disks")
 
 
 def blank(host: Host, disks: Sequence[Scratch]) -> list[str]:
-    """Makes both ends of the disks zero; what is left where that failed, in words."""
+    """Overwrites both ends of the disks with zeros; returns a sentence for each disk where that
+    failed."""
     left = []
     for disk in disks:
         try:
             host.erase(disk)
         except Exception as error:
             why = getattr(error, "strerror", None) or error
-            left.append(f"what was written to {disk.path} is still there ({why})")
+            left.append(f"test data is left on {disk.path} ({why})")
     return left
 
 
 def tell(left: Sequence[str]) -> None:
-    """Says on stderr what is left, a line for each."""
+    """Prints each sentence on stderr."""
     for line in left:
         say(line)

@@ -1,4 +1,4 @@
-"""What `zfstune bench` prints: a row for each test, and how far it is."""
+"""The table of `zfstune bench`, a row for each test, and its progress."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from zfstune.trace import fsync
 from zfstune.trace.footer import footer
 
 HEAD = ("test", "rate", "p50", "p99", "device limit", "share")
-# For the stages there is so much room at least.
+# The least width of the stages.
 _STAGES = 13
 _BAR = 20
 _REDRAW_S = 0.2
-# What a test takes beside its own time, about.
+# About the time that a test takes beside its duration.
 _AROUND_NS = SECOND // 2
 
 LIMIT = (
-    "device limit: what the rate would be if only log writes and flushes took time, as the trace "
-    "has seen them; share: the rate in percent of it."
+    "device limit: the rate if only log writes and flushes took time, as traced; share: the rate "
+    "in percent of it."
 )
 
 
 @dataclass
 class PathResult:
-    """What a run has measured. seconds is of each test; raw is of the disk of --raw; missing has
-    sentences on what was not measured, left on what could not be removed."""
+    """What a run has measured. seconds is the duration of each test, raw the rate of disk, the one
+    of --raw; missing has sentences on what was not measured, left on what was not removed."""
 
     place: str
     load: str
@@ -47,8 +47,8 @@ class PathResult:
     left: list[str] = field(default_factory=list)
 
     def limit_per_s(self, one: MeasuredTest) -> float | None:
-        """What the device would allow: of the disk itself where that was measured, and then
-        only for the test that is the same; of the trace otherwise."""
+        """The device limit of a row: by the rate of the disk itself if that was measured, only for
+        tests like that one; else by the trace. None if unknown."""
         test = one.rate.test
         if test.sync == "none":
             return None
@@ -68,7 +68,7 @@ class PathResult:
 
 
 def view(found: PathResult, style: Style, *, stages: bool) -> list[str]:
-    """The table, what must be known to read it, with stages those of each test, and what was not
+    """The lines of the table, its notes, with stages all stages of each test, and what was not
     measured."""
     lines = [*wrap(heading(found), "", style.width), ""]
     if found.rows:
@@ -84,7 +84,7 @@ def view(found: PathResult, style: Style, *, stages: bool) -> list[str]:
 
 
 def heading(found: PathResult) -> str:
-    """What was measured, by what, and for how long; printable."""
+    """``PLACE, ZFS VERSION: PROGRAM, TIME for each test``; printable."""
     zfs = f", ZFS {found.zfs}" if found.zfs else ""
     span = format_span(int(found.seconds * SECOND))
     return f"{printable(found.place)}{zfs}: {found.load}, {span} for each test"
@@ -111,7 +111,7 @@ def _largest(found: PathResult, room: int) -> list[str]:
 
 
 def cells(found: PathResult, one: MeasuredTest) -> list[str]:
-    """Of a row of the table, as HEAD names them."""
+    """The cells of a row, by HEAD."""
     limit = found.limit_per_s(one)
     return [
         one.rate.test.label,
@@ -128,7 +128,7 @@ def per_s(rate: float) -> str:
 
 
 def limit_text(found: PathResult) -> str:
-    """What the column "device limit" is in this run, in one sentence."""
+    """The meaning of the column "device limit" in this run."""
     if not found.raw:
         return LIMIT
     return (
@@ -138,14 +138,14 @@ def limit_text(found: PathResult) -> str:
 
 
 def notes(found: PathResult) -> list[str]:
-    """What must be known to read the table."""
+    """Sentences that the table needs: other programs, the source of times, why stages lack."""
     said = []
     for tool in dict.fromkeys(one.rate.tool for one in found.rows):
         if tool != found.load:
             names = ", ".join(one.rate.test.name for one in found.rows if one.rate.tool == tool)
             said.append(f"by {tool}: {names}.")
     if any(not one.rate.p50_ns and one.p50_ns for one in found.rows):
-        said.append(f"p50, p99: of the trace, where {found.load} tells none.")
+        said.append(f"p50, p99: by the trace where {found.load} reports none.")
     for why in dict.fromkeys(one.untraced for one in found.rows if one.untraced):
         said.append(f"no stages: {printable(why)}.")
     return said
@@ -161,7 +161,7 @@ def _stages(found: PathResult, style: Style) -> list[str]:
 
 
 def end(found: PathResult, style: Style) -> list[str]:
-    """What the trace could not count."""
+    """The footer: losses and missing probes; [] without a trace."""
     traced = [one.fsync for one in found.rows if one.fsync]
     if not traced:
         return []
@@ -172,7 +172,7 @@ def end(found: PathResult, style: Style) -> list[str]:
 
 
 class ProgressBar:
-    """How far a run is, on stderr: a bar on a terminal, else a line for each test."""
+    """The progress of a run: a bar on a terminal, else a line for each test."""
 
     def __init__(self, out: TextIO, tests: Sequence[Test], seconds: float) -> None:
         each = int(seconds * SECOND) + _AROUND_NS
@@ -192,9 +192,9 @@ class ProgressBar:
             self._progress.status(f"[{bar}] {place + 1} of {count}: {test.label}")
 
     def row(self, one: MeasuredTest) -> None:
-        """A test is over: its rate on a line that stays."""
+        """Prints the rate of a finished test, on a line that stays."""
         self._progress.line(f"{one.rate.test.label}: {per_s(one.rate.per_s)}")
 
     def end(self) -> None:
-        """Takes the bar off the terminal."""
+        """Removes the bar."""
         self._progress.end()

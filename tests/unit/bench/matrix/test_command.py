@@ -1,4 +1,4 @@
-"""The matrix of a report: its rows, what agrees with it, its output, and how it ends."""
+"""The matrix of a report: its rows, agreement with it, its output, and its end."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def host() -> FakeHost:
         ({"data": ("ext4 \x1b[31m",)}, (), "carries data (ext4 ?[31m)"),
         ({"data": ("ext4",)}, ("/dev/sdy",), "carries data (ext4)"),
         ({"in_use": "is mounted on /home"}, (), "is mounted on /home: not erased"),
-        ({"in_use": "is mounted on /home"}, ("/dev/sdx",), "--force-erase does not change that"),
-        ({"size_bytes": 512 << 20}, ("/dev/sdx",), "has 512M, 1.00G at least"),
+        ({"in_use": "is mounted on /home"}, ("/dev/sdx",), "not even with --force-erase"),
+        ({"size_bytes": 512 << 20}, ("/dev/sdx",), "is too small: it has 512M, 1.00G"),
     ],
 )
 def test_disks_in_use_or_with_data_are_refused(
@@ -131,8 +131,9 @@ def test_disks_in_use_or_with_data_are_refused(
 
 
 def test_only_named_disks_can_be_forced(host: FakeHost) -> None:
-    with pytest.raises(UsageError, match="none of the disks named"):
+    with pytest.raises(UsageError, match="no other option names this disk") as error:
         confirmed(host, "/dev/sdx", force=("/dev/sdz",))
+    assert error.value.hint == "repeat one of /dev/sdx exactly"
     host.scratches["/dev/sdx"] = scratch_disk(data=("ext4",))
     confirmed(host, "/dev/sdx", force=("/dev/sdx",))
 
@@ -175,8 +176,9 @@ def test_their_names_in_any_order_confirm(
 
 
 def test_without_a_terminal_yes_is_required(host: FakeHost) -> None:
-    with pytest.raises(UsageError, match="repeat with --yes"):
+    with pytest.raises(UsageError, match="not a terminal") as error:
         scratch.confirm(host, [Wanted("--disk", "/dev/sdx")], (), yes=False, source=io.StringIO())
+    assert error.value.hint == "repeat with --yes"
 
 
 def test_disks_that_cannot_be_blanked_are_named(host: FakeHost) -> None:
@@ -184,9 +186,7 @@ def test_disks_that_cannot_be_blanked_are_named(host: FakeHost) -> None:
         raise OSError(5, "Input/output error")
 
     host.erase = fails  # type: ignore[method-assign]
-    assert scratch.blank(host, [scratch_disk()]) == [
-        "what was written to /dev/sdx is still there (Input/output error)"
-    ]
+    assert scratch.blank(host, [scratch_disk()]) == ["test data is left on /dev/sdx (Input/output error)"]
 
 
 # running
@@ -220,7 +220,7 @@ class FakeLoad:
 
 
 class Rig:
-    """A bench of made-up disks, whose pools are only noted."""
+    """A bench of made-up disks that only records its pools."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **given: Any) -> None:
         self.host, self.stop, self.load = FakeHost(), FakeStop(), FakeLoad()
@@ -369,14 +369,14 @@ def test_a_suspended_pool_is_left(commands: list[list[str]], state: str) -> None
     made = pools.Made(host, None, False, "zfstune-bench-1", "7")
     made.undo()
     assert commands == []
-    assert f"cannot be destroyed since the pool is {state}" in made.left[0]
+    assert f"cannot be destroyed: the pool is {state}" in made.left[0]
 
 
 def test_pools_of_earlier_runs_are_named() -> None:
     host = FakeHost()
     host.pools = lambda: ["tank", "zfstune-bench-0a1b2c"]  # type: ignore[method-assign]
     (line,) = pools.leftovers(host)
-    assert "`zpool destroy zfstune-bench-0a1b2c` removes it" in line
+    assert "remove it with `zpool destroy zfstune-bench-0a1b2c`" in line
 
 
 @pytest.mark.parametrize("row", [row for row in MATRIX.rows if row.kind == "zfs"])
@@ -456,16 +456,18 @@ def options(**given: Any) -> argparse.Namespace:
 def test_rows_with_a_slog_need_slog(capsys: pytest.CaptureFixture[str]) -> None:
     rows = command._rows(MATRIX, options())
     assert rows and all("slog" not in row.on for row in rows)
-    assert "rows are left out" in capsys.readouterr().err
+    assert "rows are skipped" in capsys.readouterr().err
     with pytest.raises(UsageError, match="--slog is missing"):
         command._rows(MATRIX, options(rows=["slog"]))
 
 
 def test_unknown_rows_and_matrices_are_refused_with_a_guess() -> None:
-    with pytest.raises(CommandError, match="did you mean recordsize-8k"):
+    with pytest.raises(CommandError, match="no row 'recordsize-8K'") as error:
         command._rows(MATRIX, options(rows=["recordsize-8K"]))
-    with pytest.raises(CommandError, match="there is reports-2014"):
+    assert error.value.hint == "did you mean recordsize-8k?"
+    with pytest.raises(CommandError, match="no matrix 'reports'") as error:
         command._matrix(options(matrix="reports"))
+    assert error.value.hint == "choose reports-2014"
 
 
 def test_a_matrix_is_data() -> None:

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError before anything is written."""
     matrix = _matrix(args)
     if not args.disk:
-        raise UsageError("--disk is missing, name the disks that may be erased")
+        raise UsageError("--disk is missing", "name the disks that may be erased")
     rows = _rows(matrix, args)
     host = open_host()
     _require(host, rows)
@@ -53,33 +53,33 @@ def run(args: argparse.Namespace) -> int:
 def _matrix(args: argparse.Namespace) -> Matrix:
     if args.matrix not in bench_rows.MATRICES:
         raise UsageError(
-            f"--matrix: no matrix {args.matrix!r}, there is {', '.join(bench_rows.MATRICES)}"
+            f"--matrix: no matrix {args.matrix!r}", f"choose {', '.join(bench_rows.MATRICES)}"
         )
     return bench_rows.load_matrix(args.matrix)
 
 
 def _rows(matrix: Matrix, args: argparse.Namespace) -> list[ReportRow]:
-    """Those that are wanted and can be measured on these disks."""
+    """The rows that are wanted and can be measured on these disks."""
     ids = [row.id for row in matrix.rows]
     for name in args.rows or ():
         if name not in ids:
             near = difflib.get_close_matches(name, ids, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(ids)}"
-            raise UsageError(f"--rows: no row {name!r}, {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(ids)}"
+            raise UsageError(f"--rows: no row {name!r}", hint)
     rows = [row for row in matrix.rows if row.id in (args.rows or ids)]
     without = [row for row in rows if args.slog or "slog" not in row.on]
     if not without:
-        raise UsageError("--slog is missing, all of these rows need a log device")
+        raise UsageError("--slog is missing: all of these rows need a log device")
     if len(without) < len(rows):
-        say(f"without --slog {len(rows) - len(without)} of {len(rows)} rows are left out")
+        say(f"without --slog, {len(rows) - len(without)} of {len(rows)} rows are skipped")
     return without
 
 
 def _require(host: Host, rows: Sequence[ReportRow]) -> None:
-    """Raises NotPossible."""
+    """Raises NotPossible without ZFS, root, or a program that a row needs."""
     require_tracing(host.checks(), "zfs")
     if os.geteuid() != 0:
-        raise NotPossible("disks can only be erased by root, run it as root")
+        raise NotPossible("only root can erase disks", "run as root")
     wanted = [*_PROGRAMS]
     if any(row.kind in ("ext4", "zvol") for row in rows):
         wanted += _EXT4
@@ -88,7 +88,8 @@ def _require(host: Host, rows: Sequence[ReportRow]) -> None:
     for name in wanted:
         if not shutil.which(name):
             raise NotPossible(
-                f"{name} is not installed, some rows need it, install it or choose others by --rows"
+                f"{name} is not installed: some rows need it",
+                "install it, or choose other rows with --rows",
             )
 
 
@@ -101,4 +102,4 @@ def _show(found: MatrixResult, args: argparse.Namespace) -> None:
         from zfstune.bench.matrix import html
 
         html.save(found, args.html)
-        say(f"the page is {args.html}")
+        say(f"page: {args.html}")

@@ -22,8 +22,8 @@ def render(found: MatrixResult) -> str:
     said = [f"{one.row.label}: {one.failed}" for one in found.results if one.failed]
     sections = [
         Section("rates", "Rates", "Measured against reported", _rates(found)),
-        Section("orders", "Orderings", "What agrees with the report", _orders(found)),
-        Section("data", "Data", "All that was measured", raw_json("The measurements")),
+        Section("orders", "Orderings", "Agreement with the report", _orders(found)),
+        Section("data", "Data", "All measurements", raw_json("The measurements")),
     ]
     where = f"{found.heading}; reported: {found.matrix.source}"
     data = found.to_json() | {"rows": rows}

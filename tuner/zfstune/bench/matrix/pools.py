@@ -1,7 +1,7 @@
-"""The pools and file systems that a benchmark makes on scratch disks, and takes away again.
+"""The pools and file systems that a benchmark creates on scratch disks, and removes.
 
-Only what was made here is ever destroyed: a pool by its name and guid. Nothing here waits without
-a limit, since a disk may fail at any time and a command then hangs in the kernel.
+It destroys only pools that it created, by name and guid. Every wait is limited: a disk may fail at
+any time, and a command then hangs in the kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAKE_S = 120.0
 _LIST_S = 10.0
 _DESTROY_S = 60.0
 _UNMOUNT_S = 20.0
-# A file system just used may be looked at by others for a moment.
+# For as long another process may briefly use a file system that we have just used.
 _BUSY_S = 10.0
 _VOLUME_SHARE = 2
 _HANGS = "does not end"
@@ -34,7 +34,7 @@ _HANGS = "does not end"
 
 @dataclass(frozen=True)
 class Target:
-    """Where to measure: a directory or, for raw devices, a disk. pool is None without ZFS."""
+    """Where to measure: a directory, or a raw disk. pool is None without ZFS."""
 
     path: Path
     pool: str | None = None
@@ -42,7 +42,7 @@ class Target:
 
 @dataclass
 class Made:
-    """What is there of a row, to be taken away in reverse; left says what could not be."""
+    """What was created for a row; undo() removes it, and left gets what it could not remove."""
 
     host: Host
     directory: Path | None = None
@@ -53,7 +53,7 @@ class Made:
     left: list[str] = field(default_factory=list)
 
     def stuck(self) -> str:
-        """Why nothing can be written to the pool or file system; "" when nothing is known."""
+        """Why nothing can be written to the pool or file system; "" if no reason is known."""
         for device in self.devices:
             if not Path(device).exists():
                 return f"{device} is gone"
@@ -61,7 +61,7 @@ class Made:
         return f"the pool is {state}" if state in WRITES_BLOCKED else ""
 
     def undo(self) -> None:
-        """Takes all away. Never raises."""
+        """Removes everything, in reverse. Never raises."""
         if self.mounted and self.directory:
             self._unmount(self.directory)
         if self.pool:
@@ -86,23 +86,25 @@ class Made:
     def _destroy(self, pool: str) -> None:
         why = self.stuck()
         if why:
-            # the command would hang, and while it does all others wait, on any pool
+            # the command would hang, and every other command, on any pool, would wait for it
             self.left.append(
-                f"pool {pool}, which cannot be destroyed since {why}: commands on it may hang, "
-                "and the next boot comes without it"
+                f"pool {pool} cannot be destroyed: {why}; commands on it may hang, and it is gone "
+                "after a reboot"
             )
             return
         if _guid(pool) != self.guid:
             if pool in self.host.pools():
                 self.left.append(
-                    f"pool {pool} does not answer, or is not the one that was created: "
+                    f"pool {pool} does not answer, or is not the one that was created; "
                     f"see `zpool status {pool}`"
                 )
             return
         deadline = time.monotonic() + _BUSY_S
         while error := _run(["zpool", "destroy", "-f", "--", pool], _DESTROY_S):
             if time.monotonic() > deadline or self.stuck():
-                self.left.append(f"pool {pool} is still there ({error}): `zpool destroy {pool}`")
+                self.left.append(
+                    f"pool {pool} is still there ({error}); run `zpool destroy {pool}`"
+                )
                 return
             time.sleep(0.5)
         self.pool = None
@@ -111,7 +113,7 @@ class Made:
 def make(
     row: ReportRow, host: Host, disks: Sequence[Scratch], slog: Scratch | None, made: Made
 ) -> Target:
-    """Makes what a row is measured on; made gets each thing before it is there. Raises
+    """Creates what a row is measured on; made gets each thing before it exists. Raises
     BenchFailed."""
     first = disks[0] if "disks" in row.on else slog
     assert first is not None
@@ -134,28 +136,28 @@ def _pool(row: ReportRow, data: Sequence[Scratch], log: Scratch | None, made: Ma
     pool = f"{PREFIX}{os.urandom(3).hex()}"
     disks = [*data, *([log] if log else [])]
     ashift = max(disk.sector_bytes for disk in disks).bit_length() - 1
-    # with failmode=continue its state would be ONLINE also when it is suspended
-    # (spa_state_to_name()), and an fsync would hang all the same
+    # with failmode=continue a suspended pool would be ONLINE (spa_state_to_name()), although an
+    # fsync hangs as well
     words = ["-o", f"ashift={max(12, ashift)}", "-o", "cachefile=none", "-o", "failmode=wait"]
     zvol = row.kind == "zvol"
     words += ["-O", "mountpoint=none" if zvol else f"mountpoint={made.directory}"]
     for name, value in {"atime": "off", **({} if zvol else row.dataset)}.items():
         words += ["-O", f"{name}={value}"]
     words += ["--", pool, *(disk.device for disk in data), *(["log", log.device] if log else [])]
-    # without -f: what is in use after all, zpool(8) refuses
+    # without -f, so that zpool(8) can refuse a disk in use
     error = _run(["zpool", "create", *words], _MAKE_S)
     made.guid = _guid(pool)
     if made.guid:
         made.pool = pool
     elif _HANGS in error:
-        made.left.append(f"pool {pool} may appear later: `zpool destroy {pool}`")
+        made.left.append(f"pool {pool} may appear later; then run `zpool destroy {pool}`")
     if error:
-        raise BenchFailed(f"the pool cannot be created: {error}")
+        raise BenchFailed(f"cannot create the pool: {error}")
     return pool
 
 
 def _guid(pool: str) -> str:
-    """ "" when there is no such pool."""
+    """ "" if there is no such pool."""
     return processes.output(
         ["zpool", "get", "-H", "-o", "value", "guid", "--", pool], _LIST_S
     ).strip()
@@ -167,21 +169,21 @@ def _volume(row: ReportRow, pool: str) -> str:
     ).strip()
     size = (int(said) if said.isdigit() else 0) // _VOLUME_SHARE >> 20 << 20
     words = [word for name, value in row.dataset.items() for word in ("-o", f"{name}={value}")]
-    # sparse, so that nothing is reserved
+    # sparse: no reservation
     error = _run(["zfs", "create", "-s", *words, "-V", str(size), "--", f"{pool}/volume"], _MAKE_S)
     if error:
-        raise BenchFailed(f"the volume cannot be created: {error}")
+        raise BenchFailed(f"cannot create the volume: {error}")
     device = f"/dev/zvol/{pool}/volume"
     deadline = time.monotonic() + _MAKE_S
     while not Path(device).exists():
         if time.monotonic() > deadline:
-            raise BenchFailed(f"{device} does not appear, is udev running?")
+            raise BenchFailed(f"{device} does not appear", "see whether udev is running")
         time.sleep(0.1)
     return device
 
 
 def _mount(device: str, directory: Path, made: Made) -> None:
-    """An ext4 with its tables written, so that nothing is done behind the tests' back."""
+    """Mounts a new ext4, with its tables written: the kernel shall not write them during a test."""
     lazy = "lazy_itable_init=0,lazy_journal_init=0"
     for words in (
         ["mkfs.ext4", "-q", "-F", "-E", lazy, "--", device],
@@ -190,12 +192,11 @@ def _mount(device: str, directory: Path, made: Made) -> None:
         error = _run(words, _MAKE_S)
         made.mounted = directory.is_mount()
         if error:
-            raise BenchFailed(f"ext4 cannot be made on {device}: {error}")
+            raise BenchFailed(f"cannot make ext4 on {device}: {error}")
 
 
 def _run(words: Sequence[str], limit_s: float) -> str:
-    """ "" when the command has ended well, otherwise what is wrong. A Ctrl-C does not reach it:
-    what it makes is taken away by us."""
+    """Why the command failed; "" if it did not. Ctrl-C does not reach it."""
     try:
         done = processes.run(words, limit_s, os.environ | {"LC_ALL": "C"})
     except TimeoutError:
@@ -210,8 +211,8 @@ def _run(words: Sequence[str], limit_s: float) -> str:
 def made_for(
     row: ReportRow, host: Host, disks: Sequence[Scratch], slog: Scratch | None, left: list[str]
 ) -> Iterator[tuple[Target, Made]]:
-    """What a row is measured on, for the time of the body; left gets what could not be taken
-    away. Raises BenchFailed."""
+    """What a row is measured on, for the time of the block; left gets what could not be removed.
+    Raises BenchFailed."""
     made = Made(host)
     try:
         yield make(row, host, disks, slog, made), made
@@ -221,10 +222,10 @@ def made_for(
 
 
 def leftovers(host: Host) -> list[str]:
-    """Pools of runs that did not come to their end, in words."""
+    """A sentence for each pool of a run that died."""
     return [
-        f"pool {name} is of a `zfstune bench` that did not end (or still runs): "
-        f"`zpool destroy {name}` removes it"
+        f"pool {name} was left by another `zfstune bench`; if none is in progress, remove it with "
+        f"`zpool destroy {name}`"
         for name in host.pools()
         if name.startswith(PREFIX)
     ]

@@ -1,4 +1,4 @@
-"""What a row of a matrix came to."""
+"""The results of a matrix and its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zfstune.bench.measure import MeasuredTest
 
 @dataclass
 class RowResult:
-    """A row as far as it was measured; failed says why it is not whole."""
+    """A row as far as it was measured; failed says why it is incomplete, None if it is not."""
 
     row: ReportRow
     measured: list[MeasuredTest] = field(default_factory=list)
@@ -40,7 +40,7 @@ class RowResult:
 
 @dataclass
 class MatrixResult:
-    """What was measured of a matrix."""
+    """The rows measured so far; left says what could not be removed."""
 
     matrix: Matrix
     zfs: str
@@ -50,7 +50,7 @@ class MatrixResult:
 
     @property
     def rates(self) -> dict[tuple[str, str], float]:
-        """Per second, by row and test."""
+        """(row, test) -> syncs or writes per second."""
         return {
             (result.row.id, one.rate.test.name): one.rate.per_s
             for result in self.results
@@ -59,16 +59,16 @@ class MatrixResult:
 
     @property
     def heading(self) -> str:
-        """By what it was measured: the version of ZFS, and the programs."""
+        """The version of ZFS, and the programs that measured."""
         tools = dict.fromkeys(one.rate.tool for r in self.results for one in r.measured)
         return ", ".join((f"ZFS {self.zfs or '?'}", *tools))
 
     def limit(self, row: ReportRow) -> float | None:
-        """Of the raw device that the row's syncs wait for, where that was measured."""
+        """The rate of the raw device that the row's syncs wait for; None if not measured."""
         return self.rates.get((row.limit or "", "fdatasync"))
 
     def measured(self, row_id: str, test: str) -> MeasuredTest | None:
-        """A test of a row, by the id of the row; None when it was not measured."""
+        """A test of a row, by the row's id; None if it was not measured."""
         for result in self.results:
             for one in result.measured:
                 if (result.row.id, one.rate.test.name) == (row_id, test):
@@ -77,17 +77,17 @@ class MatrixResult:
 
     @property
     def whole(self) -> bool:
-        """Whether all rows were measured, nothing was lost, and nothing is left behind."""
+        """Whether all rows were measured without losses, and everything was removed."""
         failed = any(result.failed for result in self.results)
         return not (self.interrupted or self.left or failed or self.lost)
 
     @property
     def lost(self) -> int:
-        """What the traces could not count."""
+        """The number of operations that the traces missed."""
         return sum(one.lost for result in self.results for one in result.measured)
 
     def to_json(self) -> Json:
-        """The end of the output, as a ``bench_matrix`` object of the schema."""
+        """As a ``bench_matrix`` object of the schema."""
         rates = self.rates
         base = bench_rows.base(self.matrix, rates)
         return {

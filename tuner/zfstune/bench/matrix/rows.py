@@ -1,4 +1,4 @@
-"""The rows of a matrix of `zfstune bench`, and what was reported against what is measured."""
+"""The rows of a matrix of `zfstune bench`, and how measured rates compare with reported ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ MATRICES = ("reports-2014",)
 KINDS = ("zfs", "ext4", "zvol", "raw")
 ON = ("disks", "slog", "disks+slog")
 
-# Rates that differ by less than this factor count as the same: one run of a few seconds
-# differs from the next by as much.
+# Rates that differ by less than this factor count as the same: so do two runs of a few seconds.
 SAME = 1.25
 
 # Rates by row and test.
@@ -23,7 +22,7 @@ Rates = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True)
 class ReportRow:
-    """One setup; the fields are explained at the top of the matrix's file."""
+    """A setup; the head of the matrix's file explains the fields."""
 
     id: str
     label: str
@@ -37,7 +36,7 @@ class ReportRow:
 
     @property
     def limit(self) -> str | None:
-        """The row that measures the raw device of its log; None when it waits for none."""
+        """The row that measures the raw device of its log; None if its syncs wait for none."""
         if self.kind == "raw" or self.dataset.get("sync") == "disabled":
             return None
         past_log = self.dataset.get("logbias") == "throughput"
@@ -46,7 +45,7 @@ class ReportRow:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The rows of a report; source is where it was published."""
+    """The rows of a report; source describes the reported setup."""
 
     name: str
     title: str
@@ -54,7 +53,7 @@ class Matrix:
     rows: tuple[ReportRow, ...]
 
     def of(self, row_id: str) -> ReportRow:
-        """Raises StopIteration when there is none."""
+        """The row with this id. Raises StopIteration."""
         return next(row for row in self.rows if row.id == row_id)
 
 
@@ -67,7 +66,7 @@ def load_matrix(name: str) -> Matrix:
 
 
 def parse_matrix(name: str, data: Mapping[str, Any]) -> Matrix:
-    """Raises KeyError, TypeError on what is no matrix."""
+    """A matrix from its TOML. Raises KeyError, TypeError."""
     rows = [_row(entry, data["tests"]) for entry in data["row"]]
     return Matrix(name, data["title"], data["source"], tuple(rows))
 
@@ -78,7 +77,7 @@ def _row(entry: Mapping[str, Any], tests: Sequence[str]) -> ReportRow:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two rows in one test: how many times as fast the one was as the other."""
+    """Two rows in one test; reported and measured are the rate of one divided by that of other."""
 
     test: str
     one: str
@@ -88,12 +87,12 @@ class Pair:
 
     @property
     def agrees(self) -> bool:
-        """Whether both say that the one is faster, slower, or the same."""
+        """Whether both say that one is faster, slower, or the same."""
         return side(self.reported) == side(self.measured)
 
     @property
     def reversed(self) -> bool:
-        """Whether each says that another one is faster."""
+        """Whether they disagree on which one is faster."""
         return side(self.reported) * side(self.measured) < 0
 
 
@@ -105,8 +104,8 @@ def side(ratio: float) -> int:
 
 
 def pairs(matrix: Matrix, measured: Rates) -> list[Pair]:
-    """All pairs of rows that the report has numbers or words for and that were measured, the
-    faster one of the report first."""
+    """All pairs of measured rows that the report compares, by numbers or in words; first the row
+    that it says is faster."""
     found = []
     for one, other in itertools.combinations(matrix.rows, 2):
         for test in one.tests:
@@ -129,17 +128,17 @@ def _turned(pair: Pair) -> Pair:
 
 
 def worst_first(found: Sequence[Pair]) -> list[Pair]:
-    """Those that do not agree."""
+    """The pairs that disagree, reversed ones first."""
     wrong = [pair for pair in found if not pair.agrees]
     return sorted(wrong, key=lambda pair: (not pair.reversed, pair.measured / pair.reported))
 
 
 def base(matrix: Matrix, measured: Rates) -> ReportRow | None:
-    """The one that the others are compared with: the first that was reported and measured."""
+    """The row that the others are compared with: the first one both reported and measured."""
     seen = {row for row, _ in measured}
     return next((row for row in matrix.rows if row.reported and row.id in seen), None)
 
 
 def ratio(value: float | None, first: float | None) -> float | None:
-    """None when one of them is not there."""
+    """value / first; None if either is unknown or 0."""
     return value / first if value and first else None

@@ -22,12 +22,12 @@ from zfstune.term.signals import Stop
 from zfstune.term.table import style_of
 from zfstune.term.units import SECOND
 
-# What making and destroying take, about; only for the time that is left.
+# About the time to create and destroy; only for the estimate of the time left.
 _AROUND_NS = 6 * SECOND
 
 
 class StuckStop(Stop):
-    """Also ends a test when nothing can be written: what waits for a pool then does not end."""
+    """Also ends a test when nothing can be written: its fsyncs would not return."""
 
     def __init__(self, stop: Stop, stuck: Callable[[], str]) -> None:
         self._stop, self._stuck = stop, stuck
@@ -35,20 +35,20 @@ class StuckStop(Stop):
 
     @property
     def asked(self) -> bool:  # type: ignore[override]
-        """Whether the stop was asked, nobody reads any more, or nothing can be written."""
+        """Whether to stop: by a signal, a reader that is gone, or a pool that blocks writes."""
         return self._stop.asked or self._stop.reader_gone or bool(self._stuck())
 
     def now(self) -> int:
-        """CLOCK_MONOTONIC in ns, of the stop."""
+        """CLOCK_MONOTONIC in ns."""
         return self._stop.now()
 
     def wait(self, ns: int) -> bool:
-        """As Stop.wait(); True as well when nothing can be written."""
+        """Waits like Stop.wait(), and is also True when nothing can be written."""
         return bool(self._stuck()) or self._stop.wait(ns) or bool(self._stuck())
 
 
 class MatrixBench:
-    """A run on certain disks."""
+    """A run of the command on these disks."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class MatrixBench:
         self._found = MatrixResult(matrix, host.version())
 
     def run(self, rows: Sequence[ReportRow], stop: Stop) -> MatrixResult:
-        """Measures the rows until stop; takes all away in every case. Raises nothing that is
-        expected."""
+        """Measures the rows until stop, and always removes everything. Failures go into the
+        result."""
         found = self._found
         tests = sum(len(row.tests) for row in rows)
         needed = tests * self._args.duration + len(rows) * _AROUND_NS
@@ -107,9 +107,9 @@ class MatrixBench:
                 for one in self._measure(row, place, until, progress, head):
                     result.measured.append(one)
                 if why := made.stuck():
-                    result.failed = f"{why}, see dmesg"
+                    result.failed = f"{why}; see dmesg"
         except (BenchFailed, TraceError) as error:
-            result.failed = str(error)
+            result.failed = error.in_one_line()
         except OSError as error:
             result.failed = f"{error.filename or row.label}: {error.strerror or error}"
         if stop.asked and len(result.measured) < len(row.tests) and not result.failed:

@@ -1,4 +1,4 @@
-"""A matrix as text: measured against reported, and which orderings agree."""
+"""A matrix as text: measured against reported rates, and the orderings that agree."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ def view(found: MatrixResult, style: Style) -> list[str]:
     base = rows.base(found.matrix, found.rates)
     lines = [style.paint(f"{found.matrix.title}: here {found.heading}", "bold")]
     lines += wrap(f"reported: {found.matrix.source}", "", style.width)
-    text = "device: against fdatasync on the raw device of the log; stages: those with most time"
+    text = (
+        "device: relative to fdatasync on the raw device of the log; stages: those with most time"
+    )
     if base:
         text = f"x: the ratio to the first row, {base.label}; {text}"
     lines += wrap(text, "", style.width)
-    # one table, so that columns stand below each other; its lines are dealt out to the rows
+    # aligned as one table, whose lines are then distributed to the rows
     cells = [_cells(found, r.row, one, base) for r in found.results for one in r.measured]
     table = iter(aligned([_HEAD, *cells], "<>>>>><", "  ", "  "))
     lines += ["", style.paint(next(table), "dim")]
@@ -73,7 +75,7 @@ def rate(per_s: float) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """``0.05x``; "" when it is not known."""
+    """``0.05x``; "" for None."""
     if ratio is None:
         return ""
     return (
@@ -82,14 +84,13 @@ def times(ratio: float | None) -> str:
 
 
 def largest(shares: Mapping[str, float], number: int = _STAGES) -> str:
-    """``flush 93 %, issue 4 %``: the largest stages, as far as they are more than nothing."""
+    """``flush 93 %, issue 4 %``: the largest stages, without those of 0 %."""
     parts = [f"{name} {share:.0%}".replace("%", " %") for name, share in shares.items()]
     return ", ".join(part for part in parts[:number] if not part.endswith(" 0 %"))
 
 
 def orders(found: MatrixResult, style: Style) -> list[str]:
-    """How many pairs of rows are in the order of the report, and those that are not, with the
-    stages that explain it."""
+    """Lines on how many pairs of rows agree with the report, and on those that do not."""
     pairs = rows.pairs(found.matrix, found.rates)
     lines = wrap(summary(pairs), "", style.width)
     wrong = rows.worst_first(pairs)
@@ -101,9 +102,9 @@ def orders(found: MatrixResult, style: Style) -> list[str]:
 
 
 def summary(pairs: Sequence[Pair]) -> str:
-    """How many orderings of the report agree with what was measured, in one sentence."""
+    """The number of pairs that agree with the report, in one sentence."""
     if not pairs:
-        return "no two rows to compare with the report"
+        return "orderings: no two rows to compare with the report"
     agree = sum(pair.agrees for pair in pairs)
     turned = sum(pair.reversed for pair in pairs)
     return (
@@ -113,7 +114,7 @@ def summary(pairs: Sequence[Pair]) -> str:
 
 
 def explained(found: MatrixResult, pair: Pair) -> str:
-    """One sentence: what was reported, what is measured, and where the time goes here."""
+    """A sentence on a pair: what was reported, what was measured, and where the time goes."""
     one, other = (found.matrix.of(row).id for row in (pair.one, pair.other))
     said, is_here = (_WORDS[rows.side(ratio)] for ratio in (pair.reported, pair.measured))
     text = (
