@@ -1,4 +1,4 @@
-"""What ends a session, each with its own words."""
+"""The conditions that end a session, and their messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rails(host: FakeHost, stop: FakeStop) -> Guardrails:
 
 @pytest.fixture(autouse=True)
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """What zpool(8) says, one after the other, then nothing."""
+    """The scans that zpool(8) reports, one after the other, then none."""
     found: list[str | None] = []
     monkeypatch.setattr(guardrails, "scanning", lambda _pool: found.pop(0) if found else None)
     return found
@@ -37,7 +37,7 @@ def test_a_scrub_ends_the_session(scans: list[str | None]) -> None:
     scans += [None, "scrub"]
     stop = FakeStop()
     watch = rails(FakeHost(), stop)
-    with pytest.raises(Disturbed, match="a scrub runs on tank"):
+    with pytest.raises(Disturbed, match="a scrub is running on tank"):
         for _ in range(30):
             stop.clock += SECOND
             watch(None, False)
@@ -69,7 +69,7 @@ def test_memory_pressure_ends_the_session() -> None:
     with pytest.raises(Abort, match="memory is short"):
         watch(None, False)
     host.kstats["arcstats"] = {"memory_throttle_count": 8, "memory_available_bytes": -(4 << 30)}
-    with pytest.raises(Abort, match=r"give back 4\.00G"):
+    with pytest.raises(Abort, match=r"must free 4\.00G"):
         watch(None, False)
 
 

@@ -46,7 +46,7 @@ def test_the_lab_gets_the_candidates_that_were_best_there() -> None:
     assert both.source == "model"
     assert both.reasons.keys() == both.values.keys()
     reason = both.reasons["zfs_dirty_data_max"]
-    assert reason.startswith("the pool writes 28 MiB/s: 32 MiB are synced in 1.14 s, a log write")
+    assert reason.startswith("the pool writes 28 MiB/s, so it syncs 32 MiB in 1.14 s: log writes")
     assert "the limit is 411 MiB" in reason
     assert [set(c.values) for c in others] == [
         set(both.values),
@@ -104,7 +104,7 @@ def test_txgs_closed_by_the_timer_get_a_shorter_timeout() -> None:
     measured = replace(LAB, dirty_bytes=50 * MIB, sync_ns=2_000_000_000)
     first = model.candidates(measured, DEFAULTS, FACTS, ["zfs_txg_timeout"])[0]
     assert first.values == {"zfs_txg_timeout": 2}
-    assert "in 2 s instead of 5 s less gathers" in first.reasons["zfs_txg_timeout"]
+    assert "less gathers in 2 s than in 5 s" in first.reasons["zfs_txg_timeout"]
 
 
 def test_batch_waits_get_a_shorter_commit_timeout() -> None:

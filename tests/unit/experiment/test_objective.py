@@ -57,20 +57,19 @@ def test_a_mixed_objective_weighs_its_metrics() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "that is not something that is measured, use fsync.p50, fsync.p99"),
-        ("fsync.p98", "'fsync.p98' is not something that is measured"),
-        ("fsync.p99,", "that is not"),
-        ("fsync.p99=0", "has no weight, write it like"),
+        ("", "a metric is missing\nchoose from fsync.p50, fsync.p99"),
+        ("fsync.p98", "no metric 'fsync.p98'\nchoose from"),
+        ("fsync.p99,", "a metric is missing"),
+        ("fsync.p99=0", "has no weight\nwrite it like"),
         ("fsync.p99=", "has no weight"),
         ("fsync.p99=-1", "has no weight"),
         ("fsync.p99=nan", "has no weight"),
-        ("fsync.p99=1,fsync.p99=2", "is there twice"),
+        ("fsync.p99=1,fsync.p99=2", "is given twice"),
     ],
 )
 def test_an_invalid_objective_says_why(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         Objective.parse(text)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [None, 0.0, -1.0, math.inf, math.nan])
@@ -105,23 +104,22 @@ def test_a_limit_allows_changes_up_to_its_share(text: str, shown: str, worst: fl
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is not a limit, write it like"),
+        ("", "is not a limit\nwrite it like"),
         ("write.throughput", "is not a limit"),
         ("write.throughput>-5%", "is not a limit"),
         ("write.throughput>=-5", "is not a limit"),
         ("fsync.p99<=200ms", "is not a limit"),
-        ("disk.rpm>=-5%", "'disk.rpm' is not something that is measured"),
-        (">=-5%", "that is not something"),
-        ("write.throughput<=-5%", "less is worse: write write.throughput>=-5%"),
-        ("fsync.p50>=5%", "more is worse: write fsync.p50<="),
-        ("write.throughput>=-100%", "nothing falls by 100 %"),
-        ("write.throughput>=-5%\n-7%", "is not a limit"),
+        ("disk.rpm>=-5%", "no metric 'disk.rpm'"),
+        (">=-5%", "a metric is missing"),
+        ("write.throughput<=-5%", "less is worse\nwrite write.throughput>=-5%"),
+        ("fsync.p50>=5%", "more is worse\nwrite fsync.p50<="),
+        ("write.throughput>=-100%", "no metric falls by 100 %"),
+        ("write.throughput>=-5%\n-7%", r"-5%\\n-7%' is not a limit"),
     ],
 )
 def test_an_invalid_limit_says_why(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         Limit.parse(text)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_missed_limit_is_measured_in_logs() -> None:
@@ -145,9 +143,9 @@ def test_weights_are_read_as_written(weights: dict[str, int]) -> None:
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
+def test_any_text_is_read_or_refused_with_at_most_a_hint(text: str) -> None:
     for parse in (Objective.parse, Limit.parse):
         try:
             parse(text)
         except ValueError as error:
-            assert len(str(error).splitlines()) == 1
+            assert len(str(error).splitlines()) <= 2

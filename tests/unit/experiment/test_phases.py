@@ -220,7 +220,7 @@ def test_a_gain_that_costs_throughput_is_not_accepted() -> None:
     assert found.trials[0].note is not None
     assert found.trials[0].note.startswith("limit write.throughput>=-5% was missed: -19")
     assert found.winner is None
-    assert found.note == "no candidate looked better than the values that are in force"
+    assert found.note == "no candidate looked better than the current values"
 
 
 def test_a_limit_missed_in_the_proof_rejects_the_winner() -> None:
@@ -268,7 +268,7 @@ def test_a_bad_candidate_costs_one_pair() -> None:
     assert found.trials[0].change == pytest.approx(2.0, abs=0.8)
     assert found.winner is None
     assert found.verdict is None
-    assert found.note == "no candidate looked better than the values that are in force"
+    assert found.note == "no candidate looked better than the current values"
 
 
 def lacking(name: str, when: Callable[[Record], bool]) -> Callable[[Record], Record]:
@@ -309,7 +309,7 @@ def test_the_worst_pair_is_not_left_out() -> None:
     assert found.verdict is not None
     assert (found.verdict.kind, found.verdict.pairs) == ("inconclusive", 5)
     assert not found.accepted
-    assert found.note == "fsync.p99 of a block is not known, so nothing is proved"
+    assert found.note == "fsync.p99 of a block is unknown, so nothing is proved"
 
 
 def test_candidates_that_the_guard_refuses_are_skipped() -> None:
@@ -333,7 +333,7 @@ def test_a_candidate_stopped_by_a_guardrail_is_not_retried() -> None:
     found = Found()
     with pytest.raises(Abort):
         session(experiment, listed, found=found)
-    assert listed.pruned == [], "the storage may not answer: first all is put back"
+    assert listed.pruned == [], "the storage may not answer: parameters are restored first"
     for tell in found.later:
         tell()
     assert listed.pruned == ["an fsync took too long"]
@@ -353,14 +353,14 @@ def test_a_proof_that_does_not_fit_the_budget_is_not_begun() -> None:
     found, _ = session(experiment, [SMALL], minutes=12)
     assert found.verdict is None
     assert found.note is not None
-    assert found.note.endswith("no time left for its proof, make --budget longer")
+    assert found.note.endswith("no time for its proof; use a longer --budget")
     assert experiment.now_s() <= 12 * 60
 
 
 def test_a_budget_that_is_too_small_says_how_much_it_takes() -> None:
     found, _ = session(MadeUp(dirty_counts, 0.1, 14), [SMALL], minutes=6)
     assert found.note is not None
-    assert re.search(r"its proof take \d+ m \d+ s here, .* than the .* left", found.note)
+    assert re.search(r"its proof: they take \d+ m \d+ s here, .* are left", found.note)
 
 
 def test_the_budget_is_kept() -> None:
@@ -392,6 +392,6 @@ def test_candidates_beyond_the_baseline_are_not_tried() -> None:
     experiment = MadeUp(dirty_counts, 0.15, 1)
     found, listed = session(experiment, [{"zil_maxblocksize": 4096, **SMALL}, SMALL])
     assert all(values.keys() == BASE.keys() for values in experiment.applied)
-    assert listed.failed == ["sets what the session does not"]
+    assert listed.failed == ["not a parameter of this session"]
     assert found.winner is not None
     assert found.winner.values == SMALL

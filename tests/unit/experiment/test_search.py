@@ -201,8 +201,9 @@ def test_a_resumed_search_repeats_no_draw(tmp_path: Path) -> None:
 
 def test_a_study_is_not_overwritten(tmp_path: Path) -> None:
     searcher(storage=tmp_path / "study.db").close()
-    with pytest.raises(UsageError, match=r"already: give --resume"):
+    with pytest.raises(UsageError, match="study zfstune already exists") as raised:
         searcher(storage=tmp_path / "study.db")
+    assert raised.value.hint.startswith("continue it with --resume")
 
 
 def test_a_study_with_other_facts_is_refused(tmp_path: Path) -> None:
@@ -239,8 +240,9 @@ def test_facts_tolerate_small_differences_of_a_size(
     if same:
         require(str(file), "zfstune", {"baseline": baseline}, resume=True)
     else:
-        with pytest.raises(CommandError, match="give another --study"):
+        with pytest.raises(CommandError, match="its baseline is") as raised:
             require(str(file), "zfstune", {"baseline": baseline}, resume=True)
+        assert raised.value.hint == "use another --study"
 
 
 def test_two_hosts_share_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +281,7 @@ def test_a_lost_storage_ends_the_session(tmp_path: Path) -> None:
         lambda: search.prune(candidate, "x"),
         search.ask,
     ):
-        with pytest.raises(StorageLost, match=r"trials.*, all is put back") as raised:
+        with pytest.raises(StorageLost, match=r"trials.*; all parameters are restored") as raised:
             call()
         assert "\n" not in str(raised.value)
 
@@ -290,7 +292,7 @@ def test_the_first_look_makes_no_study(tmp_path: Path) -> None:
     searcher(storage=file).close()
     require(str(file), "zfstune", {}, resume=True)
     require(str(file), "another", {}, resume=False)
-    with pytest.raises(UsageError, match="already: give --resume"):
+    with pytest.raises(UsageError, match="already exists"):
         require(str(file), "zfstune", {}, resume=False)
 
 
@@ -307,7 +309,7 @@ def test_facts_tolerate_small_differences_of_memory() -> None:
 
 @pytest.mark.parametrize("storage", ["/nonexistent/study.db", "/", "nosuchdb://here/x"])
 def test_an_unusable_storage_is_refused(storage: str) -> None:
-    with pytest.raises(NotPossible, match="cannot be") as raised:
+    with pytest.raises(NotPossible, match=r"cannot (use|open)") as raised:
         Searcher(Space(DEFAULT, DEFAULTS, FACTS), DEFAULTS, FACTS, storage=storage)
     assert "\n" not in str(raised.value)
 
@@ -320,8 +322,9 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_an_unknown_sampler_is_refused() -> None:
-    with pytest.raises(UsageError, match="give one of tpe, random, grid"):
+    with pytest.raises(UsageError, match="no sampler 'magic'") as raised:
         searcher(sampler="magic")
+    assert raised.value.hint == "choose from tpe, random, grid"
 
 
 def test_the_arc_is_an_outer_loop() -> None:
@@ -456,7 +459,7 @@ def test_only_parameters_of_the_session_are_asked(sampler: str, tmp_path: Path) 
         assert 1 <= one.values["zfs_txg_timeout"] <= 30
         assert (one.source + "".join(one.reasons.values())).isprintable()
     assert search.dropped >= len(HOSTILE)
-    assert "is dropped: " in said[0]
+    assert said[0].startswith("dropped from the study, 1 so far: ")
     assert len(said) < 10
 
 
@@ -477,8 +480,9 @@ def test_a_study_that_optuna_cannot_read_ends_the_session(tmp_path: Path) -> Non
     """It stores the point before it looks at it, and then falls over it each time."""
     search = searcher(names=ONE, storage=tmp_path / "s")
     study_of(tmp_path / "s").enqueue_trial({"zfs_txg_timeout": float("inf")})
-    with pytest.raises(StorageLost, match=r"that no session writes .*, all is put back; give"):
+    with pytest.raises(StorageLost, match=r"that no session writes: ") as raised:
         asked_at_all(search)
+    assert raised.value.hint == "use another --study"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -548,9 +552,10 @@ def test_foreign_facts_are_refused(facts: object, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 's'}"
     optuna.create_study(study_name="zfstune", storage=url).set_user_attr("facts", facts)
     for _ in range(2):
-        with pytest.raises(CommandError, match="give another --study") as raised:
+        with pytest.raises(CommandError, match="study zfstune") as raised:
             searcher(storage=tmp_path / "s", facts={"baseline": "a=1"}, resume=True)
         assert str(raised.value).isprintable()
+        assert raised.value.hint == "use another --study"
 
 
 @pytest.mark.parametrize("where", ["trials", "trial_values"])

@@ -193,9 +193,9 @@ def test_the_looks_of_a_design_share_its_alpha(pairs: int, alpha: float) -> None
 
 
 def test_too_few_pairs_are_refused() -> None:
-    with pytest.raises(ValueError, match="4 pairs of blocks cannot prove a gain, 5 are"):
+    with pytest.raises(ValueError, match="4 pairs of blocks cannot prove a gain: 5 are"):
         design_for(4, 0.05)
-    with pytest.raises(ValueError, match="6 pairs of blocks cannot prove a gain, 7 are"):
+    with pytest.raises(ValueError, match="6 pairs of blocks cannot prove a gain: 7 are"):
         design_for(6, 0.05, 0.01)
 
 

@@ -1,4 +1,4 @@
-"""Where a study is kept: what is said when it cannot be used, and what must not be said."""
+"""The storage of a study: its errors, and the passwords that they must not show."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_passwords_are_masked(text: str, shown: str) -> None:
 
 
 def said(url: str, kind: type[CommandError], error: Exception | None = None) -> str:
-    """The line for a storage, or for an error in the first look at it."""
+    """The message and hint for a storage, or for an error in its first use."""
     with pytest.raises(kind) as raised, storage.failing(url):
         if error:
             raise error
         storage.opened(url)
-    line = str(raised.value)
+    line = raised.value.in_one_line()
     assert "\n" not in line
     assert "geheim" not in line
     return line
@@ -58,7 +58,7 @@ def test_a_missing_driver_names_its_package(
 ) -> None:
     monkeypatch.setitem(sys.modules, driver, None)
     line = said(URL.replace("://", f"+{driver}://"), NotPossible)
-    assert f"the Python package {driver}, is missing): run `pip install" in line
+    assert f"the Python package {driver}, is missing; run `pip install" in line
     assert package.replace("\\", "") in line
 
 
@@ -68,8 +68,8 @@ def test_a_server_that_refuses_says_why_without_the_password(why: str) -> None:
     error = exc.OperationalError("INSERT geheim", {}, Exception(why))
     line = said(URL, NotPossible, error)
     assert line == (
-        "the study's storage postgresql://zfstune:***@db.example/studies cannot be used "
-        f"({' '.join(why.split())}): check the URL, and that the server has this database, user "
+        "cannot use the study's storage postgresql://zfstune:***@db.example/studies: "
+        f"{' '.join(why.split())}; check the URL, and that the server has this database, user "
         "and password (~/.pgpass)"
     )
 
@@ -77,8 +77,8 @@ def test_a_server_that_refuses_says_why_without_the_password(why: str) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("postgresql://u:geheim@h:port/d", "is no URL of a database: write DIALECT://"),
-        ("postgresql://u:ge@heim@h/d", "has more than one @: write %40"),
+        ("postgresql://u:geheim@h:port/d", "is not the URL of a database; write DIALECT://"),
+        ("postgresql://u:ge@heim@h/d", "has more than one @; write %40"),
     ],
 )
 def test_an_invalid_url_is_refused(url: str, words: str) -> None:
@@ -89,19 +89,19 @@ def test_an_invalid_url_is_refused(url: str, words: str) -> None:
 
 def test_an_unknown_database_is_refused() -> None:
     line = said("nosuchdb://u:geheim@h/d", NotPossible)
-    assert "nosuchdb): write DIALECT://USER@HOST/DATABASE" in line
+    assert "nosuchdb; write DIALECT://USER@HOST/DATABASE" in line
 
 
 @pytest.mark.parametrize("path", ["{}", "sqlite:///{}", "{}/no/study.db", "sqlite:///{}/no/x.db"])
 def test_a_path_that_cannot_be_a_file_is_refused(path: str, tmp_path: Path) -> None:
     line = said(path.format(tmp_path), NotPossible)
     assert "sqlalche.me" not in line
-    assert "): give a" in line
+    assert "; name a" in line
 
 
 def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("no database\n" * 100)
-    assert "file is not a database): give a file" in said(str(tmp_path / "x"), NotPossible)
+    assert "file is not a database; name a writable" in said(str(tmp_path / "x"), NotPossible)
 
 
 def test_only_the_owner_reads_a_file(tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def test_a_lost_server_ends_the_session(wrapped: bool) -> None:
         error = outer
     with pytest.raises(storage.StorageLost) as raised, storage.losing(URL):
         raise error
-    assert str(raised.value) == (
-        "the study's storage postgresql://zfstune:***@db.example/studies failed (closed), all is "
-        "put back; --resume goes on when it works again"
+    assert raised.value.in_one_line() == (
+        "the study's storage postgresql://zfstune:***@db.example/studies failed: closed; all "
+        "parameters are restored; continue with --resume when it works again"
     )
     assert raised.value.status == 4
 

@@ -1,4 +1,4 @@
-"""Blocks: what the fsyncs and the write path of a pool did during a stretch of time."""
+"""Blocks: the fsyncs and the write path of a pool during a stretch of time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from zfstrace.types import DatasetCounts, FsyncSummary, Json, Losses
 from zfstune.term.units import SECOND
 
 _KEPT_NS = 15 * 60 * SECOND
-"""Nothing from longer ago is asked for: a block and the wait before it take less."""
+"""A block and the wait before it take less."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One stretch under one set of values. metrics has the names of objective.METRICS as far
-    as they are known; histogram and stages are those of a fsync_summary, times in ns."""
+    """A stretch of time under one set of values. metrics has the known ones of objective.METRICS
+    and three more; histogram and stages are as in a fsync_summary, times in ns."""
 
     seconds: float
     fsyncs: int
@@ -32,12 +32,11 @@ class Block:
 
 @dataclass
 class BlockMeter:
-    """Cuts the time of a running fsync trace into blocks. To be asked to note_txgs() every
-    second, also between blocks: the kstat keeps a hundred rows or fewer.
+    """Cuts the time of a running fsync trace into blocks.
 
-    And to count_written() more often: what was written in a txg is told by the counts around its
-    birth, and writers that wait for room in memory write most of it within a second after that
-    (docs/statistics.md).
+    Call note_txgs() every second, also between blocks: the kstat keeps at most a hundred rows. Call
+    count_written() more often: the data of a txg follows from the counts around its birth, and
+    writers that wait for memory write most of it in the second after that (docs/statistics.md).
     """
 
     host: Host
@@ -53,19 +52,19 @@ class BlockMeter:
     _written: list[tuple[int, int]] = field(default_factory=list)
 
     def look(self) -> None:
-        """Notes txgs, and then what programs have written so far: a txg that is born meanwhile
-        needs a count after its birth."""
+        """Records txgs, then what programs have written: in this order every txg has a count
+        after its birth."""
         self.note_txgs()
         self.count_written()
 
     def note_txgs(self) -> None:
-        """Notes the txgs that the kstat has."""
+        """Records the txgs in the kstat."""
         self._rows |= by_txg(self.host.txg_rows(self.pool))
 
     def count_written(self) -> None:
-        """Notes what programs have written so far; forgets what is old."""
+        """Records how much programs have written so far, and drops old records."""
         now, found = self.host.written(self.pool)
-        # a dataset that was mounted anew begins with 0
+        # the count of a dataset that was mounted again begins with 0
         more = sum(max(0, n - self._last[one]) for one, n in found.items() if one in self._last)
         self._last |= found
         self._written.append((now, (self._written[-1][1] if self._written else 0) + more))
@@ -75,7 +74,7 @@ class BlockMeter:
             self._rows = {n: row for n, row in self._rows.items() if row.birth_ns > now - _KEPT_NS}
 
     def start(self, now_ns: int) -> None:
-        """A block begins."""
+        """Begins a block."""
         self.look()
         self.session.refresh()
         self._counts, self._losses = self.session.datasets(), self.session.losses()
@@ -84,20 +83,20 @@ class BlockMeter:
         self._throttled = throttled(self.host)
 
     def so_far(self) -> int:
-        """Fsyncs since the block began."""
+        """The number of fsyncs since the block began."""
         return self._summary(0).count
 
     def longest_ns(self) -> int:
-        """The longest fsync that ended since the block began."""
+        """The longest fsync that ended since the block began; 0 without one."""
         latency = self._summary(0).latency
         return latency.max if latency else 0
 
     def txgs(self) -> list[TxgRow]:
-        """Those that were done since the block began, as of the last look."""
+        """The txgs that were done since the block began, as last recorded."""
         return done_since(self._history(), self._txg)
 
     def end(self, now_ns: int) -> Block:
-        """The block that began with start()."""
+        """Ends the block that start() began, and returns it."""
         duration_ns = now_ns - self._start_ns
         summary = self._summary(duration_ns)
         self.look()
@@ -127,7 +126,7 @@ class BlockMeter:
 
 
 def fsync_metrics(summary: FsyncSummary) -> dict[str, float]:
-    """Latencies in ns, rate per second; only the rate when there was no fsync."""
+    """Latencies in ns, rate per second; without an fsync only the rate."""
     seconds = summary.duration_ns / SECOND
     rate = {"fsync.rate": summary.count / seconds if seconds else 0.0}
     if summary.latency is None:
@@ -144,20 +143,20 @@ def fsync_metrics(summary: FsyncSummary) -> dict[str, float]:
 def txg_metrics(
     rows: Sequence[TxgRow], after: int, written: Sequence[tuple[int, int]] = ()
 ) -> dict[str, float]:
-    """Of the txgs done after one: txg.sync, the mean sync time (ns), and write.throughput: what
-    programs have written into those txgs, in bytes per second from the end of that one to the end
-    of the last. Counted by txgs, the data that is dirty at the ends of a block does not blur
-    it, and metadata, of which short txgs have more, does not count.
+    """Metrics of the txgs done after one: txg.sync, the mean sync time in ns, and write.throughput,
+    the bytes that programs wrote into them, per second from the end of that one to the end of the
+    last. Data that is dirty at the ends of a block would distort a count by time; and metadata,
+    of which short txgs have more, does not count.
 
-    written are pairs of a time of the kstats' clock and bytes up to then; without one on either
-    side of a txg's birth there is no throughput. Empty when no txg was done.
+    written has pairs of a time (of the kstats' clock) and the bytes up to then; without one on
+    either side of a txg's birth there is no throughput. Empty if no txg was done.
     """
     ended = done_since(rows, after)
     by_number = by_txg(rows)
     if not ended or after not in by_number:
         return {}
     found = {"txg.sync": sum(row.sync_ns for row in ended) / len(ended)}
-    # a txg takes what is written until the next one is born
+    # a txg takes writes until the next one is born
     begin, end = (_until(written, by_number.get(txg + 1)) for txg in (after, ended[-1].txg))
     span_ns = ended[-1].end_ns - by_number[after].end_ns
     if begin is not None and end is not None and span_ns > 0:
@@ -166,7 +165,7 @@ def txg_metrics(
 
 
 def _until(written: Sequence[tuple[int, int]], born: TxgRow | None) -> float | None:
-    """What was written before a txg was born, between the looks before and after that."""
+    """Bytes written before a txg was born, interpolated; None if unknown."""
     if born is None:
         return None
     k = bisect_left(written, (born.birth_ns,))
@@ -177,6 +176,6 @@ def _until(written: Sequence[tuple[int, int]], born: TxgRow | None) -> float | N
 
 
 def throttled(host: Host) -> int:
-    """Transactions that the write throttle has held up, of all pools."""
+    """The number of transactions that the write throttle has delayed, in all pools."""
     counts = host.kstat("dmu_tx")
     return counts.get("dmu_tx_dirty_delay", 0) + counts.get("dmu_tx_wrlog_delay", 0)

@@ -1,4 +1,4 @@
-"""What ends a session at once: each says in words what it saw, and all is put back."""
+"""The conditions that end a session at once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from zfstune.experiment.runner import Abort, Disturbed
 from zfstune.term.units import SECOND, format_size, format_time
 
 _MEMORY_SHARE = 32
-"""Less than a 32nd of memory available is pressure."""
+"""Memory is short when ZFS is asked to free more than a 32nd of it."""
 _SCAN_S = 10.0
 _SILENT_S = 30.0
-"""Without one fsync for so long the load has gone."""
+"""After this time without an fsync the load has gone."""
 
 
 @dataclass
 class Guardrails:
-    """An experiment.Watch. longest_ns is the limit of a single fsync, in ns; None is no
-    limit. now() is in ns."""
+    """A runner.Watch. longest_ns limits a single fsync; None is no limit. now() is in ns."""
 
     host: Host
     pool: str
@@ -44,23 +43,23 @@ class Guardrails:
             self._scan()
 
     def _scan(self) -> None:
-        """Only between blocks: zpool(8) takes some CPU time."""
+        """Only between blocks, because zpool(8) takes CPU time."""
         if self.now() - self._scan_ns < _SCAN_S * SECOND:
             return
         self._scan_ns = self.now()
         what = scanning(self.pool)
         if what:
             raise Disturbed(
-                f"a {what} runs on {self.pool}, what is measured now is the {what}'s, "
-                "try again when it is over"
+                f"a {what} is running on {self.pool}: it disturbs the measurement",
+                "try again when it is over",
             )
 
     def _pool(self) -> None:
         state = self.host.pool_state(self.pool)
         if state != "ONLINE":
             raise Abort(
-                f"pool {self.pool} is {state or 'gone'}, not ONLINE, all parameters are put back, "
-                "look at `zpool status`"
+                f"pool {self.pool} is {state or 'gone'}, not ONLINE; all parameters are restored",
+                "see `zpool status`",
             )
 
     def _memory(self) -> None:
@@ -70,26 +69,27 @@ class Guardrails:
         free = stats.get("memory_available_bytes")
         total = self.host.memory_bytes()
         if before is not None and reclaims > before:
-            raise Abort("ZFS holds writers back because memory is short, all is put back")
+            raise Abort("memory is short: ZFS delays writers; all parameters are restored")
         if free is not None and total and free < -total // _MEMORY_SHARE:
             raise Abort(
-                f"memory is short, ZFS is to give back {format_size(-free)}, all is put back"
+                f"memory is short: ZFS must free {format_size(-free)}; all parameters are restored"
             )
 
     def _load(self, meter: BlockMeter) -> None:
         count = meter.so_far()
         since, heard = self._heard
-        # a load that was never there is refused by its first block
+        # a load that never began fails at its first block
         self._load_seen |= count > 0
         if count != heard:
             self._heard = (self.now(), count)
         elif self._load_seen and self.now() - since > _SILENT_S * SECOND:
             raise Abort(
-                f"no fsync on {self.pool} for {_SILENT_S:.0f} s, the load has gone, all is put back"
+                f"no fsync on {self.pool} for {_SILENT_S:.0f} s: the load has gone; all parameters "
+                "are restored"
             )
         longest = meter.longest_ns()
         if self.longest_ns is not None and longest > self.longest_ns:
             raise Abort(
                 f"an fsync took {format_time(longest)}, more than --max-latency "
-                f"{format_time(self.longest_ns)}, all is put back"
+                f"{format_time(self.longest_ns)}; all parameters are restored"
             )

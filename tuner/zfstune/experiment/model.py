@@ -1,10 +1,11 @@
-"""First candidates, from a model of the write path and what was measured of it.
+"""First candidates, from a model of the write path and measurements of the pool.
 
 The model: bulk data waits in memory as dirty data and reaches the disks in a txg sync; log
 blocks of fsyncs share the disks with it. An fsync that arrives during a sync waits behind the
-writes that a disk has already taken (vdev_queue.c issues at most
-zfs_vdev_async_write_max_active of them), and this goes on for as long as the sync lasts, which is
-dirty bytes through bandwidth. So there are two levers: how long a sync is, and how deep.
+writes that a disk has already accepted (vdev_queue.c issues at most
+zfs_vdev_async_write_max_active of them), and this repeats for as long as the sync lasts: dirty
+bytes divided by bandwidth. So there are two levers: the length of a sync, and the depth of the
+queue.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from zfstune.tunables.names import (
 MIB = 1 << 20
 
 
-# A txg has its fixed costs: several passes, labels, flushes, metadata. On a disk of 30 MiB/s txgs
-# of a second cost some 5 % of the throughput (docs/search.md); so one candidate has longer ones.
+# A txg has fixed costs: several passes, labels, flushes, metadata. On a disk of 30 MiB/s txgs of
+# a second cost some 5 % of the throughput (docs/search.md); so one candidate has longer ones.
 TARGET_SYNC_NS = SECOND
 LONGER_SYNC_NS = 2 * SECOND
 GENTLE_SYNC_NS = 4 * SECOND
@@ -46,12 +47,12 @@ _MOST = 5
 
 @dataclass(frozen=True)
 class Measured:
-    """The pool under its load, with the parameters as they are.
+    """The pool under its load, with the current parameters.
 
     bandwidth: bytes/s that txg syncs write. sync_ns, dirty_bytes: medians of the txgs.
-    stages: share of each stage in the time of fsyncs, 0 to 1. queue: what is known of
-    ``log_queue_ns`` and ``log_device_ns``, the mean times of a log write in ZFS's queue and at
-    the device. slog: whether there is a log device. vdevs: top-level ones with data.
+    stages: share of each stage in the time of fsyncs, 0 to 1. queue: ``log_queue_ns`` and
+    ``log_device_ns``, if known: the mean times of a log write in ZFS's queue and at the device.
+    slog: whether there is a log device. vdevs: number of top-level vdevs with data.
     """
 
     bandwidth: float
@@ -67,10 +68,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Values to try, by parameter; those not named stay as they are.
+    """Values to try, by parameter; others stay as they are.
 
-    source: ``model``, the name of a sampler, or ``ablation``. reasons: for each value a
-    sentence for the user. trial: its number in the study, -1 outside of one.
+    source: ``model``, the name of a sampler, or ``ablation``. reasons: a sentence for each value.
+    trial: its number in the study, -1 outside of one.
     """
 
     values: dict[str, int]
@@ -86,9 +87,9 @@ Part = dict[str, tuple[int, str]]
 def candidates(
     measured: Measured, current: Mapping[str, int], facts: guard.Facts, names: Sequence[str]
 ) -> list[Candidate]:
-    """At most five, best guess first, each legal; only parameters of names are changed
-    (zfs_wrlog_data_max follows zfs_dirty_data_max). Empty when the model sees no reason to
-    change anything: what was measured does not point to the write path."""
+    """At most five legal candidates, best guess first. Only parameters in names change, and
+    zfs_wrlog_data_max with zfs_dirty_data_max. Empty if the measurements do not point to the
+    write path."""
     allowed = {name for name in names if name in current}
     if DIRTY in allowed and WRLOG in current:
         allowed.add(WRLOG)
@@ -108,8 +109,8 @@ def _combinations(
     depth = _depth(measured, current, _enough_depth(measured))
     log = _log(measured, current)
     timer = _timer(measured, current)
-    # The queue first: two parameters, and no throughput lost. Shorter txgs as well gained little
-    # more in the lab, and cost more throughput than a session allows (docs/search.md).
+    # The queue first: two parameters, and no throughput lost. Adding shorter txgs gained little
+    # in the lab, and cost more throughput than a session allows (docs/search.md).
     yield depth
     yield {**dirty, **depth, **timer}
     if log:
@@ -124,45 +125,46 @@ def _combinations(
 
 
 def sync_limit(bandwidth: float, target_ns: int, facts: guard.Facts) -> int:
-    """Dirty bytes that a pool of that bandwidth syncs in about the target, rounded up to a
-    power of two."""
+    """The dirty bytes that a pool with this bandwidth (bytes/s) syncs in about target_ns, rounded
+    up to a power of two."""
     lowest, _ = guard.bounds(DIRTY, {}, facts)
     wanted = max(1, int(bandwidth * target_ns / SECOND))
     return max(lowest or 0, 1 << (wanted - 1).bit_length())
 
 
 def _bulk(measured: Measured) -> bool:
-    """Whether syncs carry data; of a sync of less, time says nothing about bandwidth."""
+    """Whether syncs carry enough data for their time to tell the bandwidth."""
     return measured.bandwidth >= 1 and measured.dirty_bytes >= _BULK
 
 
 def _dirty(
     measured: Measured, current: Mapping[str, int], facts: guard.Facts, target_ns: int
 ) -> Part:
-    """A limit that shortens syncs; nothing when they are short enough already."""
+    """A limit that shortens syncs; empty if they are short enough."""
     now = current.get(DIRTY, 0)
     limit = sync_limit(measured.bandwidth, target_ns, facts)
     if not _bulk(measured) or limit >= now or measured.sync_ns <= TARGET_SYNC_NS // 2:
         return {}
     span = format_time(round(limit / measured.bandwidth * SECOND))
     reason = (
-        f"the pool writes {_mib(measured.bandwidth)}/s: {_mib(limit)} are synced in {span}, "
-        f"a log write competes with a sync for no longer than that "
-        f"(now a txg syncs for {format_time(measured.sync_ns)}, the limit is {_mib(now)})"
+        f"the pool writes {_mib(measured.bandwidth)}/s, so it syncs {_mib(limit)} in {span}: log "
+        f"writes compete with a sync no longer than that (a txg syncs for "
+        f"{format_time(measured.sync_ns)} now, the limit is {_mib(now)})"
     )
     part = {DIRTY: (limit, reason)}
     if WRLOG in current:
-        follows = f"twice {DIRTY}, as when the module is loaded: log data must not be the tighter"
-        part[WRLOG] = (catalogue.least(WRLOG, DIRTY, limit), f"{follows} limit")
+        follows = f"twice {DIRTY}, as at load time: log data must not have the tighter limit"
+        part[WRLOG] = (catalogue.least(WRLOG, DIRTY, limit), follows)
     return part
 
 
 def _enough_depth(measured: Measured) -> int:
-    """Writes in flight that keep one disk busy: bandwidth times latency, in the largest writes.
+    """The number of writes in flight that keeps one disk busy: bandwidth times latency, in the
+    largest writes.
 
-    The latency is that of the disk by itself. An fsync's median has the queue in it that is to be
-    cut, but not its flush, which passes the queue: a write takes about as long again. Without
-    stages it is 1, and the gentle candidate has more.
+    The latency is of the disk alone. The median fsync includes the queue that is to be cut, but its
+    flush bypasses the queue, and a write takes about as long again. Without stages it is 1, and the
+    gentle candidate has more.
     """
     flush = measured.stages.get("flush", 0.0) * measured.fsync_p50_ns
     latency = 2 * flush / SECOND
@@ -171,7 +173,7 @@ def _enough_depth(measured: Measured) -> int:
 
 
 def _depth(measured: Measured, current: Mapping[str, int], depth: int) -> Part:
-    """A queue at the disk no deeper than keeps it busy; nothing when no sync is in the way."""
+    """A queue just deep enough to keep the disk busy; empty if no sync is in the way."""
     most = current.get(ASYNC_MAX, 0)
     per_disk = max(1.0, measured.bandwidth / max(1, measured.vdevs))
     if depth >= most or not _bulk(measured) or measured.sync_ns <= measured.fsync_p50_ns:
@@ -180,14 +182,14 @@ def _depth(measured: Measured, current: Mapping[str, int], depth: int) -> Part:
     if most * one <= measured.fsync_p50_ns / 10:
         return {}
     reason = (
-        f"a disk takes {format_time(round(one))} for a write of {_mib(_AGGREGATE)}: with at most "
+        f"a disk takes {format_time(round(one))} to write {_mib(_AGGREGATE)}: with at most "
         f"{depth} at a time a log write waits {format_time(round(depth * one))} behind them, with "
         f"{most} as now up to {format_time(round(most * one))}{_waits(measured)}"
     )
     part = {ASYNC_MAX: (depth, reason)}
     low = current.get(ASYNC_MIN, 0)
     if low > depth or low > 1:
-        part[ASYNC_MIN] = (1, f"at most {ASYNC_MAX}, and one write keeps the sync going")
+        part[ASYNC_MIN] = (1, f"at most {ASYNC_MAX}; one write keeps the sync going")
     return part
 
 
@@ -196,11 +198,11 @@ def _waits(measured: Measured) -> str:
     wait = measured.queue.get("log_device_ns", 0.0) + measured.queue.get("log_queue_ns", 0.0)
     if wait > 0:
         return f" (a log write takes {format_time(round(wait))} now)"
-    return f" (log writes are {share:.0%} of the time of fsyncs)" if share else ""
+    return f" (log writes take {share:.0%} of the time of fsyncs)" if share else ""
 
 
 def _timer(measured: Measured, current: Mapping[str, int]) -> Part:
-    """A shorter timer, when it and not the dirty limit ends txgs, and their syncs are long."""
+    """A shorter timer, if the timer and not the dirty limit ends txgs, and syncs are long."""
     now = current.get(TXG_TIMEOUT, 0)
     kick = current.get(DIRTY, 0) * current.get(SYNC_PERCENT, 20) // 100
     if not _bulk(measured) or measured.sync_ns <= TARGET_SYNC_NS:
@@ -212,20 +214,20 @@ def _timer(measured: Measured, current: Mapping[str, int]) -> Part:
         return {}
     reason = (
         f"the timer ends the txgs ({_mib(measured.dirty_bytes)} of dirty data are below the "
-        f"{_mib(kick)} that would): in {shorter} s instead of {now} s less gathers, "
+        f"{_mib(kick)} that would): less gathers in {shorter} s than in {now} s, "
         f"and a sync takes about {format_time(measured.sync_ns * shorter // now)}"
     )
     return {TXG_TIMEOUT: (shorter, reason)}
 
 
 def _log(measured: Measured, current: Mapping[str, int]) -> Part:
-    """The log itself: less waiting for company, more of it at a slog's first priority."""
+    """Shorter waits for other commits, and more log data at a slog's first priority."""
     part: Part = {}
     share, pct = measured.stages.get("batch_wait", 0.0), current.get(COMMIT_PCT, 0)
     if share >= _BATCH_SHARE and pct > 1:
         reason = (
-            f"fsyncs spend {share:.0%} of their time waiting for company in a log block: "
-            f"they wait {pct} % of the last log write's time now"
+            f"fsyncs spend {share:.0%} of their time waiting for other commits to share a log "
+            f"block: {pct} % of the last log write's time now"
         )
         part[COMMIT_PCT] = (max(1, pct // 4), reason)
     bulk, waits = current.get(SLOG_BULK, 0), measured.stages.get("log_write", 0.0)
@@ -233,7 +235,7 @@ def _log(measured: Measured, current: Mapping[str, int]) -> Part:
         wider = max(64 * MIB, 4 * bulk)
         reason = (
             f"a burst of log data over {_mib(bulk)} goes to the log device at the priority of "
-            f"bulk data; up to {_mib(wider)} of it shall go first"
+            f"bulk data; {_mib(wider)} lets larger bursts go first"
         )
         part[SLOG_BULK] = (wider, reason)
     return part
@@ -242,7 +244,7 @@ def _log(measured: Measured, current: Mapping[str, int]) -> Part:
 def _legal(
     part: Part, current: Mapping[str, int], facts: guard.Facts, allowed: set[str]
 ) -> Candidate | None:
-    """The values, moved to the nearest legal ones where a rule of the guard asks for it."""
+    """The values, moved to the nearest legal ones where they break a rule of the guard."""
     values = {name: value for name, (value, _) in part.items()}
     reasons = {name: reason for name, (_, reason) in part.items()}
     for _ in range(8):
@@ -264,7 +266,7 @@ def _moved(reason: str, why: str) -> str:
 
 
 def _mib(size: float) -> str:
-    """Bytes in MiB, or in KiB when it is less than one."""
+    """Bytes in MiB, less than one in KiB."""
     value = size / MIB
     if value < 1:
         return f"{size / 1024:.0f} KiB"
@@ -272,7 +274,7 @@ def _mib(size: float) -> str:
 
 
 def measured(records: Sequence[Record], slog: bool, vdevs: int) -> Measured:
-    """What the blocks under the baseline tell the model."""
+    """What the model needs to know, from the blocks under the baseline."""
     rows = [row for record in records for row in record.block.txgs]
     busy_ns = sum(row.sync_ns for row in rows)
     dirty = [row.dirty_bytes for row in rows if row.dirty_bytes is not None]

@@ -1,5 +1,7 @@
-"""What a session makes better, and what may not get worse by it, as people write it:
-``fsync.p99``, ``fsync.p99=0.7,fsync.p50=0.3``, ``write.throughput>=-5%``."""
+"""The objective and the limits of a session, as users write them: ``fsync.p99``,
+``fsync.p99=0.7,fsync.p50=0.3``, ``write.throughput>=-5%``.
+
+The ValueErrors are `WHAT: WHY`, with the hint on a second line."""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a block. fsyncs is how many a block must have so that its number is worth
-    comparing with that of the next, 0 for a number that is not about fsyncs.
+    """A number of a block. fsyncs is the number of fsyncs that a block needs before its number is
+    worth comparing; 0 for a metric that is not about fsyncs.
 
-    Fewer than 1 / (1 - q) have their largest for a quantile q, which still compares fairly, and
+    With fewer than 1 / (1 - q), quantile q is the largest value, which still compares fairly; and
     on recorded noise many short blocks find more than few long ones (docs/statistics.md).
     """
 
@@ -44,8 +46,8 @@ def metric(name: str) -> Metric:
     """By its name. Raises ValueError."""
     found = METRICS.get(name.strip())
     if found is None:
-        what = f"{name.strip()!r} is" if name.strip() else "that is"
-        raise ValueError(f"{what} not something that is measured, use {', '.join(METRICS)}")
+        what = f"no metric {name.strip()!r}" if name.strip() else "a metric is missing"
+        raise ValueError(f"{what}\nchoose from {', '.join(METRICS)}")
     return found
 
 
@@ -63,14 +65,14 @@ class Objective:
             name, equals, weight = part.partition("=")
             one = metric(name)
             if one.name in found:
-                raise ValueError(f"{one.name} is there twice, give it one weight")
+                raise ValueError(f"{one.name} is given twice\ngive it one weight")
             found[one.name] = _weight(part, weight) if equals else 1.0
         total = sum(found.values())
         return cls(tuple((METRICS[name], weight / total) for name, weight in found.items()))
 
     def value(self, metrics: Mapping[str, float]) -> float:
-        """The cost of a block, less is better: the weighted geometric mean, a throughput as
-        its inverse. Raises ValueError if a metric is missing or not a positive number."""
+        """The cost of a block (less is better): the weighted geometric mean, in which a throughput
+        is inverted. Raises ValueError if a metric is missing or not a positive number."""
         return math.exp(
             sum(
                 (weight if one.less_is_better else -weight) * _log(one, metrics.get(one.name))
@@ -79,14 +81,14 @@ class Objective:
         )
 
     def shown(self, change: float) -> float:
-        """A change of the cost as one of what the user named: 25 % more throughput for a
-        cost that is 20 % less."""
+        """A change of the cost (ratio minus 1) as the change that users expect: a cost that is 20 %
+        less is 25 % more throughput."""
         if any(one.less_is_better for one, _weight in self.weights):
             return change
         return math.inf if change <= -1 else 1 / (1 + change) - 1
 
     def fsyncs(self) -> int:
-        """How many fsyncs a block needs."""
+        """The number of fsyncs that a block needs."""
         return max(one.fsyncs for one, _weight in self.weights)
 
     def __str__(self) -> str:
@@ -97,7 +99,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Limit:
-    """How far a metric may change for the worse: share is the bound on its ratio minus 1."""
+    """A bound on the change of a metric; share bounds its ratio minus 1."""
 
     metric: Metric
     share: float
@@ -108,7 +110,7 @@ class Limit:
         match = _LIMIT.fullmatch(text)
         if not match:
             raise ValueError(
-                f"{text!r} is not a limit, write it like write.throughput>=-5% or fsync.p50<=+20%"
+                f"{text!r} is not a limit\nwrite it like write.throughput>=-5% or fsync.p50<=+20%"
             )
         name, sign, minus, percent = match.groups()
         one = metric(name)
@@ -117,18 +119,18 @@ class Limit:
             right = "<=+20%" if one.less_is_better else ">=-5%"
             more = "more" if one.less_is_better else "less"
             raise ValueError(
-                f"{text!r} limits the wrong side, {more} is worse: write {one.name}{right}"
+                f"{text!r} limits the wrong side: {more} is worse\nwrite {one.name}{right}"
             )
         if share <= -1:
-            raise ValueError(f"{text!r} is no limit, nothing falls by 100 % or more")
+            raise ValueError(f"{text!r} is not a limit: no metric falls by 100 % or more")
         return cls(one, share)
 
     def allows(self, change: float) -> bool:
-        """Whether a change (ratio minus 1) is within it."""
+        """Whether a change (ratio minus 1) is within the limit."""
         return self.missed_by(change) <= 0
 
     def missed_by(self, change: float) -> float:
-        """How far a change is beyond it, as a log ratio; 0 or less within it."""
+        """How far a change is beyond the limit, as a log ratio; 0 or less within it."""
         if change <= -1:
             return -math.inf if self.metric.less_is_better else math.inf
         beyond = math.log1p(change) - math.log1p(self.share)
@@ -141,7 +143,7 @@ class Limit:
 
 def _weight(part: str, text: str) -> float:
     if not _WEIGHT.fullmatch(text.strip()) or not float(text):
-        raise ValueError(f"{part.strip()!r} has no weight, write it like fsync.p99=0.7")
+        raise ValueError(f"{part.strip()!r} has no weight\nwrite it like fsync.p99=0.7")
     return float(text)
 
 

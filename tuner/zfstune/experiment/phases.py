@@ -21,27 +21,27 @@ from zfstune.tunables import values as sizes
 from zfstune.tunables.guard import Refused
 
 _NOISE_SHARE = 0.1
-"""Of the budget, for pairs without any change; 2 to 6 of them."""
+"""Part of the budget for 2 to 6 pairs without any change."""
 _PROOF_SHARE = 0.4
-"""Of the budget, for the proof: a gain of 20 % is seen in twice as many pairs as one of 30 %."""
+"""Part of the budget for the proof: a gain of 20 % takes twice as many pairs as one of 30 %."""
 _FEWEST_PAIRS = 6
 _TRIAL_ORDER = "ABBA"
 _SPARE = 1.1
-"""What is left to do takes a tenth longer than what was done lets expect."""
+"""Safety factor: the remaining work may take 10 % longer than measured so far."""
 _HOPELESS = math.log(1.3)
-"""A trial ends after its first pair when it is worse than that."""
+"""A trial that is worse than this ends after its first pair."""
 _MISSED = 1.0
-"""The score of a trial that clearly misses a limit, e times as slow, and more the farther. Not
-so clearly, it is in between: two pairs cannot tell -7 % from -5 % on a noisy pool, and a candidate
-that is better otherwise deserves its proof."""
+"""The score of a trial that clearly violates a limit (e times as slow), growing with the violation.
+Marginal violations are interpolated: two pairs cannot tell -7 % from -5 % on a noisy pool, and a
+candidate that is better otherwise deserves its proof."""
 _LEAST_NOISE = 0.01
 _SMALLEST, _LARGEST = 0.03, 0.2
-"""A parameter is dropped when that costs less than half of what two pairs can show; that is
-taken to be at least 3 %, and at most 20 %."""
+"""A parameter is dropped if that costs less than half of what two pairs can detect, but at least
+3 % and at most 20 %."""
 
 
 class Search(Protocol):
-    """Where candidates come from; see search.Searcher."""
+    """The source of candidates; see search.Searcher."""
 
     def ask(self) -> Candidate: ...
 
@@ -56,8 +56,8 @@ class Search(Protocol):
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate and what its blocks showed. change is of the objective; None if it could not
-    be judged."""
+    """A candidate and the result of its blocks. change is the one of the objective; None if it
+    could not be judged."""
 
     number: int
     candidate: Candidate
@@ -69,26 +69,26 @@ class Trial:
 
 @dataclass(frozen=True)
 class LimitResult:
-    """What became of a limit: the change of its metric, None where that could not be measured."""
+    """A limit and the change of its metric; None if that could not be measured."""
 
     limit: Limit
     change: float | None
 
     @property
     def ok(self) -> bool:
-        """Whether it was kept; a limit that could not be measured was not."""
+        """Whether the limit was kept; one that could not be measured was not."""
         return self.change is not None and self.limit.allows(self.change)
 
     @property
     def missed(self) -> str:
-        """How it was not kept."""
+        """How the limit was missed."""
         change = self.change
         return "could not be measured" if change is None else f"was missed: {change:+.1%}"
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """Parameters that were not needed for the gain, and the change of the objective without."""
+    """Parameters that the gain does not need, and the change of the objective without them."""
 
     names: tuple[str, ...]
     change: float
@@ -106,8 +106,8 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Task:
-    """What a session shall do. deadline_ns is of CLOCK_MONOTONIC; reserve_s is for what
-    comes after the proof."""
+    """What a session has to do. deadline_ns is on CLOCK_MONOTONIC; reserve_s is reserved for the
+    time after the proof."""
 
     objective: Objective
     limits: Sequence[Limit]
@@ -120,8 +120,8 @@ class Task:
 
 @dataclass
 class Found:
-    """What a session has found so far; complete after Tuning.run(). later is what is to be done
-    when parameters are final, however it ended: it may take its time."""
+    """What a session has found so far; complete after Tuning.run(). later has slow work for when
+    the parameters are final, however the session ended."""
 
     verdict: statistics.Verdict | None = None
     winner: Candidate | None = None
@@ -144,10 +144,10 @@ class Found:
 
 
 class Tuning:
-    """Runs the phases of a session on an experiment, and notes in found what they find.
+    """Runs the phases of a session on an experiment, and records the results in found.
 
-    search gets what was measured under the baseline and makes the source of candidates; parts
-    gives the candidates with one parameter, or coupled ones, put back.
+    search makes the source of candidates from the blocks under the baseline; parts gives the
+    candidates in which one parameter, or coupled ones, are back at the baseline.
     """
 
     def __init__(
@@ -167,8 +167,8 @@ class Tuning:
         self._noises: dict[str, float] = {}
 
     def run(self) -> None:
-        """All phases. Raises Stopped, RestoredError, guard.Refused, NotPossible; found has what is
-        known by then."""
+        """Runs all phases. Raises Stopped, RestoredError, guard.Refused, NotPossible; found then
+        has the results so far."""
         self.noise()
         best = self._look()
         if best is not None:
@@ -179,8 +179,8 @@ class Tuning:
     # --- phases
 
     def noise(self) -> None:
-        """The first phase, blocks under the baseline only: what changes when nothing is changed.
-        Raises as run()."""
+        """The first phase: blocks under the baseline only, for the noise. Raises what run()
+        does."""
         self._progress.line("measuring the noise: blocks without any change")
         first = self._experiment.block("aa", None, "A", self._baseline)
         self._say(first)
@@ -195,12 +195,10 @@ class Tuning:
         self.found.effect = statistics.noise(
             self.found.aa, max(_FEWEST_PAIRS, int(_PROOF_SHARE * self._pairs_left()))
         )
-        self._progress.line(
-            f"noise: a change of {self.found.effect:.0%} or more can be seen, smaller ones drown"
-        )
+        self._progress.line(f"noise: changes of {self.found.effect:.0%} or more can be detected")
 
     def _require(self, *records: Record) -> None:
-        """Raises NotPossible when one has too little to judge."""
+        """Raises NotPossible when a record has too little to judge."""
         reason = too_few(self._experiment.plan, records)
         try:
             for record in records:
@@ -209,7 +207,7 @@ class Tuning:
             reason = reason or str(error)
         if reason:
             load = "load" if self._task.observe else "workload"
-            raise NotPossible(f"{reason}, make --block longer or the {load} heavier")
+            raise NotPossible(reason, f"use a longer --block or a heavier {load}")
 
     def _look(self) -> Candidate | None:
         """The search; the best candidate, None if none looked better than the baseline."""
@@ -222,8 +220,8 @@ class Tuning:
             try:
                 trial = self.trial(len(self.found.trials) + 1, candidate)
             except Abort as error:
-                # What endangers a host is not tried again when the session is resumed. The
-                # storage may not answer, though: what is in force must not wait for it.
+                # A resumed session must not try again what endangers the host. But the storage
+                # may not answer, and restoring must not wait for it.
                 self.found.later.append(functools.partial(search.prune, candidate, str(error)))
                 raise
             self.found.trials.append(trial)
@@ -231,14 +229,14 @@ class Tuning:
                 search.fail(candidate, trial.note or "")
             else:
                 search.tell(candidate, trial.score)
-        # of a session that was resumed, the trials of before count as well
+        # in a resumed session also of earlier trials
         best = search.best()
         if best is None or best[1] >= 0:
             self._note(
-                "no candidate looked better than the values that are in force"
+                "no candidate looked better than the current values"
                 if best
-                else f"one candidate and its proof take {_span(self._first_s())} here, which is "
-                f"more than the {_span(self._left_s())} that are left, make --budget longer"
+                else f"no time for a candidate and its proof: they take {_span(self._first_s())} "
+                f"here, {_span(self._left_s())} are left; use a longer --budget"
             )
             return None
         return best[0]
@@ -249,8 +247,8 @@ class Tuning:
 
     def trial(self, number: int, candidate: Candidate) -> Trial:
         if not candidate.values.keys() <= self._baseline.keys():
-            # the next block under the baseline would not put it back
-            return Trial(number, candidate, None, None, 0, "sets what the session does not")
+            # the next block under the baseline would not undo it
+            return Trial(number, candidate, None, None, 0, "not a parameter of this session")
         self._progress.line(f"trial {number} ({candidate.source}): {describe(candidate.values)}")
         for name, reason in candidate.reasons.items():
             if reason:
@@ -265,12 +263,12 @@ class Tuning:
                 go_on=lambda so_far: (self._mean(so_far) or 0.0) < _HOPELESS,
             )
         except Refused as error:
-            # the host has changed since the space was made, e.g. what the ARC holds
+            # the host, e.g. the ARC's size, has changed since the space was made
             self._progress.line(f"trial {number}: {error}")
             return Trial(number, candidate, None, None, 0, str(error))
         mean = self._mean(done)
         if mean is None:
-            return Trial(number, candidate, None, None, 0, "too few fsyncs under it")
+            return Trial(number, candidate, None, None, 0, "too few fsyncs")
         missed = [result for result in self._judge(done) if not result.ok]
         note = f"limit {missed[0].limit} {missed[0].missed}" if missed else None
         trial = Trial(
@@ -288,14 +286,14 @@ class Tuning:
         return trial
 
     def _ablate(self, best: Candidate) -> Candidate:
-        """Takes away, one after the other, what is not needed for the gain."""
+        """Drops, one after the other, parameters that the gain does not need."""
         allowed = min(_LARGEST, max(_SMALLEST, statistics.noise(self.found.aa, 2) / 2))
         for names, _ in self._parts(best):
-            # of what is left of it by now
+            # from best as reduced so far
             rest = dict(self._parts(best)).get(names)
             if rest is None or not self._time_for_trial(0):
                 continue
-            self._progress.line(f"without {', '.join(names)}: is the gain the same?")
+            self._progress.line(f"ablation: without {', '.join(names)}")
             try:
                 done = self._experiment.blocks(
                     "ablation",
@@ -312,8 +310,8 @@ class Tuning:
             if mean is None or math.expm1(mean) > allowed or missed:
                 continue
             why = (
-                f"taking it away changed {self._task.objective} by {math.expm1(mean):+.0%}, "
-                "which is no loss that can be seen"
+                f"without it {self._task.objective} changed by {math.expm1(mean):+.0%}, not a "
+                "detectable loss"
             )
             self.found.dropped.append(Dropped(names, math.expm1(mean), why))
             self._progress.line(f"{', '.join(names)} dropped: {why}")
@@ -321,7 +319,7 @@ class Tuning:
         return best
 
     def _prove(self, best: Candidate) -> None:
-        """Fresh blocks, of which none had a part in the choice."""
+        """Compares on fresh blocks, none of which had a part in the choice."""
         values = self._baseline | best.values
         pair_s = self._experiment.pair_s(self._baseline, values)
         most = max(_FEWEST_PAIRS, int(self._left_s() / (_SPARE * pair_s)))
@@ -345,8 +343,8 @@ class Tuning:
             )
             ratio = self._mean(done[-2:])
             if ratio is None:
-                # to judge without it would leave out what may be the worst of all
-                self._note(f"{self._task.objective} of a block is not known, so nothing is proved")
+                # this pair may be the worst, so it cannot be left out
+                self._note(f"{self._task.objective} of a block is unknown, so nothing is proved")
                 ended = sequential.so_far()
                 break
             ended = sequential.add(ratio)
@@ -374,10 +372,9 @@ class Tuning:
         return int(self._left_s() / (_SPARE * self._experiment.pair_s()))
 
     def _time_for_trial(self, later: int) -> bool:
-        """Whether four blocks can be spent, and enough time is left for the proof and for later
-        pairs before it. The first trial may take of the proof's share, down to the fewest
-        pairs that prove anything; of the candidate's txgs nothing is known then, and most
-        candidates make them shorter."""
+        """Whether there is time for four blocks, later pairs and the proof. The first trial may use
+        the proof's share, except the fewest pairs that prove anything; the candidate's txgs are
+        unknown then, and most candidates make them shorter."""
         if not self.found.trials:
             return self._left_s() >= self._first_s()
         trial_s = 4 * self._experiment.block_s() + 2 * self._experiment.settle_s()
@@ -387,24 +384,24 @@ class Tuning:
         return self._left_s() >= _SPARE * (trial_s + later * pair_s + proof_s)
 
     def _first_s(self) -> float:
-        """What the first trial and the shortest proof take, with waits for the baseline's txgs
-        only."""
+        """The time of the first trial and the shortest proof, with waits only for the baseline's
+        txgs."""
         block_s, settle_s = self._experiment.block_s(), self._experiment.settle_s(self._baseline)
         return 4 * block_s + 2 * settle_s + _FEWEST_PAIRS * (2 * block_s + settle_s)
 
     def _time_for_proof(self, best: Candidate) -> bool:
-        """Whether the shortest one ends in time, or a tenth of it later."""
+        """Whether the shortest proof ends in time, or a tenth later."""
         pair_s = self._experiment.pair_s(self._baseline, self._baseline | best.values)
         if self._left_s() * _SPARE >= _FEWEST_PAIRS * pair_s:
             return True
         self._note(
-            f"{describe(best.values)} looked better, but there is no time left for its proof, "
-            "make --budget longer"
+            f"{describe(best.values)} looked better, but there is no time for its proof; use a "
+            "longer --budget"
         )
         return False
 
     def _ablation_pairs(self, search: Search) -> int:
-        """What it takes to find out which of the best candidate's parameters are needed."""
+        """The pairs that it takes to find the needed parameters of the best candidate."""
         best = search.best()
         return 2 * len(self._parts(best[0])) if best and best[1] < 0 else 0
 
@@ -417,7 +414,7 @@ class Tuning:
         return statistics.log_ratios([self._cost(record) for record in records])
 
     def _mean(self, records: Sequence[Record]) -> float | None:
-        """Mean log ratio of the objective; None when a block has no value for it."""
+        """Mean log ratio of the objective; None if a block has no value for it."""
         try:
             ratios = self._ratios(records)
         except ValueError:
@@ -431,7 +428,7 @@ class Tuning:
         ]
 
     def _score(self, mean: float, records: Sequence[Record]) -> float:
-        """The log ratio of the objective, and what becomes of it by limits that are missed."""
+        """The log ratio of the objective, worsened by missed limits."""
         score = mean
         for limit in self._task.limits:
             change = metric_change(records, limit.metric.name)
@@ -453,7 +450,8 @@ def _span(seconds: float) -> str:
 
 
 def _noise_of(quiet: Sequence[Record], limit: Limit) -> float:
-    """How far the mean of two pairs of a metric is off in one of twenty cases, as a log ratio."""
+    """The error of the mean of two pairs of a metric that one case in twenty exceeds, as a log
+    ratio."""
     ratios = metric_ratios(quiet, limit.metric.name)
     if not ratios:
         return _LEAST_NOISE
@@ -461,7 +459,8 @@ def _noise_of(quiet: Sequence[Record], limit: Limit) -> float:
 
 
 def metric_change(records: Sequence[Record], name: str) -> float | None:
-    """B against A of a metric, from the means of its logarithms; None if a block lacks it."""
+    """The change (ratio minus 1) of a metric from A to B, by the mean log ratio; None if a block
+    lacks the metric."""
     ratios = metric_ratios(records, name)
     return math.expm1(sum(ratios) / len(ratios)) if ratios else None
 
@@ -476,7 +475,7 @@ def metric_ratios(records: Sequence[Record], name: str) -> list[float]:
 
 
 def _changes(records: Sequence[Record], seed: int) -> dict[str, MetricChange]:
-    """Of every metric that all blocks have."""
+    """For every metric that all blocks have."""
     changes = {}
     for name in METRICS:
         ratios = metric_ratios(records, name)
@@ -492,6 +491,6 @@ def _by_two(labels: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def describe(values: Mapping[str, int]) -> str:
-    """Values as one would set them."""
+    """``NAME=VALUE NAME=VALUE``, as one would set them."""
     known = catalogue.load()
     return " ".join(f"{name}={sizes.short(n, known[name].unit)}" for name, n in values.items())

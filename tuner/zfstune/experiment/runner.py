@@ -1,4 +1,4 @@
-"""The experiment: blocks under the baseline (A) and under a candidate (B), interleaved."""
+"""The experiment: interleaved blocks under the baseline (A) and under a candidate (B)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Key = frozenset[tuple[str, int]]
 _TICK_NS = SECOND
 _COUNT_NS = SECOND // 10
 _COUNT_SHARE = 20
-"""What was written is counted so often, or, with thousands of datasets, as often as takes a
-twentieth of a processor."""
+"""Writes are counted every _COUNT_NS or, with thousands of datasets, as often as a twentieth of a
+CPU allows."""
 
 
 class Stopped(Exception):
@@ -29,27 +29,27 @@ class Stopped(Exception):
 
 
 class Abort(RestoredError):
-    """A guardrail ended the session, and what was in force may be the reason."""
+    """A guardrail ended the session; the values in force may be the reason."""
 
 
 class Disturbed(RestoredError):
-    """Somebody else did something with which no comparison is fair any more."""
+    """An outside event made a fair comparison impossible."""
 
 
 Watch = Callable[[BlockMeter | None, bool], None]
-"""Called every second with the meter, None before there is one, and whether a block is being
-measured. Raises Abort or Disturbed when the session must end."""
+"""Called every second with the meter (None before it exists) and whether a block is being
+measured. Raises Abort or Disturbed to end the session."""
 
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """How long a block is, what it needs to count, and when values have settled.
+    """The length of a block, what it must contain, and when values have settled.
 
-    A block is as long again, and once more, when it has too few fsyncs or txgs. After a
-    change settle_txgs txgs born since are committed before it begins: a dirty limit shows
-    its whole effect only then (module/zfs/txg.c). After that the last must have been synced in
-    a time similar to that of one of the two before it, or settle_most are done; without any in
-    settle_s the session ends.
+    A block with too few fsyncs or txgs is extended by its length, up to twice. After a change,
+    settle_txgs txgs born since must be committed before it begins: only then a dirty limit has its
+    whole effect (module/zfs/txg.c). In addition the last sync must have taken about as long as one
+    of the two before it, or settle_most txgs be done. If there are not enough txgs in settle_s, the
+    session ends.
     """
 
     seconds: float = 10.0
@@ -66,8 +66,8 @@ class BlockPlan:
 
 @dataclass(frozen=True)
 class Record:
-    """A block and its place in the experiment. label is A or B; start_s is since the
-    session's begin."""
+    """A block and its place in the experiment. label is A or B; start_s counts from the start of
+    the session."""
 
     number: int
     phase: str
@@ -80,8 +80,7 @@ class Record:
 
 @dataclass
 class Experiment:
-    """Puts values in force, waits until they have settled, and measures. apply puts values in
-    force."""
+    """Applies values, waits until they have settled, and measures."""
 
     host: Host
     pool: str
@@ -102,7 +101,7 @@ class Experiment:
         return (self.stop.now() - self.start_ns) / SECOND
 
     def pair_s(self, *both: Values) -> float:
-        """How long a pair of blocks takes with a wait before each; of these values if given."""
+        """The time of a pair of blocks and the waits before them; for these values if given."""
         waits_s = [self.settle_s(values) for values in both] or [self.settle_s()] * 2
         return 2 * self.block_s() + sum(waits_s)
 
@@ -112,8 +111,8 @@ class Experiment:
         return sum(lengths) / len(lengths)
 
     def settle_s(self, values: Values | None = None) -> float:
-        """What a wait takes: by those for these values, by all so far, or else by how often
-        txgs end."""
+        """The expected time of a wait: from waits for these values, from all waits so far, or else
+        from the rate of txgs."""
         known = self._waits_s.get(frozenset((values or {}).items())) or [
             one for waits_s in self._waits_s.values() for one in waits_s
         ]
@@ -134,12 +133,12 @@ class Experiment:
         go_on: Callable[[Sequence[Record]], bool] = lambda _: True,
         wait: bool = False,
     ) -> list[Record]:
-        """Blocks in this order of "A" and "B". Ends after a pair of them unless
-        go_on(those so far).
+        """Measures blocks in this order of "A" and "B". After each pair it ends unless
+        go_on(records so far).
 
-        With wait there is the same wait before each block, also where values stay: otherwise
-        the coins that draw the order would draw the times of later blocks as well, and a test
-        that relies on those coins would not be exact (docs/statistics.md). Raises Stopped,
+        With wait every block has the same wait before it, also if values do not change: otherwise
+        the coins that draw the order would also draw the times of later blocks, and a test that
+        relies on those coins would not be exact (docs/statistics.md). Raises Stopped,
         RestoredError, guard.Refused.
         """
         done: list[Record] = []
@@ -153,8 +152,8 @@ class Experiment:
     def block(
         self, phase: str, trial: int | None, label: str, values: Values, *, wait: bool = False
     ) -> Record:
-        """One block under values, after a wait if they were others or with wait. Raises
-        Stopped, RestoredError, guard.Refused."""
+        """Measures a block under values, after a wait if they change or with wait. Raises Stopped,
+        RestoredError, guard.Refused."""
         what = f"{phase} {trial}" if trial is not None else phase
         settled_s = 0.0
         if wait or self._in_force != dict(values):
@@ -171,7 +170,7 @@ class Experiment:
     def _settle(self, what: str, values: Values) -> float:
         begin = self.stop.now()
         self.meter.start(begin)
-        # A change may take a while: a limit is lowered when nobody is delayed by it.
+        # A change may take a while: a limit is lowered only when that delays no writer.
         before = kstat_txgs.newest(self.host.txg_rows(self.pool))
         self._in_force = None
         self.apply(values)
@@ -185,8 +184,8 @@ class Experiment:
                 break
             if waited_s > self.plan.settle_s:
                 raise Abort(
-                    f"no {self.plan.settle_txgs} txgs in {format_span(int(waited_s * SECOND))}, "
-                    "the pool does not sync, all is put back"
+                    f"no {self.plan.settle_txgs} txgs in {format_span(int(waited_s * SECOND))}: "
+                    "the pool does not sync; all parameters are restored"
                 )
             self.progress.status(f"{what}: settling, {max(0, to_go)} txgs to go")
             self._pause(measuring=False)
@@ -214,7 +213,7 @@ class Experiment:
         while (left := until - self.stop.now()) > 0:
             if self.stop.wait(min(self._count_ns, left)):
                 raise Stopped
-            # not by the clock: a thread that waits for its turn costs nothing
+            # CPU time, not clock time: waiting for a CPU costs nothing
             begin = time.thread_time_ns()
             self.meter.count_written()
             self._count_ns = max(_COUNT_NS, _COUNT_SHARE * (time.thread_time_ns() - begin))
@@ -223,9 +222,8 @@ class Experiment:
 
 
 def _stable(done: Sequence[kstat_txgs.TxgRow]) -> bool:
-    """Whether the last txg was synced in a time within a factor of two of that of one of the two
-    before it, or both at once. Of two: writers that wait for room make large and small ones in
-    turns."""
+    """Whether the last sync took half to twice as long as one of the two before it, or both were
+    short. One of two, because waiting writers make large and small txgs alternate."""
     synced = [row.sync_ns for row in done[-3:]]
     return any(
         max(one, synced[-1]) <= max(2 * min(one, synced[-1]), SECOND // 5) for one in synced[:-1]
@@ -233,7 +231,7 @@ def _stable(done: Sequence[kstat_txgs.TxgRow]) -> bool:
 
 
 def too_few(plan: BlockPlan, records: Sequence[Record]) -> str | None:
-    """Why blocks cannot be judged, in words; None when they can."""
+    """Why blocks cannot be judged, in a sentence; None if they can."""
     poor = [r for r in records if r.block.fsyncs < plan.min_fsyncs]
     if not poor:
         return None
@@ -242,5 +240,5 @@ def too_few(plan: BlockPlan, records: Sequence[Record]) -> str | None:
     need = plan.min_fsyncs / plan.seconds
     return (
         f"{worst.block.fsyncs} fsyncs in {worst.block.seconds:.0f} s ({rate:.1f}/s) are too few "
-        f"to judge, a block of {plan.seconds:g} s needs {plan.min_fsyncs} ({need:.1f}/s)"
+        f"to judge: a block of {plan.seconds:g} s needs {plan.min_fsyncs} ({need:.1f}/s)"
     )

@@ -1,12 +1,11 @@
-"""The search for better values: the model's candidates first, then those a sampler draws.
+"""The search for better values: the model's candidates first, then those that a sampler draws.
 
-Optuna keeps the study (ask and tell), so it can be stopped and resumed, and shared by hosts of
-which the same facts hold. Scores are log ratios of the objective to the adjacent baseline: less is
-better, 0 is the baseline.
+Optuna keeps the study (ask and tell), so it can be stopped, resumed, and shared by hosts with equal
+facts. Scores are log ratios of the objective to the adjacent baseline: less is better, 0 is the
+baseline.
 
-Whoever can write into a shared study can say anything there. So what is read is only a proposal: of
-its values only those are tried that the session is about, within its bounds, and what is best was
-measured here.
+Anything may be written into a shared study. So its contents are only proposals: the session tries
+only values of its own parameters within its bounds, and its best candidate was measured here.
 """
 
 from __future__ import annotations
@@ -52,19 +51,18 @@ if TYPE_CHECKING:
 
 SAMPLERS = ("tpe", "random", "grid")
 
-# TPE draws at random until it has seen so many; the model's candidates count.
+# TPE draws at random for this many trials, the model's candidates included.
 _STARTUP = 6
-# How long the slow parameters stay while the others are searched.
+# Trials for which the slow parameters stay while the others are searched.
 _HOLD = 6
-# Draws of what was tried already, before the space counts as exhausted.
+# Draws of known candidates before the space counts as exhausted.
 _PATIENCE = 100
-# Of what others have written and is dropped, so much is said one by one; and so long a text of
-# theirs is kept.
+# How many dropped entries of others are reported one by one, and how long their texts may be.
 _MOST_SAID = 3
 _MOST_TEXT = 500
-# Sizes of the baseline that differ by less are the same.
+# Sizes of two baselines that differ by less count as the same.
 _SAME_SIZE = 0.01
-# Levels of the first, the second ... parameter of a grid; it goes no further than these.
+# Levels of the first, the second ... parameter of a grid; it has no more parameters.
 _GRID = (5, 4, 2, 3, 2)
 
 _COUPLED = (
@@ -78,19 +76,19 @@ Key = frozenset[tuple[str, int]]
 
 
 class Exhausted(Exception):
-    """The sampler finds nothing that was not tried."""
+    """The sampler finds nothing new."""
 
 
 class Searcher:
     """A study: ask() for a candidate, measure it, tell() its score (or prune() or fail() it).
 
     first: candidates to try before any is drawn. storage: a file (SQLite), any URL that Optuna
-    takes, or None for memory. study: its name there. facts: under which scores may be
-    shared, see sharing_facts(). Raises UsageError for a sampler that does not exist or a
-    study that exists while resume is false, NotPossible when a package or the storage is
-    missing, CommandError when the study's facts are others. Each method that asks or tells
-    raises storage.StorageLost when the storage fails later. say is told what is dropped of what
-    others have written into the study.
+    accepts, or None for memory. study: its name there. facts: the conditions for sharing scores,
+    see sharing_facts(). say gets a line when entries of others in the study are dropped.
+
+    Raises UsageError for an unknown sampler, or a study that exists while resume is false,
+    NotPossible when a package or the storage is missing, CommandError when the study has other
+    facts. Methods that ask or tell raise storage.StorageLost when the storage fails later.
     """
 
     def __init__(
@@ -121,7 +119,7 @@ class Searcher:
             self._storage, self._study = _open(storage, study, resume)
             _check_facts(self._study, study, dict(facts or {}))
             done = len(self._study.get_trials(deepcopy=False))
-            # a resumed search shall not draw the same again
+            # so that a resumed search does not draw the same again
             self._sampler = _sampler(sampler, None if seed is None else seed + done)
             self._study.sampler = self._sampler
         self._asked: dict[int, optuna.trial.Trial] = {}
@@ -135,9 +133,9 @@ class Searcher:
                 self._enqueue(candidate)
 
     def ask(self) -> Candidate:
-        """The next to measure. Raises Exhausted."""
+        """The next candidate to measure. Raises Exhausted."""
         with self._talking():
-            # in turns: who writes good scores into the study shall not choose all
+            # in turns, so that made-up scores in the study cannot choose all
             elsewhere = self._best_elsewhere() if self._turn_of_others else None
             self._turn_of_others = elsewhere is None
             candidate = elsewhere or self._next()
@@ -149,12 +147,12 @@ class Searcher:
             try:
                 trial = self._draw()
             except (ValueError, TypeError, ArithmeticError) as error:
-                # by Optuna, of what others have put into the queue
+                # Optuna, about an entry that others have queued
                 self._drop(str(error))
                 continue
             candidate = self._candidate(trial)
             if candidate is None:
-                self._drop(f"trial {trial.number} sets what this session does not")
+                self._drop(f"trial {trial.number} does not fit this session")
                 self._study.tell(trial, state=_state("FAIL"))
                 continue
             known = self._known(candidate.values)
@@ -172,7 +170,8 @@ class Searcher:
         raise Exhausted
 
     def _best_elsewhere(self) -> Candidate | None:
-        """What looked better in another session than anything here; its score may be made up."""
+        """The best untried candidate of other sessions, if it looks better than any here. Its
+        score may be made up."""
         best = self.best()
         limit = min(0.0, best[1] if best else 0.0)
         found = None
@@ -183,29 +182,29 @@ class Searcher:
                 legal = not self._illegal(candidate.values)
                 if score is not None and -math.inf < score < limit and legal:
                     found, limit = candidate, score
-        # of no trial: that one has its score
+        # without the trial, which has a score already
         return found and replace(found, trial=-1)
 
     def _drop(self, why: str) -> None:
         self.dropped += 1
         if self.dropped <= _MOST_SAID or self.dropped % _PATIENCE == 0:
-            self._say(f"of the study, {self.dropped} so far is dropped: {_text(why)}")
+            self._say(f"dropped from the study, {self.dropped} so far: {_text(why)}")
 
     def tell(self, candidate: Candidate, score: float) -> None:
-        """What was measured: log(objective / baseline)."""
+        """Records a score: log(objective / baseline)."""
         self._scores.setdefault(_key(candidate), (candidate, score))
         if candidate.trial < 0:
             return
         with self._talking():
-            # a host of the same name may have ended it
+            # a host of the same name may have finished it
             self._study.tell(candidate.trial, score, skip_if_finished=True)
 
     def prune(self, candidate: Candidate, why: str) -> None:
-        """It is bad (a guardrail stopped it): the search keeps away from there."""
+        """Records that a guardrail stopped the candidate: the search avoids its region."""
         self._end(candidate, why, "PRUNED")
 
     def fail(self, candidate: Candidate, why: str) -> None:
-        """It could not be measured, which says nothing about it: it may be drawn again."""
+        """Records that the candidate could not be measured: it may be drawn again."""
         self._end(candidate, why, "FAIL")
 
     def _end(self, candidate: Candidate, why: str, state: str) -> None:
@@ -215,22 +214,23 @@ class Searcher:
             return
         with (
             self._talking(),
-            # a host of the same name has ended it
+            # a host of the same name has finished it
             contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError),
         ):
             self._asked[candidate.trial].set_user_attr("why", why)
             self._study.tell(candidate.trial, state=_state(state))
 
     def told(self) -> list[tuple[Candidate, float]]:
-        """All that have a score of this session, best first; of equal values the first only."""
+        """The candidates that this session measured, with scores, best first; of equal values only
+        the first."""
         return sorted(self._scores.values(), key=lambda pair: pair[1])
 
     def best(self) -> tuple[Candidate, float] | None:
-        """The best so far; None when there is none with a score."""
+        """The best candidate so far, with its score; None without one."""
         return next(iter(self.told()), None)
 
     def close(self) -> None:
-        """Gives the storage's connections back."""
+        """Releases the storage's connections."""
         self._storage.remove_session()
 
     @contextlib.contextmanager
@@ -250,7 +250,7 @@ class Searcher:
         return self._draw_held(slow)
 
     def _draw_held(self, slow: Sequence[Knob]) -> optuna.trial.Trial:
-        """The slow knobs as the last time, or new ones when those were held long enough."""
+        """Draws with the slow knobs as before, or new ones when they were held long enough."""
         import optuna
 
         fresh = self._hold_left <= 0
@@ -267,8 +267,8 @@ class Searcher:
         return bool(self._study.get_trials(deepcopy=False, states=(_state("WAITING"),)))
 
     def _candidate(self, trial: optuna.trial.Trial) -> Candidate | None:
-        """With the exact values of an enqueued one, else those of the drawn point; None when it is
-        nothing that this session may try."""
+        """The candidate of a trial: the exact values of an enqueued one, else of the drawn point.
+        None if this session may not try it."""
         if "values" in trial.user_attrs:
             trial.set_user_attr("owner", self._owner)
             return self._read(trial)
@@ -283,12 +283,13 @@ class Searcher:
         return candidate
 
     def _read(self, trial: optuna.trial.Trial | optuna.trial.FrozenTrial) -> Candidate | None:
-        """What a trial says, whoever wrote it; None when its values are not of this session."""
+        """The candidate in a trial, whoever wrote it; None if its values do not fit this
+        session."""
         said: dict[str, Any] = trial.user_attrs
         values: Any
         values, reasons = said.get("values"), said.get("reasons")
         if not self._space.has(values):
-            # the session's own, that is: 4.0 is equal to 4 as well
+            # return our own: 4.0 would be equal to 4, too
             values = next((own for own in self._first if own and own == values), None)
             if values is None:
                 return None
@@ -326,7 +327,7 @@ class Searcher:
             self._study.enqueue_trial(point, user_attrs=_attributes(candidate, self._owner))
 
     def _take_up(self) -> None:
-        """What this host had begun when it was stopped is tried again, before anything else."""
+        """Queues the trial again that was running when this host was stopped."""
         with self._talking():
             for trial in self._study.get_trials(states=(_state("RUNNING"),)):
                 if trial.user_attrs.get("owner") == self._owner:
@@ -336,8 +337,8 @@ class Searcher:
                         self._enqueue(candidate)
 
     def _grid_points(self, seed: int | None) -> Iterator[dict[str, float]]:
-        """Every combination of levels of the knobs that matter most, shuffled; those with the
-        same slow knobs together."""
+        """Every combination of levels of the knobs that matter most, shuffled, but grouped by the
+        slow knobs."""
         now = self._space.point({})
         chosen = [*zip(self._space.knobs, _GRID, strict=False)]
         chosen += [(knob, 3) for knob in self._space.knobs[len(_GRID) :] if knob.slow]
@@ -352,9 +353,8 @@ class Searcher:
 def ablation(
     candidate: Candidate, current: Mapping[str, int], facts: guard.Facts
 ) -> list[tuple[tuple[str, ...], Candidate]]:
-    """What is left of a candidate when one parameter goes back to the baseline, with the names
-    that go: one, or those coupled to it where it cannot go alone. Empty when nothing would
-    be left."""
+    """A candidate with one parameter back at the baseline, for each parameter, as (names that went
+    back, the rest); with coupled ones if one cannot go alone. Empty if nothing would be left."""
     out: list[tuple[tuple[str, ...], Candidate]] = []
     for name in candidate.values:
         gone = _together(name, candidate.values, current, facts)
@@ -386,10 +386,10 @@ def sharing_facts(
     objective: str,
     baseline: Mapping[str, int],
 ) -> dict[str, str]:
-    """What must be the same for scores to mean the same: ZFS's upstream version, memory (to a
-    tenth), the pool's layout (a hash, say), the workload, the objective and the baseline
-    the scores are ratios to (of what the space sets, best)."""
-    # a machine of 4 GiB has a little less, and not always the same
+    """What must be equal for scores to be comparable: ZFS's upstream version, memory (to a tenth),
+    the pool's layout, the workload, the objective, and the baseline to which scores are ratios
+    (of the parameters in the space)."""
+    # a machine with 4 GiB reports a little less, and not always the same
     memory = 2 ** (round(8 * math.log2(max(1, memory_bytes))) / 8)
     return {
         "zfs": version.split("-")[0],
@@ -402,8 +402,8 @@ def sharing_facts(
 
 
 def workload_name(command: str | None) -> str:
-    """What a shared study is told of the load: enough to tell two apart. The command may have a
-    password that masked() does not know; it cannot be had from so few bits of a slow hash."""
+    """A name for the load in a shared study: enough to tell two apart. The command may contain a
+    password that masked() misses; the few bits of a slow hash do not reveal it."""
     if not command:
         return "observed"
     first = (command.split() or [""])[0]
@@ -418,19 +418,20 @@ def _check_facts(study: optuna.Study, name: str, facts: dict[str, str]) -> None:
         study.set_user_attr("facts", facts)
         return
     if not isinstance(before, dict) or not all(isinstance(v, str) for v in before.values()):
-        raise CommandError(f"the study {name} has facts that are none: give another --study")
+        raise CommandError(f"the facts of study {name} are malformed", "use another --study")
     for key in sorted(before.keys() | facts.keys()):
         there, here = before.get(key), facts.get(key)
         if there != here and not (key == "baseline" and there and here and _alike(there, here)):
             raise CommandError(
-                f"the study {name} was made where {_text(key)} is {there!r}, here it is {here!r}, "
-                "so its scores mean nothing here: give another --study"
+                f"the scores of study {name} mean nothing here: its {_text(key)} is {there!r}, "
+                f"here it is {here!r}",
+                "use another --study",
             )
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two baselines are the same but for a hundredth of a size: ZFS derives limits from
-    memory, of which a host does not have the same at each boot."""
+    """Whether two baselines are the same, sizes to a hundredth: ZFS derives limits from the size of
+    memory, which may differ between boots."""
     a, b = (dict(pair.partition("=")[::2] for pair in text.split()) for text in (one, other))
     return a.keys() == b.keys() and all(
         a[name] == b[name]
@@ -445,7 +446,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def require(storage: str | None, study: str, facts: Mapping[str, str], *, resume: bool) -> None:
-    """Raises what Searcher() would, before a session measures anything. Makes no study."""
+    """Raises what Searcher() would, before a session measures anything; creates no study."""
     _require_optuna()
     import optuna
 
@@ -463,7 +464,7 @@ def _require_optuna() -> None:
         import optuna  # noqa: F401
     except ImportError as error:
         raise NotPossible(
-            f'the search needs optuna ({error}): see "What it needs" in the README'
+            f"the search needs optuna: {error}", 'see "What it needs" in the README'
         ) from None
 
 
@@ -478,7 +479,7 @@ def _open(
         try:
             study = optuna.create_study(storage=kept, study_name=name, load_if_exists=resume)
         except optuna.exceptions.DuplicatedStudyError:
-            # another host has made it just now
+            # another host has just created it
             raise _there(storage, name) from None
         return kept, study
 
@@ -486,7 +487,7 @@ def _open(
 def _exists(
     kept: optuna.storages.BaseStorage, storage: str | None, name: str, resume: bool
 ) -> bool:
-    """Raises UsageError when it does and is not to be resumed."""
+    """Raises UsageError if it exists and resume is false."""
     import optuna
 
     there = name in optuna.get_all_study_names(kept)
@@ -497,14 +498,14 @@ def _exists(
 
 def _there(storage: str | None, name: str) -> UsageError:
     return UsageError(
-        f"there is a study {name} in {masked(storage or '')} already: give --resume DIR to go on "
-        "with it, or another --study"
+        f"study {name} already exists in {masked(storage or '')}",
+        "continue it with --resume DIR, or use another --study",
     )
 
 
 def _sampler(kind: str, seed: int | None) -> optuna.samplers.BaseSampler:
     if kind not in SAMPLERS:
-        raise UsageError(f"there is no sampler {kind!r}: give one of {', '.join(SAMPLERS)}")
+        raise UsageError(f"no sampler {kind!r}", f"choose from {', '.join(SAMPLERS)}")
     import optuna
 
     if kind == "tpe":
@@ -545,13 +546,13 @@ def _key(candidate: Candidate) -> Key:
 
 
 def _text(said: object) -> str:
-    """For a terminal and a page."""
+    """Safe to print, and not too long."""
     return printable(str(said))[:_MOST_TEXT]
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Optuna writes a line per trial, and warns of what is experimental in it."""
+    """Silences Optuna's line per trial, and its warnings of experimental features."""
     try:
         import optuna
     except ImportError:

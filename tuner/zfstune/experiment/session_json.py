@@ -1,4 +1,4 @@
-"""What a session leaves: one JSON object with all that was measured, changed and concluded."""
+"""The result of a session: one JSON object with its measurements, changes and conclusions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zfstune.term.units import SECOND
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Who asked for what, where and when. Times are ISO 8601 in UTC."""
+    """The request, the host and the time. Times are ISO 8601 in UTC."""
 
     started: str
     ended: str
@@ -84,7 +84,7 @@ def session(
 
 
 def _verdict(found: Found, objective: Objective) -> Json | None:
-    """Changes are those of what the user named: of a throughput, not of its inverse."""
+    """With changes as users expect them: of a throughput, not of its inverse."""
     if found.verdict is None:
         return None
     low, high = sorted(map(objective.shown, (found.verdict.low, found.verdict.high)))
@@ -128,7 +128,7 @@ def _dropped(dropped: Dropped) -> Json:
 
 
 def _histogram(records: Sequence[Record], label: str) -> list[list[int]]:
-    """All fsyncs under A or B of the proof: low, high (ns), count."""
+    """All fsyncs under A or B: [low, high (ns), count]."""
     counts: Counter[tuple[int, int]] = Counter()
     for record in records:
         if record.label == label:
@@ -138,7 +138,7 @@ def _histogram(records: Sequence[Record], label: str) -> list[list[int]]:
 
 
 def _stages(records: Sequence[Record], label: str) -> list[Json]:
-    """Sums over the blocks; a percentile is the mean of the blocks', by their counts."""
+    """Sums over the blocks under A or B; a percentile is the mean of theirs, weighted by counts."""
     sums: dict[str, Json] = {}
     for record in records:
         for stage in record.block.stages if record.label == label else ():
@@ -165,13 +165,13 @@ def _stages(records: Sequence[Record], label: str) -> list[Json]:
 
 
 def _txgs(records: Sequence[Record]) -> list[Json]:
-    """Each txg once, by when it was done; t_s is since the session began, to the block."""
+    """Each txg once; t_s is when it was done, in seconds since the session began."""
     found: dict[int, Json] = {}
     for record in records:
         rows = record.block.txgs
         if not rows:
             continue
-        # the kstats have a clock of their own: the last one ends as the block does, nearly
+        # kstats use another clock, so the last txg is taken to end with the block
         last_ns, end_s = rows[-1].end_ns, record.start_s + record.block.seconds
         for row in rows:
             found[row.txg] = {

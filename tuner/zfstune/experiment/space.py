@@ -1,10 +1,9 @@
-"""The space a search walks in: knobs that are free of each other, from which legal values
-follow.
+"""The search space: independent knobs that map to legal values.
 
-Parameters are coupled (reference: the guard's rules): percents must stay in order and apart, a
-minimum may not exceed its maximum. A search that draws them one by one would mostly draw illegal
-sets. So a coupled parameter is a share of the gap that the ones before it leave, 0 to 1, and sizes
-are drawn by their logarithm. Every point is legal, also when only some parameters are free.
+Parameters are coupled by the guard's rules: percents must stay in order and apart, a minimum may
+not exceed its maximum. Drawn one by one, most sets would be illegal. So a coupled parameter is a
+share (0 to 1) of the gap that earlier ones leave, and sizes are drawn by their logarithm. Every
+point is legal, also if only some parameters are free.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from zfstune.tunables.names import (
 
 MIB = 1 << 20
 
-# In this order they may not overtake each other, by rules of the guard.
+# Rules of the guard keep them in this order.
 _PERCENTS = (SYNC_PERCENT, ACTIVE_MIN, ACTIVE_MAX, DELAY_MIN)
-# What is set by others' values as well; the rest is drawn by itself.
+# Depend on other parameters; all others are drawn independently.
 _COUPLED = {DIRTY, ASYNC_MAX, ASYNC_MIN, ARC_MAX, ARC_MIN, *_PERCENTS}
 
 
 @dataclass(frozen=True)
 class Knob:
-    """What a sampler draws, named as the parameter it sets. log: by its logarithm. whole:
-    an integer. slow: takes minutes to settle, so it is changed rarely (the ARC)."""
+    """A value that a sampler draws, named like the parameter that it sets. log: drawn by its
+    logarithm. whole: an integer. slow: settles in minutes, so it changes rarely (the ARC)."""
 
     name: str
     low: float
@@ -57,7 +56,7 @@ class Knob:
         return float(round(value)) if self.whole else value
 
     def levels(self, count: int) -> list[float]:
-        """That many values from low to high, evenly; fewer when they are not so many."""
+        """At most count values, evenly from low to high."""
         shares = [i / (count - 1) for i in range(count)] if count > 1 else [0.5]
         return sorted({self.clip(self._at(share)) for share in shares})
 
@@ -68,10 +67,10 @@ class Knob:
 
 
 class Space:
-    """Of the parameters in names that the host has (in current); the others stay.
+    """The space of those parameters in names that the host has (in current).
 
-    slog: without a log device zil_slog_bulk does nothing and is left out. Legal by guard.check,
-    provided that current is.
+    slog: without a log device zil_slog_bulk does nothing and is left out. Points are legal by the
+    guard if current is.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Space:
         self._most_at_least = self._least_active() if ASYNC_MIN in self.names else 1
         self._bounds = self.bounds()
         if WRLOG in self._bounds:
-            # the model goes down to what the guard allows, whatever the ratio is now
+            # the model uses the guard's minimum, whatever the current ratio
             low, high = (
                 catalogue.least(WRLOG, DIRTY, self._bounds[DIRTY][0]),
                 self._bounds[WRLOG][1],
@@ -103,28 +102,29 @@ class Space:
             self._bounds[WRLOG] = low, high
 
     def parameters(self) -> tuple[str, ...]:
-        """All that a point may set: names, and zfs_wrlog_data_max with zfs_dirty_data_max."""
+        """All parameters that a point may set: names, and zfs_wrlog_data_max with
+        zfs_dirty_data_max."""
         return (*self.names, WRLOG) if DIRTY in self.names and WRLOG in self._now else self.names
 
     def bounds(self) -> dict[str, tuple[int, int]]:
-        """Lowest and highest value of each parameter that any point sets, for a plan."""
+        """Parameter -> (lowest, highest) value that any point sets."""
         low = self.values({knob.name: knob.low for knob in self.knobs})
         high = self.values({knob.name: knob.high for knob in self.knobs})
         return {name: (low[name], high[name]) for name in low}
 
     def has(self, values: object) -> bool:
-        """Whether these are values of parameters that a point sets, within bounds(). For what was
-        read somewhere: of any type, from anybody."""
+        """Whether these are values, within bounds(), of parameters that a point sets. For data from
+        outside: values may have any type."""
         if not isinstance(values, dict) or not values.keys() <= self._bounds.keys():
             return False
-        # a bool is an int as well, and 3.0 is equal to 3
+        # type(): a bool is an int, and 3.0 is equal to 3
         return all(
             type(value) is int and self._bounds[name][0] <= value <= self._bounds[name][1]
             for name, value in values.items()
         )
 
     def values(self, point: Mapping[str, float]) -> dict[str, int]:
-        """The parameters at a point; knobs that are missing there are as now."""
+        """The parameters at a point; knobs missing there keep their current values."""
         point = {**self.point({}), **point}
         out: dict[str, int] = {}
         self._set_sizes(point, out)
@@ -138,7 +138,7 @@ class Space:
         return out
 
     def point(self, values: Mapping[str, int]) -> dict[str, float]:
-        """The point of these values (others are as now), or the nearest that the space has."""
+        """The point of these values (others are as now), or the nearest in the space."""
         state = {**self._now, **values}
         point: dict[str, float] = {}
         for knob in self.knobs:
@@ -176,7 +176,7 @@ class Space:
         return Knob(name, low, high, log=low > 0, whole=whole)
 
     def _range(self, name: str) -> tuple[int, int]:
-        """From where to where the catalogue wants a search; 0, 0 when a fact is not known."""
+        """The catalogue's search range; (0, 0) if a fact is unknown."""
         parameter = catalogue.load()[name]
         search = parameter.search or Search()
         texts = (search.low or parameter.low, search.high or parameter.high)
@@ -196,7 +196,7 @@ class Space:
         return self._legal_towards(self._range(DIRTY)[1], up=False)
 
     def _legal_towards(self, size: int, *, up: bool) -> int:
-        """The first legal limit of dirty data from size towards the present one."""
+        """The first legal limit of dirty data from size towards the current one."""
         now = self._now[DIRTY]
         while (size < now) if up else (size > now):
             if not broken_by(self._dirty(size), self._now, self._facts):
@@ -205,7 +205,8 @@ class Space:
         return now
 
     def _dirty(self, size: int) -> dict[str, int]:
-        """The limit, and the one of log data at its distance from it, as far as that is legal."""
+        """The limit of dirty data, and that of log data in the current ratio, or the least legal
+        one."""
         if WRLOG not in self._now:
             return {DIRTY: size}
         ratio = self._now[WRLOG] / max(1, self._now[DIRTY])
@@ -216,14 +217,14 @@ class Space:
         low, high = self._within(name, *self._range(name))
         if name == ARC_MIN:
             return Knob(name, low, max(low, high), log=True, slow=True)
-        # what is dirty is in the ARC as well
+        # dirty data is in the ARC, too
         dirty = self._dirty_least() if DIRTY in self.names else self._now.get(DIRTY, 0)
         floor = self._range(ARC_MIN)[0] if ARC_MIN in self.names else facts.arc_c_min
         low = max(low, floor + MIB, catalogue.least(ARC_MAX, DIRTY, dirty), facts.arc_held)
         return Knob(name, _up(min(facts.arc_c_max, low)), high, log=True, slow=True)
 
     def _within(self, name: str, low: int, high: int) -> tuple[int, int]:
-        """That range, as far as the guard's bounds go."""
+        """The range within the guard's bounds."""
         lowest, highest = guard.bounds(name, self._now, self._facts)
         return max(low, lowest or 0), high if highest is None else min(high, highest)
 
@@ -248,7 +249,7 @@ class Space:
             out[ASYNC_MIN] = min(most, depth, self._most_at_least)
 
     def _least_active(self) -> int:
-        """The largest zfs_vdev_async_write_min_active that leaves the other classes theirs."""
+        """The largest zfs_vdev_async_write_min_active that leaves other I/O classes their share."""
         for depth in range(self._deepest(), 1, -1):
             depths = {ASYNC_MIN: depth}
             if ASYNC_MAX in self._now:
@@ -265,7 +266,7 @@ class Space:
                 state[name] = out[name] = low + round(point[name] * (high - low))
 
     def _free_percents(self, wanted: Iterable[str]) -> frozenset[str]:
-        """Those of wanted; none at all if the others, as they are now, leave no room for them."""
+        """The percents in wanted; none if the current values of the others leave no room."""
         free = frozenset(wanted) & frozenset(_PERCENTS)
         state = dict(self._now)
         for name in _PERCENTS:
@@ -277,8 +278,8 @@ class Space:
         return free
 
     def _room(self, name: str, state: Mapping[str, int], free: frozenset[str]) -> tuple[int, int]:
-        """From where to where a percent can go: the ones before it are as in state, and of those
-        after it only the ones that are not free."""
+        """The range of a percent, given state: all percents before it, and those after it that are
+        not free."""
         present = [other for other in _PERCENTS if other in state]
         index = present.index(name)
         low, high = self._range(name)
@@ -294,12 +295,12 @@ class Space:
 
 
 def _gap(name: str) -> int:
-    """The least distance of a percent to the next."""
+    """The least distance from a percent to the next one."""
     return catalogue.least(_PERCENTS[_PERCENTS.index(name) + 1], name, 0)
 
 
 def _near(size: float, now: int) -> int:
-    """Whole MiB; what is within a percent of the present size is that."""
+    """Whole MiB, or the current size if within 1 % of it."""
     if now and abs(size - now) <= now / 100:
         return now
     return max(1, round(size / MIB)) * MIB
@@ -310,7 +311,7 @@ def _up(size: int) -> int:
 
 
 def _rounded(name: str, value: float) -> int:
-    """Values that people can read: two digits, or whole 64 KiB."""
+    """Readable: two digits, or whole 64 KiB."""
     if catalogue.load()[name].unit == "bytes":
         return max(1, round(value / 65536)) * 65536
     if value < 100:

@@ -1,15 +1,15 @@
 """Whether a candidate is better than the baseline, from blocks of measurement.
 
-The unit is the block, never the single fsync. Two adjacent blocks, one with the baseline (A) and
-one with the candidate (B), make a pair, and a pair gives one number: log(B/A) of a cost, so that
-less is better. Which of the two comes first is drawn by a coin for each pair (`order`). If A and B
-are the same, that coin, and nothing about the noise, makes the sign of each number, so the
-sign-flip test holds for any noise: heavy tails, drift, waves with the period of the blocks.
+The unit is the block, never the single fsync. Two adjacent blocks, one under the baseline (A) and
+one under the candidate (B), make a pair, and a pair gives one number: log(B/A) of a cost (less is
+better). A coin decides for each pair which block comes first (`order`). If A and B are the same,
+that coin alone determines the sign of each number, so the sign-flip test holds for any noise: heavy
+tails, drift, waves with the period of the blocks.
 
-That is so only if nothing but the values depends on the coins: before every block the session
-waits by the same rule, also if the block before it was of the same kind.
+This requires that only the values depend on the coins: the session waits by the same rule before
+every block, even if the values do not change.
 
-docs/statistics.md explains it in plain words, with its error rates and limits.
+docs/statistics.md explains it in plain words, with error rates and limits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POWER = 0.8
 
 _FEWEST = 6  # pairs at the first look
 _MOST_LOOKS = 3
-_EXACT = 14  # up to so many pairs all signs are tried
+_EXACT = 14  # up to this number of pairs all signs are tried
 _FLIPS = (1 << 15) - 1
 _RESAMPLES = 4999
 
@@ -44,8 +44,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of the change of a cost. change, low and high are the ratio B/A minus 1
-    (-0.2: 20 % less), p is one-sided, for less."""
+    """The result of a comparison of costs. change, low and high are the ratio B/A minus 1 (-0.2:
+    20 % less); p is one-sided, for a decrease."""
 
     kind: str
     change: float
@@ -56,7 +56,7 @@ class Verdict:
 
 
 def order(pairs: int, seed: int) -> list[str]:
-    """ "A" and "B" for each block, in time order; the two of a pair in random order."""
+    """The label, "A" or "B", of each block in time order; random within each pair."""
     coins = np.random.default_rng(seed).integers(0, 2, pairs)
     return [name for coin in coins for name in ("AB" if coin else "BA")]
 
@@ -64,8 +64,8 @@ def order(pairs: int, seed: int) -> list[str]:
 def log_ratios(blocks: Sequence[tuple[str, float]]) -> list[float]:
     """log(B/A) of each pair of adjacent blocks ("A" or "B", cost) in time order.
 
-    The last block is left out if it has no partner. Raises ValueError if two of a pair are the
-    same, and for a cost that is not a positive number.
+    A last block without a partner is ignored. Raises ValueError if a pair has two of a kind, or a
+    cost is not a positive number.
     """
     ratios = []
     for first, second in zip(blocks[::2], blocks[1::2], strict=False):
@@ -80,8 +80,8 @@ def log_ratios(blocks: Sequence[tuple[str, float]]) -> list[float]:
 
 @lru_cache(maxsize=4)
 def signs(pairs: int) -> npt.NDArray[np.float32]:
-    """All combinations of signs as rows, or many random ones, always the same, the first being
-    all positive."""
+    """All combinations of signs as rows, or many random ones (always the same), the first all
+    positive."""
     if pairs <= _EXACT:
         bits = np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1
     else:
@@ -92,26 +92,26 @@ def signs(pairs: int) -> npt.NDArray[np.float32]:
 
 @lru_cache(maxsize=4)
 def _flipped(pairs: int) -> npt.NDArray[np.int64]:
-    """How many are negative in each row of `signs`."""
+    """The number of negative signs in each row of `signs`."""
     return np.asarray((signs(pairs) < 0).sum(axis=1))
 
 
 def _sums(values: Floats) -> Floats:
-    """With each row of `signs`. Not by BLAS, whose threads would take the CPUs from the load
-    that is measured."""
+    """The sum of values with each row of `signs`. Without BLAS, whose threads would take CPUs from
+    the measured load."""
     sums: Floats = np.einsum("ij,j->i", signs(len(values)), values.astype(np.float32))
     return sums
 
 
 def sign_flip_p(ratios: Sequence[float] | Floats) -> float:
-    """One-sided p of the sign-flip test for a mean below 0: the share of all assignments of
-    signs whose mean is at least as low. Exact up to 14 pairs, then of 32,768 random ones."""
+    """One-sided p of the sign-flip test for a mean below 0: the share of sign assignments whose
+    mean is at least as low. Exact up to 14 pairs, then from 32,768 random assignments."""
     values = np.asarray(ratios, dtype=np.float64)
     largest = np.abs(values).max(initial=0.0)
     if not largest:
         return 1.0
     values = values / largest
-    # sums that are equal but for rounding shall count as equal
+    # sums that differ only by rounding are equal
     limit = values.sum() + 1e-5 * np.abs(values).sum()
     return float(np.mean(_sums(values) <= limit))
 
@@ -119,10 +119,10 @@ def sign_flip_p(ratios: Sequence[float] | Floats) -> float:
 def interval(
     ratios: Sequence[float] | Floats, confidence: float, seed: int = 0
 ) -> tuple[float, float]:
-    """Two-sided interval of the mean log-ratio; infinite if there are too few pairs for it.
+    """Two-sided interval of the mean log ratio; infinite with too few pairs.
 
-    A bootstrap interval (BCa) is too narrow for few pairs: at six it misses two to four times
-    as often as it says. So it is widened where the sign-flip test would not exclude as much.
+    A bootstrap interval (BCa) is too narrow for few pairs: at six it misses two to four times as
+    often as it claims. So it is widened to what the sign-flip test does not exclude.
     """
     values = np.asarray(ratios, dtype=np.float64)
     tail = (1 - confidence) / 2
@@ -136,11 +136,11 @@ def interval(
 def _highest(values: Floats, tail: float) -> float:
     """The highest mean that the sign-flip test does not exclude at the level tail.
 
-    It excludes a mean m if a share of at most tail of all subsets, the empty one included, has a
+    It excludes a mean m if at most a share tail of all subsets, including the empty one, has a
     mean of m or more (Hartigan 1969, "Using Subsample Values as Typical Values").
     """
     sizes = _flipped(len(values))
-    # of those that are flipped, from the sums with all and with these flipped
+    # the sum of each flipped subset: half the difference between all and all with it flipped
     sums = (values.sum() - _sums(values)) / 2
     means = np.where(sizes > 0, sums / np.maximum(sizes, 1), np.inf)
     rank = len(means) - 1 - int(tail * len(means) + 1e-9)
@@ -167,8 +167,8 @@ def _bootstrap(values: Floats, confidence: float, seed: int) -> tuple[float, flo
 
 @dataclass(frozen=True)
 class Design:
-    """When a comparison looks at its pairs. alpha bounds the probability of ending `better`
-    without a gain, over all looks; a change within +-margin is none."""
+    """When a comparison looks at its pairs. alpha bounds, over all looks, the probability of
+    `better` without a gain; a change within +-margin counts as none."""
 
     looks: tuple[int, ...]
     alpha: float
@@ -176,10 +176,10 @@ class Design:
 
     @property
     def alphas(self) -> tuple[float, ...]:
-        """What each look spends of alpha; the sum is alpha.
+        """The part of alpha that each look spends; the sum is alpha.
 
-        The first spends the smallest p that so few pairs can have, the others share the rest
-        in proportion to their pairs.
+        The first spends the smallest p that its pairs can have; the others share the rest in
+        proportion to their pairs.
         """
         first, *later = self.looks
         if not later:
@@ -190,13 +190,12 @@ class Design:
 
 
 def design_for(max_pairs: int, margin: float, alpha: float = ALPHA) -> Design:
-    """The looks at up to so many pairs: the last at all, each earlier one at half of the next,
-    the first at 6 (more if alpha is small). Raises ValueError below the number of pairs that can
-    prove anything."""
+    """The looks at up to max_pairs: the last at all, each earlier one at half of the next, the
+    first at 6 (more if alpha is small). Raises ValueError if so few pairs cannot prove anything."""
     if 0.5**max_pairs > alpha:
         fewest = math.ceil(-math.log2(alpha))
         raise ValueError(
-            f"{max_pairs} pairs of blocks cannot prove a gain, {fewest} are the fewest"
+            f"{max_pairs} pairs of blocks cannot prove a gain: {fewest} are the fewest"
         )
     first = _FEWEST
     while 0.5**first > alpha / 3:
@@ -211,12 +210,13 @@ def design_for(max_pairs: int, margin: float, alpha: float = ALPHA) -> Design:
 
 
 def pairs_within(seconds: float, block: float, settle: float) -> int:
-    """How many pairs fit into so much time, all in seconds, settle before every block."""
+    """The number of pairs that fit into this time, with settle before every block; all in
+    seconds."""
     return int(seconds / (2 * (settle + block)))
 
 
 class Sequential:
-    """A comparison that ends as soon as its looks can tell."""
+    """A comparison that ends at the first look that decides it."""
 
     def __init__(self, design: Design, seed: int = 0) -> None:
         self.design = design
@@ -226,7 +226,7 @@ class Sequential:
         self._verdict: Verdict | None = None
 
     def add(self, ratio: float) -> Verdict | None:
-        """One more pair; the verdict if that ends it, None to go on."""
+        """Adds a pair. Returns the verdict if that ends the comparison, else None."""
         if self._verdict is not None:
             raise ValueError("the comparison has ended")
         self.ratios.append(ratio)
@@ -240,14 +240,14 @@ class Sequential:
         return self._verdict
 
     def verdict(self) -> Verdict:
-        """The final one, for when there is no time for more pairs: it spends what the looks so
-        far left of alpha, so it may not be asked for again and again (that is `so_far`)."""
+        """The final verdict when there is no time for more pairs. It spends the rest of alpha, so
+        it must not be asked for repeatedly: that is `so_far`."""
         if self._verdict is None:
             self._verdict = self._judge(sum(self.design.alphas[self._looked :]))
         return self._verdict
 
     def so_far(self) -> Verdict:
-        """For showing progress: an interval, and `inconclusive` until it has ended."""
+        """For progress: the interval so far, `inconclusive` until the comparison has ended."""
         return self._verdict or self._measure(self.design.alphas[-1])
 
     def _measure(self, alpha: float) -> Verdict:
@@ -275,15 +275,15 @@ class Sequential:
         return Verdict(kind, found.change, found.low, found.high, found.p, found.pairs)
 
     def _hopeless(self, found: Verdict) -> bool:
-        """No gain worth having, or after half of the pairs none at all. To stop without `better`
-        never makes it more frequent."""
+        """Whether a relevant gain is excluded, or half of the pairs show none. Stopping here cannot
+        make `better` more frequent."""
         halfway = 2 * found.pairs >= self.design.looks[-1]
         return found.low > -self.design.margin or (halfway and found.change >= 0)
 
 
 def noise(aa_ratios: Sequence[float], pairs: int, alpha: float = ALPHA) -> float:
-    """The smallest gain that a comparison of so many pairs finds with 80 % probability, as a
-    positive share (0.2: 20 % less), from pairs in which nothing was changed."""
+    """The smallest gain that a comparison of this many pairs detects with 80 % probability, as a
+    positive share (0.2: 20 % less); from pairs without a change. 1.0 if unknown."""
     values = np.asarray(aa_ratios, dtype=np.float64)
     if not len(values) or pairs < 2:
         return 1.0

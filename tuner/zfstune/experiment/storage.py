@@ -1,5 +1,5 @@
-"""Where a study is kept: a SQLite file, or a database that hosts share; what goes wrong there in
-one line, and never with a password."""
+"""The storage of a study: a SQLite file, or a database that hosts share. Its errors are one line,
+without passwords."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     import optuna
 
-# The package of a driver, where its name is another.
+# Driver -> package, where the names differ.
 _PACKAGES = {
     "psycopg": "'psycopg[binary]'",
     "psycopg2": "psycopg2-binary",
     "MySQLdb": "mysqlclient",
 }
-# A server that does not answer must not keep a session waiting, with a candidate in force.
+# A session with a candidate in force must not wait for a server that does not answer.
 _LIBPQ = {"connect_timeout": 10, "tcp_user_timeout": 20_000}  # s, ms
 _TRIES, _TRY_S = 3, 0.5
 _MOST = 300
@@ -38,8 +38,8 @@ class StorageLost(RestoredError):
 
 
 def opened(storage: str | None) -> optuna.storages.BaseStorage:
-    """A file (SQLite), any URL that Optuna takes, or None for memory; use it within failing().
-    Raises NotPossible, UsageError."""
+    """Opens a file (SQLite), any URL that Optuna accepts, or, for None, memory; use it within
+    failing(). Raises NotPossible, UsageError."""
     import optuna
 
     if not storage:
@@ -52,7 +52,7 @@ def opened(storage: str | None) -> optuna.storages.BaseStorage:
     for _ in range(_TRIES):
         with contextlib.suppress(IntegrityError, ProgrammingError):
             return _connect(storage, kwargs)
-        # another host makes the tables at the same time
+        # another host is creating the tables
         time.sleep(_TRY_S)
     return _connect(storage, kwargs)
 
@@ -66,22 +66,22 @@ def _connect(storage: str, kwargs: dict[str, Any]) -> optuna.storages.BaseStorag
 
 @contextlib.contextmanager
 def failing(storage: str | None) -> Iterator[None]:
-    """For the first look at a storage: whatever fails is a NotPossible of one line."""
+    """For the first use of a storage: turns any error into NotPossible."""
     try:
         yield
     except CommandError:
         raise
     except Exception as error:
-        # of as many kinds as there are databases and drivers
+        # each database and driver has its own exceptions
         why, hint = _why(error, storage or "")
         raise NotPossible(
-            f"the study's storage {masked(storage or '')} cannot be used ({why}): {hint}"
+            f"cannot use the study's storage {masked(storage or '')}: {why}", hint
         ) from None
 
 
 @contextlib.contextmanager
 def losing(storage: str | None) -> Iterator[None]:
-    """For all after that. Raises StorageLost."""
+    """For all later uses. Raises StorageLost."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -90,38 +90,40 @@ def losing(storage: str | None) -> Iterator[None]:
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         why, _ = _why(error, storage or "")
         raise StorageLost(
-            f"the study's storage {masked(storage or '')} failed ({why}), all is put back; "
-            "--resume goes on when it works again"
+            f"the study's storage {masked(storage or '')} failed: {why}; all parameters are "
+            "restored",
+            "continue with --resume when it works again",
         ) from None
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-        # Optuna trusts what it reads; who else can write there may have put anything in
+        # Optuna trusts the storage, into which others may write anything
         why = printable(masked(" ".join(str(error).split())))[:_MOST]
         raise StorageLost(
-            f"the study's storage {masked(storage or '')} has something in it that no session "
-            f"writes ({type(error).__name__}: {why}), all is put back; give another --study"
+            f"the study's storage {masked(storage or '')} has data that no session writes: "
+            f"{type(error).__name__}: {why}; all parameters are restored",
+            "use another --study",
         ) from None
 
 
 def _engine(storage: str) -> dict[str, Any]:
-    """What SQLAlchemy shall do otherwise than by default. Raises UsageError."""
+    """Arguments for SQLAlchemy's engine. Raises UsageError."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
     try:
         url = make_url(storage)
     except (ArgumentError, ValueError):
-        # not in the words of SQLAlchemy: those may be a part of the password
+        # without SQLAlchemy's message, which may quote a part of the password
         raise UsageError(
-            f"the study's storage {masked(storage)} is no URL of a database: {_FORM}"
+            f"the study's storage {masked(storage)} is not the URL of a database", _FORM
         ) from None
     if "@" in (url.host or ""):
         raise UsageError(
-            f"the study's storage {masked(storage)} has more than one @: write %40 for those "
-            "that are no separator"
+            f"the study's storage {masked(storage)} has more than one @",
+            "write %40 for each @ in the user's name or password",
         )
     if url.get_backend_name() == "sqlite":
         return {}
-    # a connection rests while blocks are measured, and may be closed by others meanwhile
+    # a server may close the connection while a block is measured
     kwargs: dict[str, Any] = {"pool_pre_ping": True}
     if url.get_driver_name() in ("psycopg", "psycopg2"):
         kwargs["connect_args"] = {k: v for k, v in _LIBPQ.items() if k not in url.query}
@@ -129,7 +131,7 @@ def _engine(storage: str) -> dict[str, Any]:
 
 
 def _why(error: BaseException, storage: str) -> tuple[str, str]:
-    """What the database or its driver says, in one line, and what to do."""
+    """The message of the database or its driver in one line, and a hint."""
     from sqlalchemy.exc import ArgumentError
 
     chain: list[BaseException] = []
@@ -144,11 +146,11 @@ def _why(error: BaseException, storage: str) -> tuple[str, str]:
                 f"its driver, the Python package {one.name}, is missing",
                 f"run `pip install {package}`",
             )
-    # SQLAlchemy adds the statement and the address of a page
+    # without the statement and the address of a page that SQLAlchemy adds
     said = next((found for one in chain if (found := getattr(one, "orig", None))), error)
     why = masked(" ".join(str(said).split()))[:_MOST] or type(said).__name__
     if "://" not in storage or storage.startswith("sqlite"):
-        return why, "give a file that can be written, or a URL like sqlite:///FILE"
+        return why, "name a writable file, or a URL like sqlite:///FILE"
     if isinstance(error, ArgumentError):
         return why, _FORM
     what = "password (~/.pgpass)" if storage.startswith("postgresql") else "password"
@@ -156,14 +158,14 @@ def _why(error: BaseException, storage: str) -> tuple[str, str]:
 
 
 def _file(path: str) -> str:
-    """A SQLite file that only its owner reads, whatever the umask says, and where nobody else can
-    put links for SQLite to follow. Raises NotPossible."""
+    """The URL of a SQLite file that only its owner can read, whatever the umask, in a directory
+    where no other user can plant links. Raises NotPossible."""
     absolute = Path(path).absolute()
     try:
         files.require_private(absolute.parent)
         os.close(os.open(absolute, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     except OSError as error:
         raise NotPossible(
-            f"the study's file {path} cannot be opened ({error.strerror}): give another"
+            f"cannot open the study's file {path}: {error.strerror}", "name another"
         ) from None
     return f"sqlite:///{absolute}"

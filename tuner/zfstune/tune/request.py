@@ -47,7 +47,8 @@ def parse_request(args: argparse.Namespace) -> Request:
         objective = Objective.parse(args.objective)
         limits = tuple(Limit.parse(text) for text in args.limit or LIMITS)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        what, _, hint = str(error).partition("\n")
+        raise UsageError(what, hint) from None
     if not (args.workload or args.observe or args.dry_run):
         raise UsageError(
             "no load is named, write --workload CMD, or --observe if it is there already"
