@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Which of some names a kernel's BTF has as types of a kind. libbpf would
- * parse all of vmlinux once more for this, which takes longer than attaching;
+ * Which of the given names a kernel's BTF has as types of a kind. libbpf would
+ * parse all of vmlinux again for this, which takes longer than attaching;
  * walking the type section once does not. Format: the kernel's
  * Documentation/bpf/btf.rst.
  */
@@ -46,9 +46,9 @@ static long trailing_bytes(uint32_t kind, uint32_t vlen)
 }
 
 /*
- * base_strings: length of the string section of the BTF this one is split
- * from, 0 if it stands alone; names are numbered on from there. Returns how
- * many of the n names were found, or -EINVAL.
+ * base_strings: length of the string section of the base BTF, at which the name
+ * offsets of split BTF begin; 0 if it stands alone. Returns how many of the n
+ * names were found, or -EINVAL.
  */
 int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_t kind,
 		   const char *const *names, bool *found, unsigned int n)
@@ -92,7 +92,7 @@ int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_
 	return hits;
 }
 
-/* Reads a file of /sys/kernel/btf whole; NULL with errno. */
+/* A whole file of /sys/kernel/btf; NULL with errno. */
 static void *read_btf(const char *name, size_t *size)
 {
 	size_t room = 1 << 16, used = 0, got;

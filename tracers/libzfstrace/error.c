@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* The one line that says what went wrong in a session. */
+/* What went wrong in a session. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* The tracer of fsyncs: merges its histograms, hands on its slow operations. */
+/* The tracer of fsyncs: merges its histograms, reports slow operations. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +31,14 @@ const char *zfstrace_kind_name(unsigned int i)
 	return i < KIND_COUNT ? kind_names[i] : NULL;
 }
 
-/* Distributions of their own, in a session, also for datasets that are gone; the others are
+/* How many datasets of a session have distributions, even when they are gone; the others are
  * summed in the first. Each takes 117 KB. */
 #define DATASETS_MAX 1024
 #define NO_DATASET UINT32_MAX
-/* A slot that is gone is given to another after this: until then a thread that was about
- * to leave has left. */
+/* How long the slot of a dataset that is gone stays unused, so that threads that still hold it can
+ * leave. */
 #define GRACE_NS 1000000000
-/* Nothing wraps meanwhile: see struct small_hist. */
+/* Often enough that no counter wraps: see struct small_hist. */
 #define READ_NS 60000000000
 
 struct dataset {
@@ -48,8 +48,8 @@ struct dataset {
 
 /* What is known of a slot. */
 struct slot_state {
-	uint64_t gone_ns;	/* when it was seen to be gone, 0 = it is not */
-	struct slot_data *last; /* its counts as they were read last */
+	uint64_t gone_ns;	/* when it was found gone, 0 = in use */
+	struct slot_data *last; /* its counts at the last reading */
 };
 
 struct fsync_sums {
@@ -121,7 +121,7 @@ static void name_dataset(struct zfstrace_dataset *d, const struct slot *slot)
 	d->dev_minor = dev_minor(slot->dev);
 }
 
-/* The one that was in this place before, by its id: a device number is used again. */
+/* A dataset that was in use before, by its id: device numbers are reused. */
 static uint32_t find_gone(const struct fsync_sums *f, const struct slot *slot)
 {
 	for (uint32_t i = 1; slot->objset && i < f->dataset_count; i++) {
@@ -134,7 +134,7 @@ static uint32_t find_gone(const struct fsync_sums *f, const struct slot *slot)
 	return NO_DATASET;
 }
 
-/* The index of the dataset that a slot is of, new or as before; NO_DATASET: no memory. */
+/* The index of a slot's dataset, which may be a new one; NO_DATASET: out of memory. */
 static uint32_t dataset_of(struct fsync_sums *f, const struct slot *slot)
 {
 	uint32_t i = known_dataset(f, slot->life);
@@ -201,7 +201,7 @@ static void add_hist(struct zfstrace_hist *to, const struct small_hist *now,
 		uint32_t n = now->bucket[i] - last->bucket[i]; /* also if it has wrapped */
 
 		to->bucket[i] += n;
-		/* not counted apart: operations go on meanwhile, and both shall agree */
+		/* not counted separately: operations continue meanwhile, and both must agree */
 		to->count += n;
 	}
 }
@@ -220,7 +220,7 @@ static void add_difference(struct zfstrace_dataset *to, const struct slot_data *
 	to->changes++;
 }
 
-/* Adds up what came to a slot since the last time; *dataset is to what. */
+/* Adds what a slot has counted since the last time to its dataset, *dataset. */
 static int read_slot(struct zfstrace *t, uint32_t i, uint32_t *dataset)
 {
 	struct fsync_sums *f = t->fsyncs;
@@ -235,7 +235,7 @@ static int read_slot(struct zfstrace *t, uint32_t i, uint32_t *dataset)
 		state->last = calloc(1, sizeof(*state->last));
 	if (!state->last)
 		return -ENOMEM;
-	/* what never counted anything takes no place here either */
+	/* a slot that has counted nothing needs no dataset */
 	if (i && memcmp(&f->now, state->last, sizeof(f->now)) == 0)
 		return 0;
 	*dataset = dataset_of(f, slot);
@@ -313,7 +313,7 @@ const struct zfstrace_dataset *zfstrace_dataset(const struct zfstrace *t, unsign
 
 /* ---- slow operations ---------------------------------------------------- */
 
-/* The event may be older than what is in its slot now. */
+/* The slot may have another dataset by the time the event is read. */
 uint32_t fsync_dataset(const struct zfstrace *t, uint32_t slot, uint32_t life)
 {
 	uint32_t i = known_dataset(t->fsyncs, life);
@@ -359,6 +359,6 @@ int zfstrace_poll(struct zfstrace *t, int timeout_ms, zfstrace_slow_fn fn, void 
 	struct slow_call call = { t, fn, ctx };
 
 	if (!t->fsyncs)
-		return fail(t, -EINVAL, "this session times no fsyncs");
+		return fail(t, -EINVAL, "cannot wait for slow operations: this session has none");
 	return zfstrace_events(t, timeout_ms, on_slow, &call);
 }

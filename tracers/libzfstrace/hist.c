@@ -3,7 +3,7 @@
 #include "internal.h"
 
 _Static_assert(ZFSTRACE_HIST_BUCKETS == (HIST_MAX_BITS - HIST_SUB_BITS + 1) * HIST_SUB,
-	       "the shape makes another number of buckets");
+	       "ZFSTRACE_HIST_BUCKETS does not match the shape");
 
 unsigned int zfstrace_hist_index(uint64_t value)
 {

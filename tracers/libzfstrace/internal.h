@@ -22,12 +22,12 @@ struct probe_def {
 	const char *name;
 	const char *symbols[MAX_SYMBOLS]; /* the first that exists is taken */
 	const char *program;		  /* fentry_<program>, kprobe_<program>, tp_<program> */
-	const char *cost;		  /* of its absence, in words, or: */
+	const char *cost;		  /* of its absence, a clause, or: */
 	const char *merges[ZFSTRACE_MERGES];
 	bool returns;
 	bool required;
 	bool tracepoint; /* of the kernel, by BTF; symbols[0] is its name */
-	unsigned int hz; /* no place, but the clock of every CPU: perf_<program> */
+	unsigned int hz; /* the clock of every CPU instead of a place: perf_<program> */
 	uint32_t modes;	 /* only if opts.mode has one of these bits, 0 = always */
 };
 
@@ -52,10 +52,10 @@ struct tracer_def {
 	const char *ring;	       /* the map of its events, NULL = none */
 	unsigned int ring_bytes;       /* 0: what the caller asks for */
 	unsigned int slots;	       /* when the caller does not say */
-	const struct tracer_def *base; /* whose maps it reads: its session is part of ours, */
+	const struct tracer_def *base; /* a tracer whose maps it uses, run inside its session */
 	uint32_t base_modes;	       /* if opts.mode has one of these bits */
 	const char *shared[MAX_MAPS];  /* those maps */
-	/* of a tracer that keeps more than its maps, as soon as these are mapped */
+	/* for tracers with more state than maps; called once these are mapped */
 	int (*begin)(struct zfstrace *t);
 	int (*refresh)(struct zfstrace *t, uint64_t now_ns); /* see zfstrace_refresh() */
 	int (*tidy)(struct zfstrace *t, uint64_t now_ns);    /* see zfstrace_tidy() */
@@ -80,7 +80,7 @@ struct probe {
 
 struct zfstrace {
 	const struct tracer_def *def; /* NULL: a survey of all */
-	unsigned int number;	      /* tells the sessions of a process apart */
+	unsigned int number;	      /* unique in the process */
 	struct trace_config config;
 	struct bpf_object *object;
 	struct probe *probes;
@@ -101,13 +101,13 @@ struct zfstrace {
 	struct fsync_sums *fsyncs; /* fsync.c */
 	uint64_t folded;	   /* operations of datasets for which user space had no room */
 	struct counters counters;
-	uint64_t missed_entries; /* hits at which the kernel says that it ran no program, */
-	uint64_t missed_returns; /* of these some are in counters.lost_return as well */
-	uint64_t skipped;	 /* the same of the tracepoints */
+	uint64_t missed_entries; /* hits at which the kernel reports that it ran no program, */
+	uint64_t missed_returns; /* some of these are in counters.lost_return, too */
+	uint64_t skipped;	 /* the same for tracepoints */
 	char error[ERROR_LEN];
 };
 
-/* A device number as the kernel has it inside: MKDEV() of include/linux/kdev_t.h. */
+/* The kernel's internal device number: MKDEV() of include/linux/kdev_t.h. */
 static inline uint32_t kernel_dev(uint32_t major, uint32_t minor)
 {
 	return major << 20 | minor;
@@ -123,11 +123,11 @@ static inline uint32_t dev_minor(uint32_t dev)
 	return dev & 0xfffff;
 }
 
-/* error.c: sets the session's error line and returns err. */
+/* error.c: sets the text of zfstrace_error(), "WHAT: WHY" or "WHAT: WHY\nHINT", and returns err. */
 int fail(struct zfstrace *t, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* symbols.c: marks which of n names a kallsyms stream has; returns how many.
- * NULL names are passed over. */
+ * NULL names are skipped. */
 unsigned int symbols_find(FILE *kallsyms, const char *const *names, bool *found, unsigned int n);
 
 /* btf_names.c: the same for the types of a kind in BTF. */
@@ -136,27 +136,28 @@ int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_
 int btf_file_names(const char *name, uint32_t kind, const char *const *names, bool *found,
 		   unsigned int n);
 
-/* probes.c: lists the probes of tracers that the mode is for; chooses the way
- * for every probe, and the symbol where BTF tells it; for kprobes the attempt
- * to attach tells (survey: /proc/kallsyms does). */
+/* probes.c: lists the tracers' probes for the session's mode; chooses how to
+ * attach each, and its symbol if BTF has it: for kprobes, attaching shows
+ * which symbol exists (in a survey, /proc/kallsyms does). */
 int probes_list(struct zfstrace *t, const struct tracer_def *defs, unsigned int count);
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
 const char *preemption(const char *modes, const char *version);
-/* Where the hits are counted at which no program ran. */
+/* The counter of hits of a probe at which no program ran. */
 uint64_t *probes_missed(struct zfstrace *t, const struct probe_def *def);
 
-/* maps.c: sizes the maps before the object is loaded, LRU maps so that they do for all CPUs, and
- * takes those of the base; maps them afterwards. */
+/* maps.c: before the object is loaded, sizes its maps, LRU maps for all CPUs, and shares those of
+ * the base; maps them afterwards. */
 int maps_size(struct zfstrace *t, const struct zfstrace_opts *opts);
 int maps_size_lru(struct zfstrace *t);
 int maps_share(struct zfstrace *t);
 int maps_map(struct zfstrace *t);
 void maps_unmap(struct zfstrace *t);
-/* The first entry of a mapped map; the descriptor of any. NULL, or negative: there is none. */
+/* The first entry of a mapped map, or NULL; the descriptor of any map, or a negative errno. */
 void *maps_find(const struct zfstrace *t, const char *name);
 int maps_fd(const struct zfstrace *t, const char *name);
 
-/* session.c: NULL without memory; loads and attaches a tracer; whether the kernel side counts. */
+/* session.c: a new session, NULL if out of memory; loads and attaches a tracer; switches counting
+ * in the kernel on or off. */
 struct zfstrace *session_new(void);
 int session_start(struct zfstrace *t, const struct tracer_def *def,
 		  const struct zfstrace_opts *opts);
@@ -166,9 +167,9 @@ int session_enable(struct zfstrace *t, int on);
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);
 void sampler_detach(struct zfstrace *t);
 
-/* fsync.c: what a session of "fsync" has beside. refresh adds up what came, and gives back the
- * slots of what is gone; due says whether that cannot wait for the next; dataset is the index of
- * what is, or was, in a slot. */
+/* fsync.c: the state of a session of "fsync". refresh sums new counts, and frees the slots of
+ * datasets that are gone; due says whether that is urgent; dataset is the index of the dataset
+ * that had a slot during one of its lives. */
 int fsync_begin(struct zfstrace *t);
 int fsync_refresh(struct zfstrace *t, uint64_t now_ns);
 bool fsync_due(const struct zfstrace *t, uint64_t now_ns);
@@ -176,25 +177,25 @@ int fsync_tidy(struct zfstrace *t, uint64_t now_ns);
 uint32_t fsync_dataset(const struct zfstrace *t, uint32_t slot, uint32_t life);
 void fsync_free(struct zfstrace *t);
 
-/* room.c: how many slots and lanes a tracer gets, and the CPUs that need a lane each. */
+/* room.c: how many slots and lanes a tracer gets, and how many CPUs want a lane of their own. */
 struct trace_room {
 	unsigned int slots, lanes;
 };
 struct trace_room room_of(const struct tracer_def *def, unsigned int wanted, unsigned int cpus);
 unsigned int room_cpus(const char *online);
-/* Gives the kernel side all slots, or one that is empty. */
+/* Gives the kernel all slots, or an empty one. */
 void room_begin(const struct zfstrace *t);
 void room_give(const struct zfstrace *t, unsigned int slot);
 
-/* kprobe_events.c: kprobes by tracefs, which lets one read how often each was
- * missed, and say how many threads may be inside a function that returns at
- * once (perf's own has room for max(10, 2 * CPUs) only). An event is known by
- * its session's number and its program. */
+/* kprobe_events.c: kprobes through tracefs, which reports misses and takes the
+ * number of threads that may be inside a probed function at once (perf's own
+ * have room for max(10, 2 * CPUs) only). A session's number and a program
+ * identify an event. */
 #define KRETPROBE_MAXACTIVE 4096
 int kprobe_event_open(unsigned int session, const struct probe_def *def, const char *symbol);
 void kprobe_event_remove(unsigned int session, const struct probe_def *def);
 void kprobe_events_remove_stale(void);
-/* Adds the misses of the session's events. */
+/* Adds the misses of the session's events to its counters. */
 void kprobe_events_count(struct zfstrace *t);
 /* Pure parts, for the unit tests. */
 bool kprobe_event_pid(const char *line, long *pid, char *event, size_t len);

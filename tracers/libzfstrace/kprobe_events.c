@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * kprobes and kretprobes through tracefs: the misses of an event that was made
- * in kprobe_events can be read on every kernel, those of perf's own kprobes
- * only from Linux 6.7 on. And perf's own kretprobes have room for
- * max(10, 2 * CPUs) threads at once; an event says how many it needs.
+ * kprobes and kretprobes through tracefs: the misses of an event made in
+ * kprobe_events can be read on every kernel, those of perf's own kprobes only
+ * from Linux 6.7 on; and perf's own kretprobes have room for
+ * max(10, 2 * CPUs) threads at once, where an event says how many it needs.
  * An event outlives a killed process (idle, at no cost); the next session
  * removes it.
  */
@@ -19,7 +19,7 @@
 
 #include "internal.h"
 
-/* The process is in the event's name as well: kprobe_profile shows no group. */
+/* The event's name has the process, too: kprobe_profile shows no group. */
 #define GROUP "zfstune_"
 #define EVENT_FORMAT "zt%ld_%u_" /* process, session */
 #define EVENT_LEN 96
@@ -77,8 +77,8 @@ static int event_config(const char *event, unsigned long long *config)
 	return n == 1 ? 0 : -EINVAL;
 }
 
-/* Returns a perf event to attach a program to, or a negative errno: -ENOENT
- * when there is no such symbol, others when tracefs cannot be used. */
+/* Returns a perf event to attach a program to, or a negative errno: -ENOENT if
+ * there is no such symbol, others if tracefs cannot be used. */
 int kprobe_event_open(unsigned int session, const struct probe_def *def, const char *symbol)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_TRACEPOINT, .size = sizeof(attr) };
@@ -115,7 +115,7 @@ void kprobe_event_remove(unsigned int session, const struct probe_def *def)
 	(void)write_event(line);
 }
 
-/* The process and name of an event of ours in a line of kprobe_events,
+/* The process and name of one of our events in a line of kprobe_events,
  * "r4096:zfstune_123/zt123_1_zil_commit_return zil_commit". */
 bool kprobe_event_pid(const char *line, long *pid, char *event, size_t len)
 {
@@ -160,8 +160,8 @@ void kprobe_events_remove_stale(void)
 		(void)write_event(stale[--n]);
 }
 
-/* The misses of an event of a session of process pid, and for what program it
- * was made, in a line of kprobe_profile, "  event   hits   misses". */
+/* The misses of an event of a session, and the program that it is for, in a
+ * line of kprobe_profile, "  event   hits   misses". */
 bool kprobe_profile_missed(const char *line, long pid, unsigned int session, char program[64],
 			   uint64_t *missed)
 {

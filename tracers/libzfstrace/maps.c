@@ -14,7 +14,7 @@ static unsigned int map_entries(const struct zfstrace *t, const struct map_def *
 	return m->per_cpu ? (unsigned int)t->cpus : 1;
 }
 
-/* A ring buffer is a power of two of pages; one that is not read stays at one. */
+/* A ring buffer is a power of two of pages; one page is enough where nobody reads it. */
 static uint32_t ring_size(const struct zfstrace *t, const struct zfstrace_opts *opts)
 {
 	uint32_t bytes = (uint32_t)sysconf(_SC_PAGESIZE), want = t->def->ring_bytes;
@@ -26,8 +26,8 @@ static uint32_t ring_size(const struct zfstrace *t, const struct zfstrace_opts *
 	return bytes;
 }
 
-/* Each CPU that inserts takes 128 entries of an LRU map for itself (LOCAL_FREE_TARGET,
- * kernel/bpf/bpf_lru_list.c), and where none are left, live ones go. */
+/* Each CPU that inserts into an LRU map reserves 128 of its entries (LOCAL_FREE_TARGET,
+ * kernel/bpf/bpf_lru_list.c); when none are left, live ones are evicted. */
 int maps_size_lru(struct zfstrace *t)
 {
 	unsigned int least = 256 * (unsigned int)t->cpus;
@@ -58,7 +58,9 @@ int maps_size(struct zfstrace *t, const struct zfstrace_opts *opts)
 		err |= bpf_map__set_max_entries(
 			bpf_object__find_map_by_name(t->object, t->def->ring), ring_size(t, opts));
 	err |= bpf_map__set_initial_value(config, &t->config, sizeof(t->config));
-	return err ? fail(t, -EINVAL, "the library's programs do not fit it: rebuild it") : 0;
+	return err ? fail(t, -EINVAL,
+			  "the library is broken: its BPF programs do not match it\nrebuild it")
+		   : 0;
 }
 
 int maps_fd(const struct zfstrace *t, const char *name)
@@ -74,7 +76,7 @@ int maps_share(struct zfstrace *t)
 		int err = bpf_map__reuse_fd(map, maps_fd(t->base, t->def->shared[i]));
 
 		if (err)
-			return fail(t, err, "cannot share the map %s (%s)", t->def->shared[i],
+			return fail(t, err, "cannot share the map %s: %s", t->def->shared[i],
 				    strerror(-err));
 	}
 	return 0;
@@ -93,7 +95,7 @@ int maps_map(struct zfstrace *t)
 		at = mmap(NULL, bytes, PROT_READ | (m->writable ? PROT_WRITE : 0), MAP_SHARED,
 			  maps_fd(t, m->name), 0);
 		if (at == MAP_FAILED)
-			return fail(t, -errno, "cannot map the counters (%s)", strerror(errno));
+			return fail(t, -errno, "cannot map the counters: %s", strerror(errno));
 		t->maps[i].at = at;
 		t->maps[i].bytes = bytes;
 		t->maps[i].entries = map_entries(t, m);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * The compiled BPF programs inside the library. Not a bpftool skeleton: its
- * arrays have the layout of the libbpf it was made with, and one library must
- * run with every libbpf from 1.1 on.
+ * Embeds the compiled BPF programs. Not a bpftool skeleton: its arrays have the
+ * layout of the libbpf it was generated with, and one library must run with
+ * every libbpf from 1.1 on.
  */
 #define EMBED(id)                                                                                  \
 	__asm__(".section .rodata\n"                                                               \

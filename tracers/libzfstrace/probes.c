@@ -68,8 +68,8 @@ static int find_tracepoints(struct zfstrace *t)
 			      t->probe_count * MAX_SYMBOLS);
 	if (hits < 0)
 		return fail(t, -ENOTSUP,
-			    "this kernel has no BTF (/sys/kernel/btf/vmlinux): use one built with "
-			    "CONFIG_DEBUG_INFO_BTF");
+			    "this kernel has no BTF: cannot read /sys/kernel/btf/vmlinux\n"
+			    "use a kernel built with CONFIG_DEBUG_INFO_BTF");
 	for (unsigned int i = 0; i < t->probe_count; i++) {
 		if (!names[i][0])
 			continue;
@@ -99,8 +99,8 @@ static void take_functions(struct zfstrace *t, bool (*found)[MAX_SYMBOLS], const
 static const char *const modules[] = { "zfs", "spl" };
 #define ALL_MODULES ((1U << ARRAY_SIZE(modules)) - 1)
 
-/* Functions in the modules' BTF: fentry knows their arguments, unless it is not wanted or
- * `skipped` says why its programs would not run. */
+/* Functions in the modules' BTF, for fentry; for kprobes with no_fentry, or where `skipped` says
+ * why fentry programs would miss calls. */
 static void find_in_btf(struct zfstrace *t, bool no_fentry, const char *skipped)
 {
 	const char *names[t->probe_count][MAX_SYMBOLS];
@@ -129,7 +129,8 @@ static int find_in_kallsyms(struct zfstrace *t)
 	FILE *f = fopen("/proc/kallsyms", "re");
 
 	if (!f)
-		return fail(t, -errno, "cannot read /proc/kallsyms (%s): is /proc mounted?",
+		return fail(t, -errno,
+			    "cannot read /proc/kallsyms: %s\ncheck that /proc is mounted",
 			    strerror(errno));
 	memset(found, 0, sizeof(found));
 	list_names(t, names, false);
@@ -144,11 +145,11 @@ static int find_in_kallsyms(struct zfstrace *t)
 
 /*
  * The kernel skips an fentry program while another thread is preempted inside
- * of it on the same CPU (prog->active, __bpf_prog_enter_recur); with full or
- * lazy preemption that loses some of a thousand calls. kprobes run with
- * preemption off. `modes` is the text of /sys/kernel/debug/sched/preempt, the
- * present mode in parentheses, "" where there is none; `version` that of
- * uname -v, which names how the kernel was built (init/Makefile): PREEMPT_RT,
+ * it on the same CPU (prog->active, __bpf_prog_enter_recur); with full or
+ * lazy preemption that loses a few calls in a thousand. kprobes run with
+ * preemption off. `modes` is the text of /sys/kernel/debug/sched/preempt, with
+ * the current mode in parentheses, "" if unreadable; `version` that of
+ * uname -v, which says how the kernel was built (init/Makefile): PREEMPT_RT,
  * PREEMPT (full or lazy), PREEMPT_DYNAMIC (chosen at boot), or none of these.
  * Returns why fentry programs would be skipped, "" if they are not.
  */
@@ -182,7 +183,7 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 	int err;
 
 	if (access("/sys/module/zfs", F_OK))
-		return fail(t, -ENOENT, "ZFS is not loaded: load it with `modprobe zfs`");
+		return fail(t, -ENOENT, "ZFS is not loaded\nrun `modprobe zfs`");
 	err = find_tracepoints(t);
 	if (err)
 		return err;
@@ -198,10 +199,10 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 		if (p->how || p->def->tracepoint)
 			continue;
 		if (t->module_btf != ALL_MODULES && !survey)
-			p->how = ZFSTRACE_KPROBE; /* attaching will tell */
+			p->how = ZFSTRACE_KPROBE; /* attaching will show whether it exists */
 		else if (t->probes[i].def->required && !survey)
-			return fail(t, -ENOENT, "this ZFS has no symbol %s: %s",
-				    t->probes[i].def->symbols[0], t->probes[i].def->cost);
+			return fail(t, -ENOENT, "%s: this ZFS has no symbol %s",
+				    t->probes[i].def->cost, t->probes[i].def->symbols[0]);
 		else
 			snprintf(p->why, sizeof(p->why), "no symbol %s",
 				 t->probes[i].def->symbols[0]);
@@ -209,7 +210,7 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 	return 0;
 }
 
-/* Of the tracepoints only a stage depends, no operation. */
+/* A missed tracepoint affects a stage only, never an operation. */
 uint64_t *probes_missed(struct zfstrace *t, const struct probe_def *def)
 {
 	if (def->tracepoint)

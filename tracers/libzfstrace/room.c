@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* How much of the kernel's memory a session's tables take. */
+/* How much kernel memory the tables of a session take. */
 #include <stdlib.h>
 
 #include "../bpf/fsync.h"
 #include "internal.h"
 
-/* Of one session at most, however many CPUs and datasets there are. */
+/* The limit for one session, however many CPUs and datasets there are. */
 #define TABLE_BYTES ((size_t)256 << 20)
-/* So many shall have a slot, if as many are wanted: rather than that there are less, CPUs
- * share a lane, which costs them time but no count. */
+/* Up to this many slots take precedence over lanes: CPUs that share a lane lose time, but no
+ * count. */
 #define LEAST_SLOTS 33
 
 struct trace_room room_of(const struct tracer_def *def, unsigned int wanted, unsigned int cpus)

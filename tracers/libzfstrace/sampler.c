@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* Runs a BPF program at the ticks of a clock, on every CPU. */
+/* Runs a BPF program on every CPU at regular intervals. */
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <stdlib.h>

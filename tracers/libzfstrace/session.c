@@ -39,9 +39,11 @@ struct zfstrace *session_new(void)
 static int take_options(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
 	if (!opts || opts->size != sizeof(*opts))
-		return fail(t, -EINVAL, "options of another version of the library");
+		return fail(t, -EINVAL,
+			    "invalid options: their size is not that of this library's\n"
+			    "rebuild the program with the header of the library that it runs with");
 	if (opts->pool && strlen(opts->pool) >= sizeof(t->config.pool))
-		return fail(t, -EINVAL, "the pool's name is longer than ZFS allows");
+		return fail(t, -EINVAL, "invalid pool name: longer than ZFS allows");
 	t->config.pid = opts->pid;
 	t->config.mode = opts->mode;
 	t->config.slow_ns = opts->slow_ns;
@@ -52,7 +54,7 @@ static int take_options(struct zfstrace *t, const struct zfstrace_opts *opts)
 	return 0;
 }
 
-/* CPUs that come later share the lanes of those that are there. */
+/* CPUs that come online later share the lanes of the others. */
 static void take_room(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
 	unsigned int most = opts->max_entries < SLOTS_MAX ? opts->max_entries + 1 : SLOTS_MAX;
@@ -92,9 +94,11 @@ static int load_failure(struct zfstrace *t, int err)
 {
 	if (err == -EPERM) /* EACCES is the verifier's */
 		return fail(t, -EPERM,
-			    "not privileged to load and attach BPF programs: run as root, or with "
-			    "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE");
-	return fail(t, err, "the kernel refused the programs (%s): ZFSTUNE_DEBUG=1 shows its log",
+			    "cannot load or attach BPF programs: not privileged\n"
+			    "run as root, or with CAP_SYS_ADMIN and CAP_DAC_OVERRIDE");
+	return fail(t, err,
+		    "the kernel refused the BPF programs: %s\n"
+		    "set ZFSTUNE_DEBUG=1 to see the verifier's log",
 		    strerror(-err));
 }
 
@@ -120,7 +124,8 @@ static int choose_programs(struct zfstrace *t)
 			continue;
 		prog = program_of(t, i);
 		if (!prog)
-			return fail(t, -EINVAL, "no program for %s: the library is broken",
+			return fail(t, -EINVAL,
+				    "no BPF program for %s: the library is broken\nrebuild it",
 				    t->probes[i].def->name);
 		bpf_program__set_autoload(prog, true);
 		if (t->probes[i].how == ZFSTRACE_FENTRY) {
@@ -144,8 +149,7 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 
 	t->object = bpf_object__open_mem(t->def->object, size, &open_opts);
 	if (!t->object)
-		return fail(t, -errno, "cannot read the library's BPF object (%s)",
-			    strerror(errno));
+		return fail(t, -errno, "cannot read the library's BPF object: %s", strerror(errno));
 	err = choose_programs(t);
 	if (!err)
 		err = maps_size(t, opts);
@@ -188,7 +192,7 @@ static struct bpf_link *attach_kprobe(const struct zfstrace *t, struct probe *p,
 		errno = ENOENT;
 		return NULL;
 	}
-	if (p->perf_fd < 0) /* no tracefs: perf's own, with its small pool and unseen misses */
+	if (p->perf_fd < 0) /* no tracefs: perf's own, with its small pool and uncounted misses */
 		return bpf_program__attach_kprobe(prog, p->def->returns, p->symbol);
 	link = bpf_program__attach_perf_event(prog, p->perf_fd);
 	if (link)
@@ -249,12 +253,12 @@ static int attach(struct zfstrace *t)
 			return load_failure(t, -EPERM);
 		if (err && t->probes[i].def->required)
 			return fail(t, err == -ENOENT ? -ENOENT : -EIO,
-				    "cannot attach to %s (%s): %s", t->probes[i].def->name,
-				    t->probes[i].why, t->probes[i].def->cost);
+				    "%s: cannot attach to %s (%s)", t->probes[i].def->cost,
+				    t->probes[i].def->name, t->probes[i].why);
 	}
 	err = session_enable(t, 1);
 	if (err)
-		return fail(t, err, "cannot start counting (%s)", strerror(-err));
+		return fail(t, err, "cannot start counting: %s", strerror(-err));
 	t->attached = true;
 	return 0;
 }
@@ -283,7 +287,7 @@ int session_start(struct zfstrace *t, const struct tracer_def *def,
 	t->def = def;
 	t->cpus = libbpf_num_possible_cpus();
 	if (t->cpus < 1)
-		return fail(t, -EIO, "cannot tell the number of CPUs");
+		return fail(t, -EIO, "cannot determine the number of CPUs");
 	err = take_options(t, opts);
 	if (!err)
 		take_room(t, opts);
@@ -348,8 +352,8 @@ bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_pr
 
 /* ---- read --------------------------------------------------------------- */
 
-/* Hits at which the kernel did not run a program: see preemption(); of a
- * kprobe only from Linux 6.7 on. */
+/* Hits at which the kernel did not run a program: see preemption(). For kprobes it reports them
+ * from Linux 6.7 on. */
 static void count_skipped(struct zfstrace *t)
 {
 	for (unsigned int i = 0; i < t->probe_count; i++) {
@@ -397,7 +401,7 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 {
 	const struct counters *c = &t->counters;
 	uint64_t ended = c->finished + c->lost_return;
-	/* noticed when the thread comes by again, or reported by the kernel */
+	/* noticed at the thread's next operation, or reported by the kernel */
 	uint64_t returns = c->lost_return > t->missed_returns ? c->lost_return : t->missed_returns;
 
 	*l = (struct zfstrace_losses) {
@@ -424,16 +428,16 @@ int zfstrace_events(struct zfstrace *t, int timeout_ms, zfstrace_event_fn fn, vo
 	int err;
 
 	if (!t->attached || !t->def->ring)
-		return fail(t, -EINVAL, "this session has no events");
+		return fail(t, -EINVAL, "cannot wait for events: this session has none");
 	if (!t->ring) {
 		t->ring = ring_buffer__new(maps_fd(t, t->def->ring), on_event, t, NULL);
 		if (!t->ring)
-			return fail(t, -errno, "cannot map the ring buffer (%s)", strerror(errno));
+			return fail(t, -errno, "cannot map the ring buffer: %s", strerror(errno));
 	}
 	t->event_fn = fn;
 	t->event_ctx = ctx;
 	err = ring_buffer__poll(t->ring, timeout_ms);
 	if (err < 0 && err != -EINTR)
-		return fail(t, err, "cannot read the ring buffer (%s)", strerror(-err));
+		return fail(t, err, "cannot read the ring buffer: %s", strerror(-err));
 	return err;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* Reads what the tracer "stacks" has summed up. */
+/* Reads the sums of the tracer "stacks". */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -114,12 +114,12 @@ int zfstrace_stacks(struct zfstrace *t, zfstrace_stack_fn fn, void *ctx,
 	int err;
 
 	if (!t->attached || r.sums < 0)
-		return fail(t, -EINVAL, "this session records no stacks");
-	/* what is read by system calls shall not change, nor keep kprobes from running */
+		return fail(t, -EINVAL, "cannot read stacks: this session records none");
+	/* the maps must not change while they are read, and reading keeps kprobes from running */
 	err = session_enable(t, 0);
 	if (!err)
 		err = read_sums(&r, fn, ctx);
 	if (err)
-		return fail(t, err, "cannot read the stacks (%s)", strerror(-err));
+		return fail(t, err, "cannot read the stacks: %s", strerror(-err));
 	return read_losses(t, &r, losses);
 }

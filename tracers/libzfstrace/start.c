@@ -12,7 +12,7 @@ int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zf
 	*out = t;
 	if (!t)
 		return -ENOMEM;
-	return def ? session_start(t, def, opts) : fail(t, -EINVAL, "there is no tracer %s", name);
+	return def ? session_start(t, def, opts) : fail(t, -EINVAL, "no tracer %s", name);
 }
 
 int zfstrace_survey(struct zfstrace **out)
@@ -23,7 +23,7 @@ int zfstrace_survey(struct zfstrace **out)
 	*out = t;
 	if (!t)
 		return -ENOMEM;
-	t->config.mode = UINT32_MAX; /* whatever a tracer can be asked for */
+	t->config.mode = UINT32_MAX; /* the probes of all modes */
 	err = probes_list(t, tracer_defs, tracer_count);
 	return err ? err : probes_resolve(t, false, true);
 }

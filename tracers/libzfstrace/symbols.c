@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* Which of some names the running kernel and its ZFS modules have as symbols. */
+/* Which of the given names are functions of the loaded ZFS modules. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 
 /*
  * A line of /proc/kallsyms is "address type name[\t[module]]". Only functions
- * of the modules zfs and spl count (spl is part of zfs in some builds), so
- * that another file system's function of the same name is not taken.
+ * of the modules zfs and spl count (spl is part of zfs in some builds): another
+ * module may have a function of the same name.
  */
 unsigned int symbols_find(FILE *kallsyms, const char *const *names, bool *found, unsigned int n)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* The tracer of throttle waits: gives the entries of processes that have ended to others. */
+/* The tracer of throttle waits: reuses the entries of processes that have ended. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ int zfstrace_release(struct zfstrace *t, unsigned int i)
 	struct waiter_key key = {};
 
 	if (!w || !i || i >= t->config.slots || !w[i].used)
-		return fail(t, -EINVAL, "there is no waiter %u to give back", i);
+		return fail(t, -EINVAL, "cannot release waiter %u: not in use", i);
 	key.spa = w[i].spa;
 	key.pid = w[i].pid;
 	(void)bpf_map_delete_elem(maps_fd(t, "waiter_index"), &key);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The tables and events of libzfstrace as the kernel writes them. zfstrace.h includes this file.
- * The BPF programs include it as well: it has plain C types only, so that both compilers agree.
+ * The BPF programs include it, too: it has plain C types only, so that both compilers agree.
  *
- * A table is memory that the kernel goes on writing to while it is read. A member has either its
- * old or its new value, but two members may be of different moments: a count may be one ahead of
- * the buckets of its distribution. Counts, sums and maxima only grow, from the beginning of the
- * session, so what happened in an interval is the difference between two copies.
+ * The kernel writes to a table while it is read. A member has either its old or its new value, but
+ * two members may be from different points in time: a count may be one ahead of the buckets of its
+ * distribution. Counts, sums and maxima only grow during a session, so what happened in an interval
+ * is the difference between two copies.
  *
- * Entry 0 of a table with many entries is the rest: it sums what found no entry of its own. Of the
- * others only those with `used` other than 0 mean anything; one may be used for a moment and then
- * not. Members called `pad` mean nothing. Strings end with a 0.
+ * Entry 0 of a table with many entries is the rest, the sum of all that has no entry. Other entries
+ * are valid only if `used` is not 0, and may be so only for a moment. Members called `pad` mean
+ * nothing. Strings end with a 0.
  */
 #ifndef ZFSTRACE_TABLES_H
 #define ZFSTRACE_TABLES_H
@@ -34,14 +34,14 @@ struct zfstrace_table_hist {
 
 /* ---- "txg": events ------------------------------------------------------ */
 
-/* Who asked for a transaction group to be closed before its time. */
+/* Why a transaction group was closed before zfs_txg_timeout. */
 enum zfstrace_txg_reason {
-	ZFSTRACE_TXG_REASON_NONE,   /* nobody was seen to */
+	ZFSTRACE_TXG_REASON_NONE,   /* no reason seen */
 	ZFSTRACE_TXG_REASON_DIRTY,  /* too much dirty data: txg_kick() */
 	ZFSTRACE_TXG_REASON_WAITER, /* a thread: txg_wait_synced(), txg_wait_open() */
 };
 
-/* A transaction group whose sync has ended. Moments are CLOCK_MONOTONIC, 0 = not seen. */
+/* A transaction group whose sync has ended. Points in time are CLOCK_MONOTONIC, 0 = not seen. */
 struct zfstrace_txg {
 	unsigned long long txg;
 	unsigned long long opened;
@@ -49,10 +49,10 @@ struct zfstrace_txg {
 	unsigned long long quiesced;
 	unsigned long long syncing;
 	unsigned long long synced;
-	unsigned long long last_syncing; /* of the txg before, when this one closed */
+	unsigned long long last_syncing; /* of the previous txg, when this one closed */
 	unsigned long long zil_sync_ns;	 /* of the sync, in zil_sync() */
-	unsigned long long delay_ns;	 /* transactions waited to get into it, in all */
-	unsigned int delayed;		 /* how many */
+	unsigned long long delay_ns;	 /* total wait of transactions for it */
+	unsigned int delayed;		 /* how many waited */
 	unsigned int passes;		 /* of its sync */
 	unsigned int reason;		 /* enum zfstrace_txg_reason */
 	unsigned int pad;
@@ -61,7 +61,7 @@ struct zfstrace_txg {
 
 /* ---- "throttle": the tables "waiters" and "params" ---------------------- */
 
-/* Which limit a transaction waited for. */
+/* The limit that made a transaction wait. */
 enum zfstrace_wait {
 	ZFSTRACE_WAIT_DIRTY_DELAY, /* zfs_delay_min_dirty_percent: a computed sleep */
 	ZFSTRACE_WAIT_DIRTY_HARD,  /* zfs_dirty_data_max: until something is written */
@@ -72,27 +72,27 @@ enum zfstrace_wait {
 };
 
 /* An entry of "waiters": one process on one pool. When the process has ended,
- * zfstrace_release() gives its entry to another. */
+ * zfstrace_release() frees its entry. */
 struct zfstrace_waiter {
 	unsigned long long count[ZFSTRACE_WAITS];
 	unsigned long long total_ns[ZFSTRACE_WAITS];
 	unsigned long long max_ns[ZFSTRACE_WAITS];
-	unsigned long long dirty_bytes; /* of the pool at its last wait, 0 = not known */
-	unsigned long long last_start;	/* of its last wait, CLOCK_MONOTONIC; while the kernel */
-	unsigned long long last_end;	/* writes, the end may be that of the wait before */
-	unsigned long long spa;		/* tells pools apart, and means nothing else */
+	unsigned long long dirty_bytes; /* of the pool at the last wait, 0 = unknown */
+	unsigned long long last_start;	/* of the last wait, CLOCK_MONOTONIC; while the kernel */
+	unsigned long long last_end;	/* writes, the end may be that of the previous wait */
+	unsigned long long spa;		/* identifies the pool, nothing else */
 	struct zfstrace_table_hist latency;
 	unsigned int pid;
 	unsigned int used;
-	unsigned int life; /* tells one process from the next in this entry; never 0 */
+	unsigned int life; /* differs from process to process in this entry; never 0 */
 	unsigned int pad;
 	char comm[ZFSTRACE_COMM_LEN];
 	char pool[ZFSTRACE_POOL_LEN];
 };
 
 /*
- * The only entry of "params": parameters of the zfs module, for the caller to write as soon as the
- * session has begun and whenever they change; 0 = not known. Without them WAIT_DIRTY_HARD and
+ * The only entry of "params": parameters of the zfs module, which the caller writes as soon as the
+ * session has begun and whenever they change; 0 = unknown. Without them WAIT_DIRTY_HARD and
  * WAIT_WRLOG are counted as WAIT_DIRTY_DELAY.
  */
 struct zfstrace_throttle_params {
@@ -103,8 +103,8 @@ struct zfstrace_throttle_params {
 
 /* ---- "device": the table "vdevs" ---------------------------------------- */
 
-/* Classes of I/O: zio_priority_t, the same in 2.1.0 to 2.4.4 (include/sys/zio_priority.h, from
- * 2.3.1 on include/sys/fs/zfs.h), and two more. */
+/* Classes of I/O: zio_priority_t, the same from 2.1.0 to 2.4.4 (include/sys/zio_priority.h, since
+ * 2.3.1 include/sys/fs/zfs.h), and two more. */
 enum zfstrace_io_class {
 	ZFSTRACE_IO_SYNC_READ,
 	ZFSTRACE_IO_SYNC_WRITE, /* log blocks */
@@ -123,16 +123,16 @@ enum zfstrace_io_class {
 struct zfstrace_io {
 	unsigned long long count;
 	unsigned long long bytes;
-	/* Of I/Os of this class at the device when one of them ended, it included. active_sum is
-	 * over active_count of them; active_count 0: it cannot be read. */
+	/* How many I/Os of this class were at the device when one of them ended, that one included:
+	 * the sum over active_count ends; active_count is 0 if it cannot be read. */
 	unsigned long long active_sum;
 	unsigned long long active_count;
 	unsigned long long active_max;
 	struct zfstrace_table_hist queue;  /* in the queue of ZFS */
-	struct zfstrace_table_hist device; /* from there to its end */
+	struct zfstrace_table_hist device; /* from there to the end */
 };
 
-/* An entry of "vdevs": a leaf vdev. It keeps its entry. */
+/* An entry of "vdevs": a leaf vdev, which keeps it. */
 struct zfstrace_vdev {
 	unsigned long long guid;
 	unsigned long long used;
@@ -144,7 +144,7 @@ struct zfstrace_vdev {
 
 /* Its only entry. */
 struct zfstrace_arc {
-	struct zfstrace_table_hist waits; /* of threads, for eviction */
+	struct zfstrace_table_hist waits; /* of threads for eviction */
 };
 
 /* ---- "stacks" ----------------------------------------------------------- */
@@ -152,17 +152,17 @@ struct zfstrace_arc {
 /* opts.mode: what is recorded, one of these, ... */
 #define ZFSTRACE_STACKS_OFF_CPU 0x01 /* where threads wait, and for how long */
 #define ZFSTRACE_STACKS_ON_CPU 0x02  /* where they run, by samples */
-#define ZFSTRACE_STACKS_WAKEUP 0x04  /* as OFF_CPU, and who ended the wait */
+#define ZFSTRACE_STACKS_WAKEUP 0x04  /* as OFF_CPU, and what ended the wait */
 /* ... and of which threads, one of these. */
 #define ZFSTRACE_STACKS_OF_FSYNC 0x10	 /* in an fsync or another ZIL commit */
 #define ZFSTRACE_STACKS_OF_TXG_SYNC 0x20 /* that sync a txg */
 #define ZFSTRACE_STACKS_OF_PID 0x40	 /* of process opts.pid */
-#define ZFSTRACE_STACKS_OF_ALL 0x80	 /* of all; only their frames tell which are in ZFS */
+#define ZFSTRACE_STACKS_OF_ALL 0x80	 /* all; only the frames show which are in ZFS */
 
 /* The stages of an fsync: zfstrace_stage_name() has their names. */
 #define ZFSTRACE_STAGES 11
 
-/* What a stack has as its stage when its thread is in no fsync. */
+/* The stage of a stack whose thread is not in an fsync. */
 enum {
 	ZFSTRACE_STAGE_TXG_SYNC = ZFSTRACE_STAGES, /* the thread syncs a txg */
 	ZFSTRACE_STAGE_OUTSIDE,

@@ -349,7 +349,7 @@ static void test_wrong_sessions(void)
 	struct zfstrace *t = NULL;
 
 	CHECK(zfstrace_start("nothing", NULL, &t) == -EINVAL && t);
-	CHECK(strcmp(zfstrace_error(t), "there is no tracer nothing") == 0);
+	CHECK(strcmp(zfstrace_error(t), "no tracer nothing") == 0);
 	zfstrace_close(t);
 	CHECK(zfstrace_start("stacks", &(struct zfstrace_opts) { .size = 1 }, &t) == -EINVAL && t);
 	CHECK(zfstrace_events(t, 0, NULL, NULL) == -EINVAL);

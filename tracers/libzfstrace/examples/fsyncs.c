@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fsyncs [POOL]: ten seconds of fsyncs on OpenZFS, by dataset, with the disks' cache flushes beside
- * them. An fsync that takes over 50 ms is shown as it ends.
+ * fsyncs [POOL]: prints ten seconds of fsyncs on OpenZFS, by dataset, and the disks' cache flushes.
+ * An fsync that takes 50 ms or more is printed as it ends.
  *
  *	cc -o fsyncs fsyncs.c $(pkg-config --cflags --libs zfstrace)
  *	sudo ./fsyncs
@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <zfstrace.h>
 
@@ -18,14 +19,25 @@
 #define SLOW_NS 50000000
 #define MS(ns) ((double)(ns) / 1e6)
 
-/* A session that fails to start is there for its error; main() closes it as any other. */
+/* An error is one line, which a hint on a second line may follow. */
+static void complain(const struct zfstrace *t)
+{
+	const char *error = zfstrace_error(t);
+	size_t what = strcspn(error, "\n");
+
+	fprintf(stderr, "fsyncs: error: %.*s\n", (int)what, error);
+	if (error[what])
+		fprintf(stderr, "hint: %s\n", error + what + 1);
+}
+
+/* A session that fails to start has its error; main() closes it like any other. */
 static bool start(const char *tracer, const char *pool, struct zfstrace **t)
 {
 	struct zfstrace_opts opts = { .size = sizeof(opts), .pool = pool, .slow_ns = SLOW_NS };
 	struct zfstrace_probe p;
 
 	if (zfstrace_start(tracer, &opts, t)) {
-		warnx("%s", zfstrace_error(*t));
+		complain(*t);
 		return false;
 	}
 	for (unsigned int i = 0; zfstrace_probe(*t, i, &p); i++)
@@ -57,7 +69,7 @@ static bool watch(struct zfstrace *fsyncs)
 		if (err == -EINTR)
 			break;
 		if (err < 0) {
-			warnx("%s", zfstrace_error(fsyncs));
+			complain(fsyncs);
 			return false;
 		}
 	}
@@ -69,7 +81,7 @@ static bool show_datasets(struct zfstrace *fsyncs)
 	struct zfstrace_losses losses;
 
 	if (zfstrace_refresh(fsyncs)) {
-		warnx("%s", zfstrace_error(fsyncs));
+		complain(fsyncs);
 		return false;
 	}
 	for (unsigned int i = 0; i < zfstrace_datasets(fsyncs); i++) {
@@ -92,7 +104,7 @@ static bool show_datasets(struct zfstrace *fsyncs)
 	return true;
 }
 
-/* A table is memory that the kernel goes on writing to: copy first, compute afterwards. */
+/* The kernel writes to a table at any time: copy first, compute afterwards. */
 static void show_flushes(const struct zfstrace *disks)
 {
 	static struct zfstrace_hist flushes;

@@ -161,14 +161,15 @@ _PROTOTYPES = {
 
 
 def find_library() -> str:
-    """The path or name of libzfstrace.so: $ZFSTUNE_LIB, else that of the checkout,
-    of the installation, or of the system. Raises LibraryMissing."""
+    """The path or name of libzfstrace.so: $ZFSTUNE_LIB, else in the checkout, the installation or
+    the system. Raises LibraryMissing."""
     named = os.environ.get("ZFSTUNE_LIB")
     if named:
         if Path(named).exists():
             return named
         raise errors.LibraryMissing(
-            f"cannot trace, ZFSTUNE_LIB names {named}, which does not exist, unset or correct it"
+            f"cannot trace: ZFSTUNE_LIB is {named}, which does not exist",
+            "unset or correct it",
         )
     for path in (
         Path(__file__).resolve().parents[2] / "libzfstrace" / FILE,
@@ -176,24 +177,24 @@ def find_library() -> str:
     ):
         if path.exists():
             return str(path)
-    # ctypes.util starts ldconfig or a compiler: last, and loaded only now.
+    # ctypes.util starts ldconfig or a compiler: last, and imported only here.
     import ctypes.util
 
     found = ctypes.util.find_library("zfstrace")
     if found:
         return found
     raise errors.LibraryMissing(
-        f"cannot trace, {FILE} is not built or not installed, run `make` in the checkout "
-        "or set ZFSTUNE_LIB to it"
+        f"cannot trace: {FILE} is not built or not installed",
+        "run `make` in the checkout, or set ZFSTUNE_LIB to the library",
     )
 
 
 def load(path: str | None = None) -> ctypes.CDLL:
-    """The library with its functions typed. Raises LibraryMissing when it cannot be
-    loaded or is of another version than this package."""
+    """The library with its functions typed. Raises LibraryMissing when it cannot be loaded or its
+    version is not that of this package."""
     path = path or find_library()
     try:
-        # use_errno is not wanted: errors come as negative return values
+        # no use_errno: errors are negative return values
         lib = ctypes.CDLL(path)
         for name, (result, arguments) in _PROTOTYPES.items():
             function = getattr(lib, name)
@@ -202,15 +203,15 @@ def load(path: str | None = None) -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         reason = str(error).replace("\n", " ")
         raise errors.LibraryMissing(
-            f"cannot trace, {path} does not load ({reason}), build it again with `make`"
+            f"cannot trace: {path} does not load ({reason})", "rebuild it with `make`"
         ) from None
     abi = lib.zfstrace_abi()
     names = tuple(text(lib.zfstrace_stage_name(i)) for i in range(_STAGES))
     kinds = tuple(text(lib.zfstrace_kind_name(i)) for i in range(_KINDS))
     if abi != ABI or names != stages.NAMES or kinds != stages.KINDS:
         raise errors.LibraryMissing(
-            f"cannot trace, {path} has ABI {abi} and this zfstune needs {ABI}, "
-            "install both from one version"
+            f"cannot trace: {path} has ABI {abi}, and this zfstune needs {ABI}",
+            "install the library and zfstune from the same version",
         )
     return lib
 
@@ -219,15 +220,17 @@ def text(value: bytes | None) -> str:
     return value.decode("utf-8", "replace") if value else ""
 
 
-def _error(code: int, message: str) -> errors.TraceError:
-    message = message or f"cannot trace, {os.strerror(-code)}"
+def _error(code: int, error: str) -> errors.TraceError:
+    """From what zfstrace_error() returned."""
+    message, _, hint = error.partition("\n")
+    message = message or f"cannot trace: {os.strerror(-code)}"
     if code in (-errno.EPERM, -errno.EACCES):
-        return errors.NoPrivilege(message)
+        return errors.NoPrivilege(message, hint)
     if code == -errno.ENOENT:
-        return errors.NoZfs(message)
+        return errors.NoZfs(message, hint)
     if code in (-errno.ENOTSUP, -errno.EOPNOTSUPP, -errno.ENOSYS):
-        return errors.NotSupported(message)
-    return errors.TraceError(message)
+        return errors.NotSupported(message, hint)
+    return errors.TraceError(message, hint)
 
 
 def _probes(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> tuple[Probe, ...]:

@@ -15,8 +15,8 @@ Entry = TypeVar("Entry", bound=ctypes.Structure)
 
 
 def nonzero(array: ctypes.Array[Any]) -> dict[int, int]:
-    """The entries of an array of counts that are not 0, by index. A distribution covers
-    few of its buckets: to look at those between the zeros only is three times as fast."""
+    """The entries of an array of counts that are not 0, by index. A distribution covers few of its
+    buckets: stripping the zeros around them makes this three times as fast."""
     raw = bytes(array)
     width = len(raw) // len(array)
     first = (len(raw) - len(raw.lstrip(b"\0"))) // width
@@ -27,9 +27,9 @@ def nonzero(array: ctypes.Array[Any]) -> dict[int, int]:
 class Session:
     """A tracer of libzfstrace, attached from the constructor to close().
 
-    name is the tracer's; pool, objset and dev limit it to one pool or dataset, pid to one
-    process; max_slots is for how many datasets (processes, vdevs ...) it has room of their
-    own; the rest are zfstrace_opts. Raises TraceError.
+    name is the tracer's; pool, objset and dev limit it to one pool or dataset, pid to one process;
+    max_slots is the number of datasets (processes, vdevs ...) that have their own entry; the others
+    are those of struct zfstrace_opts. Raises TraceError.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Session:
         )
         self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         self._events: list[bytes] = []
-        # kept as long as the session: the library calls it
+        # must live as long as the session: the library calls it
         self._collect = _EVENT_FN(self._on_event)
         code = self._lib.zfstrace_start(
             name.encode(), ctypes.byref(opts), ctypes.byref(self._handle)
@@ -94,13 +94,13 @@ class Session:
 
     def refresh(self) -> None:
         """Merges the kernel's counters. Raises TraceError."""
-        # a signal may interrupt it, and what it interrupts must not be printed half
+        # a signal may interrupt it, but half-merged counters must not be printed
         while self._check(self._lib.zfstrace_refresh(self._handle)) == -errno.EINTR:
             pass
 
     def tidy(self) -> None:
-        """Lets a trace run for weeks: to be called every few seconds, costs next to nothing.
-        Does nothing when the trace is closed. Raises TraceError."""
+        """Lets a trace run for weeks: call it every few seconds, it costs next to nothing. Does
+        nothing when the trace is closed. Raises TraceError."""
         if self._handle:
             self._check(self._lib.zfstrace_tidy(self._handle))
 
@@ -119,11 +119,12 @@ class Session:
         )
 
     def probes(self) -> tuple[Probe, ...]:
-        """All probes, also the missing ones."""
+        """All probes, missing ones included; () when the trace is closed."""
         return _probes(self._lib, self._handle) if self._handle else ()
 
     def events(self, timeout_ms: int) -> list[bytes]:
-        """Waits up to timeout_ms for events. Raises TraceError."""
+        """Waits up to timeout_ms for events; may return none, also because of a signal. Raises
+        TraceError."""
         code = self._lib.zfstrace_events(self._handle, timeout_ms, self._collect, None)
         events, self._events = self._events, []
         if not events:
@@ -134,16 +135,15 @@ class Session:
         self._events.append(ctypes.string_at(event, size))
 
     def table(self, name: str, entry: type[Entry]) -> ctypes.Array[Entry]:
-        """A table that the kernel writes to, as it is at any moment; until close().
-
-        Raises LibraryMissing when its entries are not what entry says.
-        """
+        """A table that the kernel writes to, memory-mapped until close(). Raises LibraryMissing
+        when its entries do not have the size of entry."""
         entries, size = ctypes.c_uint(), ctypes.c_size_t()
         at = self._lib.zfstrace_table(
             self._handle, name.encode(), ctypes.byref(entries), ctypes.byref(size)
         )
         if not at or size.value != ctypes.sizeof(entry):
             raise errors.LibraryMissing(
-                f"cannot trace, table {name} is of another version, rebuild libzfstrace.so"
+                f"cannot trace: libzfstrace.so has another layout of table {name}",
+                "rebuild it with `make`",
             )
         return (entry * entries.value).from_address(at)

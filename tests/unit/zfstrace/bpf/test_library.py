@@ -136,7 +136,8 @@ def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_errno_becomes_an_exception(code: int, kind: type[errors.TraceError]) -> None:
     assert type(library._error(code, "")) is kind
-    assert str(library._error(code, "what, why")) == "what, why"
+    error = library._error(code, "what: why\nwhat to do")
+    assert (str(error), error.hint) == ("what: why", "what to do")
 
 
 @given(st.dictionaries(st.integers(0, 49), st.integers(1, 2**32 - 1)), st.booleans())
