@@ -1,4 +1,4 @@
-"""The cache: size against target, hits, and who had to wait for room in it."""
+"""The cache: its size against the target, hits, and waits for room in it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from zfstrace.types import SCHEMA, Json, Losses
 
 @dataclass(frozen=True)
 class ArcState:
-    """One moment: the arcstats kstat (module/zfs/arc.c), and all waits for eviction since
-    the session began; waits is None where they are not traced (``--source kstat``)."""
+    """The arcstats kstat (module/zfs/arc.c) at one point in time, and all waits for eviction since
+    the session began, None where they are not traced (``--source kstat``)."""
 
     stats: Mapping[str, int]
     waits: Hist | None = None
@@ -20,12 +20,12 @@ class ArcState:
 
 @dataclass(frozen=True)
 class ArcRow:
-    """An interval; time is its end, ISO 8601, UTC. Sizes in bytes, of the end.
+    """An interval; time is its end, ISO 8601, UTC. Sizes in bytes, at the end.
 
-    demand_* are reads that somebody waited for, of data and metadata; an iohit (from 2.2,
-    else None) found the block on its way from the disk: neither hit nor miss. hit_ratio is
-    hits against hits and misses, None without any. evicted counts buffers. waits (for
-    eviction), wait_ns and wait_max_ns are None where not traced.
+    demand_* are reads that a program waited for, of data and metadata; an iohit (from 2.2, else
+    None) found the block on its way from the disk: neither hit nor miss. hit_ratio is hits / (hits
+    + misses), None without any. evicted counts buffers. waits (for eviction), wait_ns and
+    wait_max_ns are None where not traced.
     """
 
     time: str
@@ -50,7 +50,7 @@ class ArcRow:
     losses: Losses = field(default_factory=Losses)
 
     def to_json(self) -> Json:
-        """As an ``arc`` object of the schema."""
+        """An ``arc`` object of the schema."""
         row = asdict(self)
         del row["losses"]
         return {"schema": SCHEMA, "type": "arc", **row, "lost": self.losses.lost}

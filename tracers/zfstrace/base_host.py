@@ -14,13 +14,13 @@ from zfstrace.params import Parameters
 from zfstrace.txg import TxgState
 from zfstrace.zpool import list as zpool_list
 
-# How long the rows of a txgs kstat may be used again: a burst of slow fsyncs must not read a
-# hundred rows for each.
+# How long the rows of a txgs kstat are reused: a burst of slow fsyncs must not read a hundred rows
+# for each.
 _TXGS_NS = 100_000_000
 
 
 class Ticking(Protocol):
-    """A trace that has something to do while it runs."""
+    """A trace that needs regular attention."""
 
     def tick(self) -> None:
         """Called every second; does nothing once the trace is closed. Raises TraceError."""
@@ -51,7 +51,7 @@ class BaseHost(ABC):
 
     @abstractmethod
     def _learn_names(self) -> None:
-        """Adds datasets in use that are new to _by_objset. Must be cheap."""
+        """Adds new datasets in use to _by_objset. Must be cheap."""
 
     @abstractmethod
     def _learn_mounts(self) -> None:
@@ -59,7 +59,7 @@ class BaseHost(ABC):
 
     @abstractmethod
     def _objset_name(self, pool: str, objset: int) -> str:
-        """The present name of a dataset in use; "" when it is in use no more."""
+        """The current name of a dataset; "" when it is not in use."""
 
     def tick(self) -> None:
         """Host.tick(): names first, then each running trace. Raises TraceError."""
@@ -68,14 +68,14 @@ class BaseHost(ABC):
             trace.tick()
 
     def _follow(self, trace: AnyTicking) -> AnyTicking:
-        """From now on tick() is for this trace as well, as long as somebody uses it."""
+        """Includes a trace in tick() for as long as it is referenced."""
         self._running.add(trace)
         return trace
 
     def dataset_name(self, pool: str, objset: int, dev: Dev) -> str | None:
         """Host.dataset_name(): by the kstat of the object set, or by what is mounted."""
         if pool and objset:
-            # read each time: a rename shows, and a pool made anew under the same name
+            # read each time: a dataset may be renamed, a pool re-created under its name
             name = self._objset_name(pool, objset)
             if name:
                 self._by_objset[pool, objset] = name
@@ -99,7 +99,7 @@ class BaseHost(ABC):
         return txg_state(rows, start_ns + ahead, end_ns + ahead)
 
     def _kstats_ahead_ns(self) -> int:
-        """By how much the kstats' clock is ahead of CLOCK_MONOTONIC now."""
+        """The current lead of the kstats' clock over CLOCK_MONOTONIC."""
         return 0
 
     def vdev_names(self, pool: str) -> dict[int, str]:
@@ -114,5 +114,4 @@ class BaseHost(ABC):
     def _require_zfs(self) -> None:
         """Raises NoZfs."""
         if not self.loaded():
-            how = self.parameters().loading()
-            raise NoZfs(f"ZFS is not loaded, so there is nothing to trace, run `{how}`")
+            raise NoZfs("ZFS is not loaded", f"run `{self.parameters().loading()}`")

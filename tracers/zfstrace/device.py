@@ -1,4 +1,4 @@
-"""What the disks of a pool do, by vdev and class of I/O."""
+"""I/O of the disks of a pool, by vdev and class."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from zfstrace.hist import Hist
 from zfstrace.types import OTHERS, SCHEMA, Json, Losses
 
-# In the order of zio_priority_t, as enum zfstrace_io_class (zfstrace_tables.h) has it. Log
-# blocks are sync_write, what a txg sync writes is async_write. unknown: the class could
-# not be told. flush: a cache flush; it does not queue.
+# In the order of enum zfstrace_io_class (zfstrace_tables.h). Log blocks are sync_write, writes of a
+# txg sync async_write. unknown: the class could not be read. flush: a cache flush; it does not
+# queue.
 CLASSES = (
     "sync_read",
     "sync_write",
@@ -28,10 +28,10 @@ CLASSES = (
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """One class on one vdev. size is the sum of bytes. queue is the time in ZFS's own queue,
-    device that from there to the end; of an I/O that was merged into a larger one only
-    the larger counts. active_sum and active_max are over the I/Os of this class that were
-    at the device when one of them ended, None when that could not be read."""
+    """One class on one vdev. size is the sum of bytes. queue is the time in ZFS's own queue, device
+    the time from there to the end; an I/O that is merged into a larger one is not counted.
+    active_sum and active_max are over the number of I/Os of this class at the device when one of
+    them ended, None when that could not be read."""
 
     count: int = 0
     size: int = 0
@@ -43,7 +43,7 @@ class ClassCounts:
 
 @dataclass(frozen=True)
 class DeviceCounts:
-    """One leaf vdev since the session began. rest sums those that found no room."""
+    """One leaf vdev since the session began. rest marks the sum of those without an entry."""
 
     pool: str
     guid: int
@@ -53,7 +53,7 @@ class DeviceCounts:
 
 @dataclass(frozen=True)
 class Spread:
-    """Of a distribution, in ns."""
+    """Statistics of a distribution, in ns."""
 
     mean: int
     p50: int
@@ -63,11 +63,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """One class on one vdev over an interval; time is the end of that, ISO 8601, UTC.
+    """One class on one vdev over an interval; time is its end, ISO 8601, UTC.
 
-    vdev is its name as `zpool status` shows it, the guid when that is not known, OTHERS for
-    the sum of those that found no room. queue is None for flushes. active_mean and
-    active_max are None when not known.
+    vdev is the name in `zpool status`, the guid when that is unknown, OTHERS for the sum of those
+    without an entry. queue is None for flushes. active_mean and active_max are None when unknown.
     """
 
     time: str
@@ -85,7 +84,7 @@ class DeviceRow:
     losses: Losses = field(default_factory=Losses)
 
     def to_json(self) -> Json:
-        """As a ``device`` object of the schema; the key of io_class is ``class``."""
+        """A ``device`` object of the schema; the key of io_class is ``class``."""
         row = asdict(self)
         del row["losses"]
         row["class"] = row.pop("io_class")
@@ -104,8 +103,8 @@ def _subtract(now: ClassCounts, earlier: ClassCounts) -> ClassCounts:
 
 
 def since(now: Sequence[DeviceCounts], earlier: Sequence[DeviceCounts]) -> list[DeviceCounts]:
-    """What came between two states of one session."""
-    was = {(d.pool, d.guid): d.classes for d in earlier}  # of the rest "" and 0
+    """The I/Os between two states of one session."""
+    was = {(d.pool, d.guid): d.classes for d in earlier}  # the rest is "" and 0
     return [
         replace(
             d,
@@ -131,10 +130,8 @@ def rows(
     duration_ns: int,
     losses: Losses,
 ) -> list[DeviceRow]:
-    """A row for each vdev and class that was used, in the order of pool, vdev and class.
-
-    names are those of the vdevs by guid.
-    """
+    """A row for each vdev and class with I/Os, sorted by pool, vdev and class. names are the names
+    of the vdevs by guid."""
     found = [
         DeviceRow(
             time,
@@ -158,7 +155,7 @@ def rows(
     return sorted(found, key=lambda r: (r.pool, r.vdev, CLASSES.index(r.io_class)))
 
 
-# What keeps vdevs busy that no program asked for.
+# Classes of I/O that no program asked for, and what causes them.
 BACKGROUND = {
     "scrub": "a scrub or resilver",
     "rebuild": "a sequential resilver",
@@ -167,18 +164,18 @@ BACKGROUND = {
     "trim": "a trim",
 }
 
-# The p50 of fewer I/Os says nothing.
+# The p50 of fewer I/Os is meaningless.
 _FEW = 10
 
 
 def device_ns(row: DeviceRow) -> int:
-    """The time of all its I/Os at the device."""
+    """The total time of a row's I/Os at the device."""
     return row.device.mean * row.count
 
 
 def against_siblings(rows: Sequence[DeviceRow]) -> list[tuple[float, DeviceRow, int]]:
-    """Each vdev against the others of its pool in the same class, the slowest first: how many
-    times as slow it is, its row, and the median of the others' p50 in ns."""
+    """Compares each vdev with the others of its pool in the same class, slowest first: the factor
+    by which it is slower, its row, and the median of the others' p50 in ns."""
     compared = [row for row in rows if row.count >= _FEW]
     found = []
     for row in compared:

@@ -1,4 +1,4 @@
-"""What a system tells of a disk, as far as it matters to a pool that is on it."""
+"""The properties of disks that matter to pools."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Disk:
-    """None stands for what is not known. volatile: it has a write cache that a power failure
-    empties, as far as it tells; a cache with power loss protection is usually not reported."""
+    """None means unknown. volatile: it reports a write cache that loses its data in a power
+    failure; disks with power loss protection usually report none."""
 
     logical_bytes: int | None = None
     physical_bytes: int | None = None
@@ -16,17 +16,17 @@ class Disk:
     volatile: bool | None = None
 
 
-# The numbers of a device: major, minor.
+# A device number: major, minor.
 Dev = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A disk or partition that somebody wants to have erased.
+    """A disk or partition that is to be erased.
 
-    path is as it was given, device as the kernel names it (``/dev/dm-0``), disk the whole disk
-    that it is on. in_use says by what, in words; None when it is free. data are the signatures
-    and whatever else is found on it; a disk that carries none has zeros at both ends.
+    path is as given, device the kernel's name (``/dev/dm-0``), disk the whole disk that it is on.
+    in_use says what uses it, None when it is free. data lists the signatures and other data found
+    on it; without any, it has zeros at both ends.
     """
 
     path: str

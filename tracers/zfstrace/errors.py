@@ -1,12 +1,12 @@
-"""What can keep a trace from starting or going on."""
+"""What can prevent a trace from starting or continuing."""
 
 from __future__ import annotations
 
 
 class Hinted(Exception):
-    """An error for a person. The message is one line, `what: why`; hint is what to do about it, an
-    imperative sentence without a full stop, "" if there is nothing to do. The hint is shown on a
-    line of its own, or after a semicolon where there is one line only (`in_one_line`)."""
+    """An error for a person. The message is one line, `WHAT: WHY`; hint is what to do about it, an
+    imperative clause without a full stop, "" if there is nothing to do. It is shown on its own
+    line, or after a semicolon where there is only one (`in_one_line`)."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class Hinted(Exception):
 
 
 class TraceError(Hinted):
-    """The trace cannot be had or cannot go on."""
+    """A trace cannot start or continue."""
 
 
 class NoPrivilege(TraceError):
@@ -33,12 +33,12 @@ class NotSupported(TraceError):
 
 
 class LibraryMissing(TraceError):
-    """libzfstrace.so is not built, not installed, or of another version."""
+    """libzfstrace.so is not built, not installed, or has another version."""
 
 
 class UnknownName(TraceError):
-    """A pool, dataset or process that is not there."""
+    """A pool, dataset or process that does not exist."""
 
 
 class ParameterError(TraceError):
-    """A module parameter cannot be written, or the boot configuration with it."""
+    """A module parameter or the boot configuration cannot be written."""

@@ -1,9 +1,9 @@
-"""Files for others to read, written whole or not at all, and never where somebody else points.
+"""Files written whole or not at all, and never through another user's symbolic link.
 
-A file gets another name first, in a directory that is held open, and then takes the place of what
-has its name: a symbolic link is replaced, not followed. So in a directory of somebody else, as
-after `cd /home/alice` under sudo, no other file is in danger. On the way to the directory links
-are followed that are root's or one's own; those of others could lead anywhere.
+A file is written under a temporary name in a directory that is held open, then renamed: a symbolic
+link of its name is replaced, not followed. So in another user's directory, as after `cd
+/home/alice` under sudo, no other file is in danger. On the path to the directory only links of root
+or the caller are followed; those of others could lead anywhere.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-# Opens what may not be read, and a link itself. Without it links on the way are refused.
+# O_PATH opens even what cannot be read, and a link itself. Without it all links are refused.
 _PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40  # as in Linux and FreeBSD
 
-# Is shown each directory on the way, with its path; raises OSError if it is not to be used.
+# Called with each directory on the path, and its path; raises OSError to reject it.
 Look = Callable[[os.stat_result, str], None]
 
 
 def write(path: Path, pieces: Iterable[bytes], mode: int = 0o666, *, synced: bool = False) -> None:
-    """Puts a file in place; mode is narrowed by the umask. synced: it is on stable storage then.
-
-    Raises OSError, also for a link of somebody else on the way; then the file of before is there.
-    """
+    """Creates or replaces a file; mode is subject to the umask. synced: wait until it is on stable
+    storage. Raises OSError, also for another user's link on the path; the previous file then
+    remains."""
     directory = open_directory(path.parent)
     try:
         replace(directory, path.name, pieces, mode, synced=synced)
@@ -36,7 +35,7 @@ def write(path: Path, pieces: Iterable[bytes], mode: int = 0o666, *, synced: boo
 
 
 def replace_text(path: Path, text: str, mode: int = 0o644) -> None:
-    """The same for a file of the system's configuration, on stable storage."""
+    """write() for a system configuration file, synced."""
     write(path, [text.encode("utf-8", "surrogateescape")], mode, synced=True)
 
 
@@ -50,13 +49,11 @@ def replace(
     part: str = "",
     before: Callable[[], object] | None = None,
 ) -> None:
-    """Puts a file in place as write() does, in a directory that is open (open_directory(), or for
-    reading).
+    """write() in a directory that is open (from open_directory(), or for reading).
 
-    Whoever is the only one to write the file may name part, which has the content before it is
-    in place: what a writer that was killed has left of it does not stay then. before() is called
-    when the content is there, right before it takes the place. Raises OSError, and what pieces
-    and before() raise.
+    The only writer of a file may pass part, a fixed temporary name, so that a killed writer's
+    remains are removed by the next. before() is called right before the rename. Raises OSError, and
+    what pieces and before() raise.
     """
     if part:
         with contextlib.suppress(FileNotFoundError):
@@ -82,7 +79,7 @@ def replace(
 
 
 def _sync(directory: int) -> None:
-    """Of a directory that may be open as a path only."""
+    # the descriptor may be O_PATH, which cannot be synced
     readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
     try:
         os.fsync(readable)
@@ -91,8 +88,8 @@ def _sync(directory: int) -> None:
 
 
 def open_directory(path: Path, look: Look | None = None, *, create: bool = False) -> int:
-    """A descriptor of a directory, to be used as dir_fd. create makes what is missing, for the
-    owner only. Raises OSError, also for a link on the way that belongs to neither root nor oneself,
+    """A descriptor of a directory, for use as dir_fd. create makes missing directories with mode
+    0700. Raises OSError, also for a link on the path that belongs to neither root nor the caller,
     and what look raises."""
     rest, place, links = list(path.parts[::-1]), "", 0
     fd = os.open(".", _PATH | os.O_DIRECTORY)
@@ -116,9 +113,8 @@ def open_directory(path: Path, look: Look | None = None, *, create: bool = False
 
 
 def require_private(path: Path, *, create: bool = False) -> None:
-    """Raises OSError, with words for people, unless nobody else may write into a directory, or
-    put another one in its place. Whoever calls this by sudo is nobody else: who may do that may
-    run anything as root, by --workload."""
+    """Raises OSError, with a readable strerror, if another user may write into a directory or
+    replace it. The caller of sudo is trusted: with --workload they could run anything as root."""
     caller = os.environ.get("SUDO_UID", "")
     trusted = {0, os.geteuid(), int(caller) if caller.isdecimal() else 0}
 
@@ -137,7 +133,7 @@ def require_private(path: Path, *, create: bool = False) -> None:
 
 
 def _below(directory: int, name: str, *, create: bool) -> int:
-    """Goes down to a directory that is no link; the descriptor of the one before is closed."""
+    """Opens a directory that is not a link, and closes its parent."""
     if create:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=directory)
@@ -147,7 +143,7 @@ def _below(directory: int, name: str, *, create: bool) -> int:
 
 
 def _link(directory: int, name: str, path: Path) -> str | None:
-    """Where a link leads; None for what is none. Raises PermissionError for one of others."""
+    """The target of a link; None for anything else. Raises PermissionError for another user's."""
     try:
         fd = os.open(name, _PATH, dir_fd=directory)
     except OSError:
@@ -159,7 +155,7 @@ def _link(directory: int, name: str, path: Path) -> str | None:
         if status.st_uid not in (0, os.geteuid()):
             why = f"{name!r} is a link of another user, who can point it anywhere"
             raise PermissionError(errno.EPERM, why, str(path))
-        # of this very link, whatever has its name now
+        # by descriptor: the name may belong to another file by now
         return os.readlink("", dir_fd=fd)
     finally:
         os.close(fd)

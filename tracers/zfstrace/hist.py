@@ -1,9 +1,8 @@
 """Log-linear histograms of times: the Python twin of the one in C.
 
-32 sub-buckets per power of two, so a bucket is at most 1/32 of its value wide;
-values below 64 have a bucket each, values of 2^42 ns and above share the last.
-Index, bounds and quantiles agree bit for bit with zfstrace_hist_*() of
-tracers/libzfstrace; a test compares them.
+32 sub-buckets per power of two, so a bucket is at most 1/32 of its value wide; values below 64 have
+a bucket each, values of 2^42 ns and above share the last. Indexes, bounds and quantiles equal those
+of zfstrace_hist_*() in tracers/libzfstrace; a test compares them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def low(bucket: int) -> int:
 
 @dataclass(frozen=True)
 class Hist:
-    """A distribution of times in ns. buckets holds only those that are not empty."""
+    """A distribution of times in ns. buckets has the non-empty ones."""
 
     count: int = 0
     sum_ns: int = 0
@@ -44,10 +43,8 @@ class Hist:
     buckets: Mapping[int, int] = field(default_factory=dict)
 
     def quantile(self, permille: int) -> int:
-        """The value in ns below which permille/1000 of the values lie.
-
-        Interpolated inside its bucket, never above max_ns; 0 when there are none.
-        """
+        """The value in ns below which permille/1000 of the values lie, interpolated within its
+        bucket, at most max_ns; 0 without values."""
         if not self.count:
             return 0
         rank = max(1, (self.count * permille + 999) // 1000)
@@ -59,11 +56,11 @@ class Hist:
                 width = low(bucket + 1) - start
                 return min(self.max_ns, start + width * (rank - before) // inside)
             before += inside
-        # The kernel adds to count and bucket in two steps, and a reader may come between.
+        # The kernel updates count and bucket in two steps, and a reader may see only one.
         return self.max_ns
 
     def merge(self, other: Hist) -> Hist:
-        """The distribution of all values of this and of another one."""
+        """The sum of two histograms."""
         if not other.count:
             return self
         if not self.count:
@@ -79,10 +76,10 @@ class Hist:
         )
 
     def subtract(self, earlier: Hist) -> Hist:
-        """What came since an earlier state of the same histogram.
+        """The values added since an earlier state of the same histogram.
 
-        The maximum of an interval is not recorded: the upper bound of its highest
-        bucket stands for it, so it is less than 1/32 too high.
+        The maximum of an interval is not recorded: the upper bound of its highest bucket replaces
+        it, which is less than 1/32 too high.
         """
         buckets = {
             bucket: n - earlier.buckets.get(bucket, 0)
@@ -101,12 +98,12 @@ class Hist:
         )
 
     def rows(self) -> tuple[tuple[int, int, int], ...]:
-        """(low, high, count) of each bucket that is not empty, ascending, in ns."""
+        """(low, high, count) of each non-empty bucket, ascending, in ns."""
         return tuple((low(b), low(b + 1), self.buckets[b]) for b in sorted(self.buckets))
 
 
 def from_values(values: Iterable[int]) -> Hist:
-    """The histogram of single values in ns."""
+    """The histogram of the given values in ns."""
     buckets: dict[int, int] = {}
     count = total = highest = 0
     for value in values:

@@ -1,4 +1,4 @@
-"""What the commands need of the system they run on.
+"""What the commands need from the operating system.
 
 zfs_linux and zfs_freebsd implement Host; nothing else asks which system it is.
 """
@@ -29,10 +29,10 @@ from zfstrace.types import (
 
 
 class Trace(Protocol):
-    """What is attached to the kernel until close()."""
+    """Probes that are attached to the kernel until close()."""
 
     def probes(self) -> tuple[Probe, ...]:
-        """All of its probes, missing ones included; () where none is used (kstats)."""
+        """All its probes, missing ones included; () if it needs none (kstats)."""
         ...
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class Session(Trace, Protocol):
     """A trace that counts while it runs."""
 
     def refresh(self) -> None:
-        """Brings what the trace shows up to date. Raises TraceError."""
+        """Reads what has been counted. Raises TraceError."""
         ...
 
     def losses(self) -> Losses:
@@ -63,22 +63,22 @@ class FsyncSession(Session, Protocol):
         ...
 
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
-        """How many processes the pool's write throttle held up in a span of CLOCK_MONOTONIC; None
-        when that is not traced: without options.slow_ns, or where the throttle cannot be."""
+        """How many processes the pool's write throttle delayed in a span of CLOCK_MONOTONIC; None
+        when that is not traced: without options.slow_ns, or where it is not possible."""
         ...
 
 
 class TxgSession(Session, Protocol):
     def poll(self, timeout_ms: int) -> list[Txg]:
-        """Waits for txgs to end; may return none, also because of a signal. In each pool's order.
-        Raises TraceError."""
+        """Waits for txgs to end; may return none, also because of a signal. The txgs of a pool are
+        in order. Raises TraceError."""
         ...
 
 
 class ThrottleSession(Session, Protocol):
     def waits(self) -> list[ThrottleCounts]:
-        """As of the last refresh, since the session began; a process is known by its life or,
-        where that is 0, by its index."""
+        """As of the last refresh, since the session began; a process is identified by its life or,
+        if that is 0, by its index."""
         ...
 
 
@@ -110,14 +110,13 @@ class Host(Protocol):
         ...
 
     def version(self) -> str:
-        """Of the loaded module, as it names itself: "2.3.9-0+deb13u1"; "" when unknown."""
+        """The loaded module's version, such as "2.3.9-0+deb13u1"; "" when unknown."""
         ...
 
     def tick(self) -> None:
-        """To be called before a trace begins and every second while one runs. Notes the names of
-        datasets, so that they are known when the dataset is gone, and lets the traces of this
-        host do what they must do in time: read what has come, read limits again. Raises
-        TraceError when one of them cannot go on."""
+        """Call this before a trace begins and every second while one runs. Remembers the names of
+        datasets, which may be gone later, and lets the traces of this host do what is due, such as
+        draining output or re-reading limits. Raises TraceError when one of them cannot continue."""
         ...
 
     def pools(self) -> list[str]:
@@ -125,7 +124,7 @@ class Host(Protocol):
         ...
 
     def pool_state(self, pool: str) -> str:
-        """`ONLINE`, "DEGRADED" ...; "" when it is not known."""
+        """ONLINE, DEGRADED ...; "" when unknown."""
         ...
 
     def dataset_names(self) -> list[str]:
@@ -133,15 +132,15 @@ class Host(Protocol):
         ...
 
     def process_error(self, pid: int) -> str | None:
-        """None when there is a process pid, otherwise what is wrong with it."""
+        """Why a process cannot be traced, as one line; None when it exists."""
         ...
 
     def memory_bytes(self) -> int:
-        """Of the machine; 0 when it is not known."""
+        """The machine's memory; 0 when unknown."""
         ...
 
     def parameter(self, name: str) -> int | None:
-        """A module parameter of ZFS by its Linux name; None when there is none."""
+        """A module parameter of ZFS by its Linux name; None when it does not exist."""
         ...
 
     def parameters(self) -> Parameters:
@@ -159,57 +158,57 @@ class Host(Protocol):
 
     def txg_state(self, pool: str, start_ns: int, end_ns: int) -> TxgState | None:
         """What the pool's transaction groups did in a span of CLOCK_MONOTONIC; None when the kstat
-        does not reach back to it."""
+        does not reach back that far."""
         ...
 
     def written(self, pool: str) -> tuple[int, dict[int, int]]:
-        """A time of the kstats' clock, and the bytes that programs have written to each dataset
-        in use, by object set, since it is in use."""
+        """A time of the kstats' clock, and the bytes that programs have written to each dataset in
+        use, by object set, since its use began."""
         ...
 
     # --- may run a command (zpool(8), mount(8), diskinfo(8)), for up to 5 s each
 
     def dataset_name(self, pool: str, objset: int, dev: Dev) -> str | None:
         """The name of a dataset by its id in the pool (0 = unknown) or else by the device number
-        of its file system ((0, 0) = unknown); None when neither is known. A command is only run
-        for a device number that is new."""
+        of its file system ((0, 0) = unknown); None when it is not found. Runs a command only for a
+        new device number."""
         ...
 
     def vdev_names(self, pool: str) -> dict[int, str]:
-        """Leaf vdevs by guid, as `zpool status` names them; {} when that is not known."""
+        """Leaf vdevs by guid, as `zpool status` names them; {} when unknown."""
         ...
 
     def data_vdevs(self, pool: str) -> int:
-        """The number of top-level vdevs that hold its data; 0 when that is not known."""
+        """The number of top-level vdevs that hold its data; 0 when unknown."""
         ...
 
     def log_vdevs(self, pool: str) -> int | None:
-        """The number of its top-level log devices; None when that is not known."""
+        """The number of its top-level log devices; None when unknown."""
         ...
 
     def disk(self, path: str) -> Disk | None:
-        """What is known of the disk or partition at a path like /dev/sda1; None when there is
+        """The properties of the disk or partition at a path such as /dev/sda1; None when there is
         none. Never raises."""
         ...
 
     def scratch(self, path: str) -> Scratch:
-        """A disk that somebody wants to have erased, as it is now. Only reads. Raises
-        UnknownName when there is none, TraceError when that cannot be told."""
+        """The current state of a disk that is to be erased. Only reads. Raises UnknownName when
+        there is none, TraceError when its state cannot be determined."""
         ...
 
     def erase(self, disk: Scratch) -> None:
-        """Makes both ends of a disk zero, so that no signature is left. Raises TraceError when
-        it is in use or another disk by now, OSError when it cannot be written."""
+        """Zeroes both ends of a disk, so that no signature is left. Raises TraceError when it is in
+        use or has become another disk, OSError when it cannot be written."""
         ...
 
     # --- looks for probes: about a second, with dtrace(1) on a slow machine half a minute
 
     def checks(self) -> list[Check]:
-        """What tracing needs and whether it is there, most basic first. Never raises."""
+        """What tracing needs and whether it is available, most basic first. Never raises."""
         ...
 
     def survey(self) -> ProbeSurvey:
-        """Which probes there are. Raises TraceError."""
+        """The available probes. Raises TraceError."""
         ...
 
     def tools(self) -> list[Tool]:
@@ -219,12 +218,13 @@ class Host(Protocol):
     # --- attaches: a second or two, with dtrace(1) on a slow machine minutes
 
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
-        """Fsyncs by dataset and stage, and with options.slow_ns single ones. Raises TraceError,
+        """Fsyncs by dataset and stage, and with options.slow_ns individual ones. Raises TraceError,
         UnknownName for a dataset that is not in use."""
         ...
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:
-        """Transaction groups as they end. With options.kstat only reads. Raises TraceError."""
+        """Transaction groups as they end. Attaches nothing with options.kstat. Raises
+        TraceError."""
         ...
 
     def open_throttle_trace(self, options: TraceOptions) -> ThrottleSession:
@@ -236,10 +236,11 @@ class Host(Protocol):
         ...
 
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
-        """The cache, and waits for room in it. With options.kstat only reads. Raises TraceError."""
+        """The cache, and waits for room in it. Attaches nothing with options.kstat. Raises
+        TraceError."""
         ...
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:
-        """Stacks of threads that sleep or run. Raises TraceError, NotSupported for what cannot be
-        recorded here."""
+        """Stacks of threads that sleep or run. Raises TraceError, NotSupported for options that
+        this system cannot record."""
         ...

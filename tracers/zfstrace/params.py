@@ -1,5 +1,5 @@
-"""Module parameters of ZFS as a host has them: to read, to write, to watch, to keep over a
-reboot. Names are those of Linux, values are integers in the kernel's own units."""
+"""Module parameters of ZFS on a host: read, write, watch, keep across a reboot. Names are those of
+Linux, values are integers in the kernel's units."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-LOADED_ANEW = "the zfs module was loaded anew and the values went with the old one, begin again"
+LOADED_ANEW = "the zfs module was reloaded, which discarded its values"
 
 
 @dataclass(frozen=True)
 class Change:
-    """Somebody else wrote a parameter. pid and comm are None where that is not known."""
+    """A write of a parameter by another process; pid and comm are None when unknown."""
 
     name: str
     pid: int | None = None
@@ -20,7 +20,7 @@ class Change:
 
 
 class Watch(Protocol):
-    """Tells of writes by others. Ends with close()."""
+    """Reports writes by other processes until close()."""
 
     def poll(self) -> list[Change]:
         """The writes since the last call, oldest first; never blocks."""
@@ -32,8 +32,8 @@ class Watch(Protocol):
 
 
 class ComparingWatch:
-    """Implements Watch by comparing values: it knows neither who wrote nor that somebody wrote
-    what was there already. read gives the value of a parameter, gone is called at the end."""
+    """Implements Watch by comparing values: it does not know who wrote, and misses writes of the
+    same value. read returns the value of a parameter; gone is called at the end."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class ComparingWatch:
         self._values = {name: read(name) for name in names}
 
     def known(self, name: str, value: int | None) -> None:
-        """A write by this process is no change: value is what the parameter reads since, None when
-        it is gone."""
+        """Excludes a write by this process, after which the parameter reads as value; None when it
+        is gone."""
         if name in self._values:
             self._values[name] = value
 
     def poll(self) -> list[Change]:
-        """The parameters whose values have changed since the last call; who did it is not known."""
+        """The parameters whose values have changed since the last call, without pid and comm."""
         changes = []
         for name, before in self._values.items():
             now = self._read(name)
@@ -61,7 +61,7 @@ class ComparingWatch:
         return changes
 
     def close(self) -> None:
-        """Ends it: gone() is called with the watch."""
+        """Ends the watch and calls gone() with it."""
         self._gone(self)
 
 
@@ -71,18 +71,18 @@ class Kept:
 
     path: str
     lines: tuple[str, ...]  # the settings it has now
-    backup: str | None = None  # where the file of before is, if there was one
-    notes: tuple[str, ...] = ()  # what the person must know or do
-    # what the module is given then, by others as well
+    backup: str | None = None  # the path of the previous file, if there was one
+    notes: tuple[str, ...] = ()  # what the user must know or do
+    # all values that the module will get, from all files
     given: dict[str, int] = field(default_factory=dict)
-    more: tuple[Kept, ...] = ()  # what it did to other files
+    more: tuple[Kept, ...] = ()  # changes of other files
 
 
 class BootConfig(Protocol):
     """The values that parameters get when the module is loaded."""
 
     def values(self) -> dict[str, int]:
-        """Those that this program has written there."""
+        """The values that this program has written there."""
         ...
 
     def preview(self, values: Mapping[str, int], drop: Collection[str] = ()) -> Kept:
@@ -90,8 +90,8 @@ class BootConfig(Protocol):
         ...
 
     def update(self, values: Mapping[str, int], drop: Collection[str] = ()) -> Kept:
-        """Sets values and removes the names in drop, at once or not at all; what others
-        have written stays. Raises ParameterError."""
+        """Sets values and removes the names in drop, atomically; what others have written stays.
+        Raises ParameterError."""
         ...
 
 
@@ -99,25 +99,25 @@ class Parameters(Protocol):
     """The parameters of the loaded module."""
 
     def names(self) -> list[str]:
-        """All that the module has, sorted; [] when it is not loaded."""
+        """The module's parameters, sorted; [] when it is not loaded."""
         ...
 
     def read(self, name: str) -> int | None:
-        """None when there is none of this name, or when its value is no number."""
+        """The value; None when the parameter does not exist or is not a number."""
         ...
 
     def writable(self, name: str) -> bool:
-        """Whether it can be set now, by this process."""
+        """Whether this process can set it now."""
         ...
 
     def write(self, name: str, value: int, identity: str | None = None) -> None:
-        """One write, without any check of the value. With an identity only to the module that
-        has it, though another one be loaded in this very moment. Raises ParameterError."""
+        """Writes a value unchecked. With an identity, only to the module that has it, even if
+        another one is loaded at this moment. Raises ParameterError."""
         ...
 
     def identity(self) -> str:
-        """Another one when the module was loaded anew or the host booted, "" without the
-        module: values live as long as their identity."""
+        """Changes when the module is reloaded or the host boots, and the values are lost with it;
+        "" without the module."""
         ...
 
     def watch(self, names: Sequence[str], ours: Collection[int] = ()) -> Watch:
@@ -125,11 +125,11 @@ class Parameters(Protocol):
         ...
 
     def shell(self, name: str, value: int) -> str:
-        """The command that sets it without this program, for a root shell."""
+        """The command that sets a parameter in a root shell."""
         ...
 
     def loading(self) -> str:
-        """The command that loads the module, for a root shell."""
+        """The command that loads the module in a root shell."""
         ...
 
     def boot(self) -> BootConfig:

@@ -1,9 +1,9 @@
-"""Text of others, as it can be shown."""
+"""Untrusted text, made safe to print."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """A program may call itself anything, also escape codes: what cannot be printed becomes ``?``,
-    line breaks included."""
+    """Replaces what is not printable by ``?``, line breaks included: the name of a program may
+    contain escape codes."""
     return "".join(c if c.isprintable() else "?" for c in text)

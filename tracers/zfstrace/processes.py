@@ -1,7 +1,8 @@
-"""Programs that are run: none reads what is typed, none is waited for without a limit.
+"""Runs programs, without standard input and with a time limit.
 
-Each leads a session and a process group of its own, so a Ctrl-C is for us, and with it ends all
-that it has started. What hangs in the kernel cannot be ended, so its end is not waited for either.
+Each leads its own session and process group, so that Ctrl-C reaches only us and a program can be
+ended with everything that it has started. A process that hangs in the kernel cannot be killed, so
+nothing waits for it either.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-# As much of what a program has said last is looked at.
+# How many bytes at the end of a program's output are searched for its last line.
 _MOST_SAID = 2000
 
 
 class Done(NamedTuple):
-    """How a program ended, by its status or, negative, by a signal; and what it has printed."""
+    """How a program ended, by its exit status or, negative, a signal; and its output."""
 
     status: int
     out: str
@@ -29,7 +30,7 @@ class Done(NamedTuple):
 def start(
     argv: Sequence[str], stdout: IO[bytes] | int, stderr: IO[bytes] | int, **more: Any
 ) -> subprocess.Popen[bytes]:
-    """A program that runs; more is for Popen. Raises OSError when it cannot be run."""
+    """Starts a program; more is for Popen. Raises OSError when it cannot be run."""
     return subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -41,13 +42,13 @@ def start(
 
 
 def run(argv: Sequence[str], limit_s: float, env: Mapping[str, str] | None = None) -> Done:
-    """Runs a program to its end. Raises TimeoutError when it takes longer, and another OSError when
+    """Runs a program. Raises TimeoutError when it takes longer than limit_s, another OSError when
     it cannot be run."""
     process = start(argv, subprocess.PIPE, subprocess.PIPE, env=env)
     try:
         out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        raise TimeoutError(errno.ETIMEDOUT, f"{argv[0]} does not end") from None
+        raise TimeoutError(errno.ETIMEDOUT, f"{argv[0]} takes over {limit_s:g} s") from None
     finally:
         if process.returncode is None:
             signal_all(process, signal.SIGKILL)
@@ -58,7 +59,7 @@ def run(argv: Sequence[str], limit_s: float, env: Mapping[str, str] | None = Non
 
 
 def output(argv: Sequence[str], limit_s: float) -> str:
-    """What a program prints; "" when it fails, is not there or takes longer."""
+    """What a program prints; "" when it fails, does not exist or takes longer than limit_s."""
     try:
         done = run(argv, limit_s)
     except OSError:
@@ -67,14 +68,13 @@ def output(argv: Sequence[str], limit_s: float) -> str:
 
 
 def signal_all(process: subprocess.Popen[bytes], number: int) -> None:
-    """Sends a signal to a program and all that it has started, as far as they are there."""
+    """Sends a signal to a program and all that it has started, if any still run."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 
 def end(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    """Ends a program and all that it has started: by SIGTERM, and what is left after grace_s by
-    SIGKILL."""
+    """Ends a program and all that it has started: by SIGTERM, after grace_s by SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         signal_all(process, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -88,7 +88,7 @@ def how_ended(status: int) -> str:
 
 def last_line(file: IO[bytes]) -> str:
     """The last line in a file that a program writes, at most 200 characters; "" without one."""
-    # not by seek(): a program that shares the file writes where it is
+    # no seek(): the program may share the file's offset
     fd = file.fileno()
     size = os.fstat(fd).st_size
     text = os.pread(fd, _MOST_SAID, max(0, size - _MOST_SAID)).replace(b"\0", b"")

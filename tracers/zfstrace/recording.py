@@ -1,7 +1,7 @@
 """From the sums of the tracer "stacks" to stacks with names.
 
-The kernel side counts by addresses; a host says what they are called. What is the tracers' own
-is taken out, and who waits for nothing but work is left out and counted.
+The kernel counts by address; a host resolves the names. Frames of tracers are removed; threads that
+wait for work are left out and counted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PREEMPTED = "[preempted]"
 IN_USER = "[user]"
 IRQ = "[irq]"
 
-# The code of tracers on the way: their programs, trampolines and copied instructions.
+# The code of tracers in a stack: programs, trampolines and copied instructions.
 _TRACERS = ("[bpf]", "[__builtin__ftrace]", "[__builtin__kprobes]")
 _PROGRAM = "bpf_prog_"
 _TRACEPOINT = re.compile(r"(__)?(bpf_|traceiter_)")
 _ZFS = ("[zfs]", "[spl]")
-# How a CPU gets from what it was doing to an interrupt (x86, arm64).
+# The entry of an interrupt (x86, arm64).
 _INTERRUPT = re.compile(r"asm_(common_interrupt|sysvec_)|el\d\w*_irq")
 # A thread of ZFS whose main function waits; or the event daemon.
 _IDLE = re.compile(
@@ -42,7 +42,7 @@ _IDLE = re.compile(
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What to record (a kind of stacks.KINDS but ``other``) of whom (of TARGETS)."""
+    """kind is one of stacks.KINDS except ``other``, target one of TARGETS."""
 
     kind: str
     target: str
@@ -52,7 +52,7 @@ class StackOptions:
 
 @dataclass(frozen=True)
 class StackSum:
-    """As the kernel side has it; see struct zfstrace_stack. Addresses come leaf first."""
+    """As counted by the kernel; see struct zfstrace_stack. Addresses are leaf first."""
 
     pool: str
     dev: tuple[int, int]
@@ -70,7 +70,7 @@ class StackSum:
 
 @dataclass(frozen=True)
 class StackLosses:
-    """What is missing or coarse; see struct zfstrace_stack_losses. The last two are no loss."""
+    """What is missing or inexact; see struct zfstrace_stack_losses. The last two are no loss."""
 
     no_stack: int = 0
     stacks_full: int = 0
@@ -85,7 +85,7 @@ class StackLosses:
 
 @dataclass(frozen=True)
 class Recording:
-    """What was recorded. idle is the weight of threads that waited for work."""
+    """idle is the weight of threads that waited for work."""
 
     stacks: Stacks
     losses: StackLosses
@@ -102,7 +102,8 @@ def build(
     name: Namer,
     pool_of: Callable[[tuple[int, int]], str | None],
 ) -> Recording:
-    """Names for addresses and for pools that are known by a device number only."""
+    """A recording with names instead of addresses, and of device numbers where the pool is not
+    known."""
     on_cpu = options.kind == "on-cpu"
     counts: Counter[str] = Counter()
     idle = 0
@@ -128,8 +129,8 @@ def build(
 
 
 def _named(addresses: Sequence[int], name: Namer) -> list[str]:
-    """Root first, without the tracers and what they call. All but the leaf are return
-    addresses: the call is before them, which may be the end of a function."""
+    """Root first, without tracers and what they call. All but the leaf are return addresses, which
+    may be beyond the end of the calling function: the call is before them."""
     frames: list[str] = []
     passed = ""  # what called a tracer
     for i, address in reversed(list(enumerate(addresses))):
@@ -141,7 +142,7 @@ def _named(addresses: Sequence[int], name: Namer) -> list[str]:
             continue
         if _TRACEPOINT.match(frame):
             break
-        # fentry calls the function a second time, from inside of it
+        # with fentry the function appears a second time, called from within itself
         if frame != passed:
             frames.append(frame)
         passed = ""
@@ -151,7 +152,7 @@ def _named(addresses: Sequence[int], name: Namer) -> list[str]:
 def _sleeper(one: StackSum, frames: Sequence[str]) -> list[str]:
     if one.in_user:
         return [IN_USER]
-    # a sample may hit a program of ours, from which no way leads out
+    # a sample may hit one of our programs, whose stack ends there
     frames = frames or [TRACER if one.frames else NO_STACK]
     return [*frames, *([PREEMPTED] if one.preempted else [])]
 
@@ -165,7 +166,7 @@ def _waker(one: StackSum, name: Namer) -> list[str]:
     entry = max((i for i, f in enumerate(frames) if _INTERRUPT.match(f)), default=None)
     if entry is None:
         return [WAKER, *reversed(frames), one.waker_comm]
-    # whoever was interrupted has nothing to do with it
+    # the interrupted thread is not the waker
     return [WAKER, *reversed(frames[entry:]), IRQ]
 
 

@@ -1,9 +1,9 @@
 """Stacks with weights, as they are recorded, read, drawn and written.
 
-A stack is one folded string: frames from the root on, joined by ``;``. What zfstune records
-begins with three frames that are no functions: pool, stage, comm. In the wakeup form the sleeper's
-stack is followed by the frame ``--``, then by the waker's stack from its leaf to its root, and by
-the waker's comm (as bcc's offwaketime has it).
+A stack is one folded string: frames from the root on, joined by ``;``. Recordings of zfstune begin
+with three frames that are not functions: pool, stage, comm. In the wakeup form the sleeper's stack
+is followed by the frame ``--``, the waker's stack from leaf to root, and the waker's comm (as in
+bcc's offwaketime).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNITS = ("ns", "samples")
 WAKER = "--"
 UNKNOWN = "[unknown]"
 
-# The stage frame of threads that are not inside an fsync: those that sync a txg, and all others.
+# The stage frame of threads that are not in an fsync: those that sync a txg, and all others.
 TXG_SYNC = "txg_sync"
 OUTSIDE = "outside"
 STAGE_FRAMES = frozenset((*NAMES, TXG_SYNC, OUTSIDE))
@@ -34,8 +34,8 @@ LABELS = 3
 class Stacks:
     """Folded stacks and their weights.
 
-    kind is one of KINDS, unit one of UNITS. counts has the weight of each stack in that unit, more
-    than 0, by its folded form (see :func:`fold`).
+    kind is one of KINDS, unit one of UNITS. counts has the weight of each stack, over 0, in that
+    unit, by folded form (see :func:`fold`).
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Stacks:
     counts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a kind or a unit that there is not."""
+        """Raises ValueError for an unknown kind or unit."""
         if self.kind not in KINDS or self.unit not in UNITS:
             raise ValueError(f"no stacks of kind {self.kind!r} in {self.unit!r}")
 
@@ -55,10 +55,10 @@ class Stacks:
 
 
 def fold(frames: Iterable[str]) -> str:
-    """The folded form of a stack; its frames come root first.
+    """The folded form of a stack, whose frames are root first.
 
-    What would break the form is replaced: ``;`` by ``:``, line breaks and other white space by one
-    space, what cannot be printed by ``?``, and a frame without a name by ``[unknown]``.
+    Replaces what would break the form: ``;`` by ``:``, white space including line breaks by one
+    space, what is not printable by ``?``, and an empty name by ``[unknown]``.
     """
     return ";".join(map(_clean, frames))
 
@@ -75,10 +75,8 @@ def unfold(stack: str) -> list[str]:
 
 
 def label_frames(stacks: Iterable[str]) -> int:
-    """How many frames at the root are no functions.
-
-    LABELS when pool, stage and comm are there, else 1: the process, as other tools write it.
-    """
+    """How many frames at the root are not functions: LABELS (pool, stage and comm) if all stacks
+    have a stage, else 1: the process, as in other tools."""
     known = False
     for stack in stacks:
         parts = stack.split(";", 2)

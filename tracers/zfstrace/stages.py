@@ -1,8 +1,7 @@
-"""The stages of an fsync: what each means, who is behind it, and where to look.
+"""The stages of an fsync: what each means, who spends the time, and where to look.
 
-The order is the order in which they happen, and the order of ``enum
-fsync_stage`` in tracers/bpf/fsync.h. They do not overlap, and their sum is the
-operation's total.
+They are in the order in which they happen, that of ``enum fsync_stage`` in tracers/bpf/fsync.h.
+They do not overlap, and their sum is the operation's total.
 """
 
 from __future__ import annotations
@@ -17,12 +16,8 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of an fsync.
-
-    owner is who spends the time: ``device``, ``zfs``, ``system`` (the
-    scheduler) or ``unknown``. meaning and advice are
-    sentence parts without a full stop.
-    """
+    """owner is who spends the time: ``device``, ``zfs``, ``system`` (the scheduler) or ``unknown``.
+    meaning and advice are clauses without a full stop."""
 
     name: str
     owner: str

@@ -1,7 +1,7 @@
-"""From the counts per kernel slot to one summary per pool and per dataset.
+"""Summarizes the kernel's counts per slot by pool and by dataset.
 
-A dataset may have several slots, one after the other or, for what is known by its superblock
-only, a second one.
+A dataset may have several slots, one after the other, or a second one for operations that are known
+only by their superblock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Key = tuple[str | None, str | None]
 
 @dataclass(frozen=True)
 class Span:
-    """What all summaries of one interval share. time is its end, ISO 8601, UTC."""
+    """The common part of all summaries of an interval. time is its end, ISO 8601, UTC."""
 
     time: str
     duration_ns: int
@@ -46,7 +46,7 @@ def since(now: Sequence[DatasetCounts], earlier: Sequence[DatasetCounts]) -> lis
 
 def _subtract(now: DatasetCounts, earlier: DatasetCounts) -> DatasetCounts:
     if now.total.count < earlier.total.count:
-        # the slot was given to another dataset meanwhile
+        # another dataset has the slot now
         return now
     return replace(
         now,
@@ -72,7 +72,7 @@ def _add(one: DatasetCounts, other: DatasetCounts) -> DatasetCounts:
 
 
 def name_of(counts: DatasetCounts, host: Host, limit: str | None) -> Key:
-    """(pool, dataset) of a slot; limit is the pool the trace was limited to."""
+    """(pool, dataset) of a slot; limit is the pool to which the trace is limited."""
     if counts.rest:
         return counts.pool or limit, OTHERS
     name = host.dataset_name(counts.pool, counts.objset, counts.dev)
@@ -86,8 +86,8 @@ def name_of(counts: DatasetCounts, host: Host, limit: str | None) -> Key:
 
 
 def wanted(key: Key, pool: str | None, dataset: str | None) -> bool:
-    """Whether a name is of the pool or dataset asked for. The kernel side lets pass
-    what it does not know; what has no name here either is shown."""
+    """Whether a name belongs to the given pool or dataset. The kernel passes what it cannot
+    identify; if that has no name here either, it is shown."""
     if pool and key[0] not in (pool, None):
         return False
     return not dataset or key[1] == dataset or (key[1] or "<").startswith("<")
@@ -102,9 +102,9 @@ def summarize(
 ) -> list[FsyncSummary]:
     """Per pool a summary with dataset None, followed by its datasets, busiest first.
 
-    Limited to one pool or dataset when given; operations whose pool is not known
-    stay in. A pool of the host (or the wanted one) without any operation has a
-    summary with count 0. With a dataset given there is no summary for its pool.
+    Limited to a pool or dataset when given; operations whose pool is unknown are included. A pool
+    of the host (or the given one) without operations has a summary with count 0. With a dataset
+    there is no summary for its pool.
     """
     datasets = _by_name(slots, host, pool, dataset)
     if dataset is not None:

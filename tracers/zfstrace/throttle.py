@@ -1,4 +1,4 @@
-"""Writers held up by ZFS: who, how long, and by which limit.
+"""Writers that ZFS delays: which, how long, and by which limit.
 
 Every wait is one call of dmu_tx_wait() (module/zfs/dmu_tx.c).
 """
@@ -12,17 +12,17 @@ from dataclasses import asdict, dataclass, field, replace
 from zfstrace.hist import Hist
 from zfstrace.types import OTHERS, SCHEMA, Json, Losses
 
-# dirty_delay: over zfs_delay_min_dirty_percent, slowed down by a computed sleep;
+# dirty_delay: over zfs_delay_min_dirty_percent, slowed by a computed sleep;
 # dirty_hard: at zfs_dirty_data_max, stopped until the sync has written something;
 # wrlog_delay: the same sleep because of log data (zfs_wrlog_data_max);
-# txg_wait: any other reason, e.g. a dnode still held by the txg before, or a suspended pool;
-# unknown: the kind could not be told (see the probes that are missing).
+# txg_wait: any other reason, e.g. a dnode that the previous txg still holds, or a suspended pool;
+# unknown: not determined, because a probe is missing.
 KINDS = ("dirty_delay", "dirty_hard", "wrlog_delay", "txg_wait", "unknown")
 
 
 @dataclass(frozen=True)
 class Waits:
-    """Waits of one kind: how many, ns in all, the longest in ns."""
+    """Waits of one kind: their number, total and maximum."""
 
     count: int = 0
     total_ns: int = 0
@@ -31,10 +31,10 @@ class Waits:
 
 @dataclass(frozen=True)
 class ThrottleCounts:
-    """One process on one pool since the session began. rest sums those that found no
-    room. latency is of all its waits. dirty_bytes is the pool's dirty data at its last
-    wait, None when it could not be read. life tells one process from the next; where it is
-    0, the place in the list does."""
+    """One process on one pool since the session began. rest marks the sum of those without an
+    entry. latency covers all its waits. dirty_bytes is the pool's dirty data at its last wait, None
+    when it could not be read. life identifies the process; if it is 0, the index in the list
+    does."""
 
     pool: str
     pid: int
@@ -48,10 +48,10 @@ class ThrottleCounts:
 
 @dataclass(frozen=True)
 class ThrottleState:
-    """The throttle of a pool during a span of time; None is what is not known.
+    """The throttle of a pool during a span of time; None means unknown.
 
-    dirty_bytes is of the moment nearest to its end, dirty_data_max is zfs_dirty_data_max.
-    delayed says whether any writer was held up, including one that still is.
+    dirty_bytes is the reading nearest to its end, dirty_data_max is zfs_dirty_data_max. delayed
+    says whether any writer was delayed, including one that still is.
     """
 
     dirty_bytes: int | None = None
@@ -60,11 +60,11 @@ class ThrottleState:
 
     @property
     def dirty_percent(self) -> float | None:
-        """Dirty data in percent of zfs_dirty_data_max; None when either is not known."""
+        """Dirty data in percent of zfs_dirty_data_max; None when either is unknown."""
         return percent_of(self.dirty_bytes, self.dirty_data_max)
 
     def to_json(self) -> Json:
-        """As the field ``throttle`` of a ``slow_fsync``."""
+        """The field ``throttle`` of a ``slow_fsync``."""
         return {
             "dirty_bytes": self.dirty_bytes,
             "dirty_percent": self.dirty_percent,
@@ -73,7 +73,7 @@ class ThrottleState:
 
 
 def percent_of(dirty_bytes: int | None, dirty_data_max: int | None) -> float | None:
-    """Dirty data in percent of the limit, with one digit; None when not known."""
+    """Dirty data in percent of the limit, with one decimal; None when either is unknown."""
     if dirty_bytes is None or not dirty_data_max:
         return None
     return round(100 * dirty_bytes / dirty_data_max, 1)
@@ -81,10 +81,10 @@ def percent_of(dirty_bytes: int | None, dirty_data_max: int | None) -> float | N
 
 @dataclass(frozen=True)
 class ThrottleRow:
-    """One process on one pool over an interval; time is the end of that, ISO 8601, UTC.
+    """One process on one pool over an interval; time is its end, ISO 8601, UTC.
 
-    comm is OTHERS for the sum of those that found no room. dirty_data_max is
-    zfs_dirty_data_max now, None when not known.
+    comm is OTHERS for the sum of those without an entry. dirty_data_max is the current
+    zfs_dirty_data_max, None when unknown.
     """
 
     time: str
@@ -103,7 +103,7 @@ class ThrottleRow:
     losses: Losses = field(default_factory=Losses)
 
     def to_json(self) -> Json:
-        """As a ``throttle`` object of the schema."""
+        """A ``throttle`` object of the schema."""
         row = asdict(self)
         del row["losses"]
         return {"schema": SCHEMA, "type": "throttle", **row, "lost": self.losses.lost}
@@ -140,7 +140,7 @@ def _add(one: ThrottleCounts, other: ThrottleCounts) -> ThrottleCounts:
 
 
 class Ended:
-    """Processes that have ended: the last ones as they were, the others in one sum."""
+    """Processes that have ended: the last ones individually, the others summed."""
 
     def __init__(self, most: int = 1024) -> None:
         self._last: deque[ThrottleCounts] = deque()
@@ -148,29 +148,29 @@ class Ended:
         self._sum: ThrottleCounts | None = None
 
     def add(self, counts: ThrottleCounts) -> None:
-        """A process as it was at its end."""
+        """Adds a process with its final counts."""
         self._last.append(counts)
         if len(self._last) > self._most:
             first = self._last.popleft()
             self._sum = _add(self._sum, first) if self._sum else first
 
     def last(self) -> list[ThrottleCounts]:
-        """The last ones, the oldest first."""
+        """The last ones, oldest first."""
         return list(self._last)
 
     def rest(self, rest: ThrottleCounts) -> ThrottleCounts:
-        """rest with those that are no longer told apart."""
+        """rest plus those that are no longer kept individually."""
         return _add(rest, self._sum) if self._sum else rest
 
 
 def since(now: Sequence[ThrottleCounts], earlier: Sequence[ThrottleCounts]) -> list[ThrottleCounts]:
-    """What came between two states of one session."""
+    """The waits between two states of one session."""
     was = {c.life or -i: c for i, c in enumerate(earlier)}
     found = []
     for i, counts in enumerate(now):
         before = was.pop(counts.life or -i, None)
         found.append(_subtract(counts, before) if before else counts)
-    for gone in was.values():  # in the rest by now, also with what it had before
+    for gone in was.values():  # now part of the rest, with all its earlier waits
         found[0] = _subtract(found[0], gone)
     return found
 
@@ -182,7 +182,7 @@ def rows(
     dirty_data_max: int | None,
     losses: Losses,
 ) -> list[ThrottleRow]:
-    """A row for each process that waited, the longest total first."""
+    """A row for each process that waited, longest total first."""
     found = [
         ThrottleRow(
             time,
@@ -207,26 +207,26 @@ def rows(
 
 
 class Seen:
-    """Waits that were seen. The kernel keeps the last one of each process, which may be a newer
-    one by the time that an fsync is looked at: what was seen on the way is kept."""
+    """A history of waits. The kernel keeps only the last one of each process, which may be newer
+    than the fsync in question."""
 
     def __init__(self, most: int = 1024) -> None:
         self._waits: deque[tuple[str, int, int, int]] = deque(maxlen=most)
         self._last: dict[tuple[str, int], int] = {}
 
     def note(self, pool: str, who: int, start_ns: int, end_ns: int) -> None:
-        """The last wait of somebody, who is any number that tells them apart."""
-        # read while it is written, an end may be older than its start
+        """Adds the last wait of a process; who is any number that identifies it."""
+        # an end that was read during an update may be older than its start
         if end_ns >= start_ns > 0 and self._last.get((pool, who)) != end_ns:
             self._last[pool, who] = end_ns
             self._waits.append((pool, who, start_ns, end_ns))
 
     def end(self, pool: str, who: int) -> None:
-        """Nothing more comes of somebody."""
+        """Forgets a process, but not its waits."""
         self._last.pop((pool, who), None)
 
     def within(self, pool: str, start_ns: int, end_ns: int) -> int:
-        """How many waited for the pool in a span."""
+        """How many processes waited for the pool in a span of time."""
         return len(
             {
                 who

@@ -1,7 +1,7 @@
 """Transaction groups: one row for each as it ends.
 
-A txg is open (it takes transactions), then quiesces (those still running finish), waits
-for the sync thread, and is synced; three are alive at a time (module/zfs/txg.c).
+A txg is open (it accepts transactions), then quiesces (those still running finish), waits for the
+sync thread, and is synced; three are active at a time (module/zfs/txg.c).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 
 from zfstrace.types import SCHEMA, Json
 
-# Why a txg was closed: zfs_txg_timeout passed; too much dirty data or log data
-# (txg_kick); somebody waits for it (sync(2), zpool, a full log ...); not known, e.g.
-# while a scrub runs, which closes one after the other.
+# Why a txg was closed: zfs_txg_timeout passed; too much dirty data or log data (txg_kick); a thread
+# waits for it (sync(2), zpool, a full log ...); unknown, e.g. a scrub, which closes one after the
+# other.
 REASONS = ("timer", "dirty", "waiter", "unknown")
 
 
@@ -20,11 +20,11 @@ REASONS = ("timer", "dirty", "waiter", "unknown")
 class Txg:
     """A txg that has ended. time is its end, ISO 8601, UTC; times in ns.
 
-    None is what is not known: open_ns of a txg that was open before the trace began,
-    passes, delayed_tx, delay_ns, zil_sync_ns without BPF. dirty_bytes are those when the sync
-    began, written_bytes what the pool wrote until its end (all of the pool's writes, also
-    the log's). zil_sync_ns is the part of sync_ns in zil_sync(), where a sync waits for log
-    blocks. source is ``bpf`` or ``kstat``.
+    None means unknown: open_ns of a txg that was open before the trace began; passes, delayed_tx,
+    delay_ns, zil_sync_ns without BPF. dirty_bytes is measured when the sync began, written_bytes is
+    what the pool wrote until its end (all writes of the pool, including the log). zil_sync_ns is
+    the part of sync_ns in zil_sync(), where a sync waits for log blocks. source is ``bpf`` or
+    ``kstat``.
     """
 
     time: str
@@ -45,15 +45,15 @@ class Txg:
     source: str
 
     def to_json(self) -> Json:
-        """As a ``txg`` object of the schema."""
+        """A ``txg`` object of the schema."""
         return {"schema": SCHEMA, "type": "txg", **asdict(self)}
 
 
 @dataclass(frozen=True)
 class TxgState:
-    """What a pool's txgs did during a span of time: ``syncing`` before ``quiescing`` before
-    ``open``. txg is the number of the one that did it, sync_ns how long it had been
-    syncing when the span (or its sync) ended; None is what is not known."""
+    """What a pool's txgs did during a span of time: ``syncing`` takes precedence over
+    ``quiescing``, and that over ``open``. txg is the number of the one that did it, sync_ns how
+    long it had been syncing when the span (or its sync) ended; None means unknown."""
 
     state: str
     txg: int | None = None

@@ -1,7 +1,7 @@
-"""What a trace yields, and the schema in which it is written as JSON lines.
+"""The results of traces, and their JSON schema.
 
-One object per line, ``"schema": 1``, times in ns as integers. A field that a
-platform cannot fill is null. The types come without behaviour except to_json().
+One object per line, ``"schema": 1``, times in ns as integers. A field that a platform cannot fill
+is null. The types have no behaviour but to_json().
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zfstrace.hist import Hist
 SCHEMA = 1
 Json = dict[str, Any]
 
-# The name of what found no room of its own in the kernel side, summed.
+# The name of the sum of all that has no entry in the kernel's tables.
 OTHERS = "<others>"
 
 
@@ -22,11 +22,11 @@ OTHERS = "<others>"
 class Probe:
     """A place in the kernel that is watched.
 
-    how is ``fentry``, ``kprobe``, ``tracepoint``, ``found`` (could be attached) or
-    ``missing``; cost is what its absence costs, why the reason it is missing, or
-    a kprobe where fentry is possible. tracer is whose probe it is: ``fsync``, ``txg`` ...
-    merges names a stage that is not measured by itself without the probe, and the stages
-    of which its time is part then; it is empty when there is none.
+    how is ``fentry``, ``kprobe``, ``tracepoint``, ``found`` (could be attached) or ``missing``;
+    cost is what its absence costs, why the reason it is missing, or a kprobe where fentry is
+    possible. tracer is the tracer that it belongs to: ``fsync``, ``txg`` ... merges names a stage
+    that is not measured without the probe, followed by the stages that then include its time; it is
+    empty when there is none.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Probe:
 
     @property
     def missing(self) -> bool:
-        """Whether it could not be found or attached; cost says what that costs."""
+        """Whether it could not be found or attached."""
         return self.how == "missing"
 
 
@@ -52,7 +52,7 @@ def merged(merges: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class Losses:
-    """What could not be measured. Counts; see struct zfstrace_losses for each."""
+    """Counts of what could not be measured; see struct zfstrace_losses for each."""
 
     start: int = 0
     missed: int = 0
@@ -64,11 +64,11 @@ class Losses:
 
     @property
     def lost(self) -> int:
-        """Operations or events that are not in the output at all."""
+        """Operations or events that are missing in the output."""
         return self.start + self.missed + self.event
 
     def since(self, earlier: Losses) -> Losses:
-        """What was lost since an earlier state; unfinished is of now."""
+        """The losses since an earlier state; unfinished is the current count."""
         return Losses(
             self.start - earlier.start,
             self.missed - earlier.missed,
@@ -80,7 +80,7 @@ class Losses:
         )
 
     def to_json(self) -> Json:
-        """As ``losses`` of the schema: all but unfinished, which is no loss."""
+        """``losses`` in the schema: all but unfinished, which is no loss."""
         return {
             "start": self.start,
             "return": self.missed,
@@ -93,11 +93,10 @@ class Losses:
 
 @dataclass(frozen=True)
 class DatasetCounts:
-    """One dataset as the kernel side counts it, since the session began.
+    """The counts of a dataset since the session began.
 
-    objset 0 and dev (0, 0) mean unknown, as does an empty pool. rest sums the
-    datasets that found no room. kinds and stages are in the order of
-    stages.KINDS and stages.STAGES.
+    objset 0 and dev (0, 0) mean unknown, as does an empty pool. rest marks the sum of the datasets
+    without an entry. kinds and stages are in the order of stages.KINDS and stages.STAGES.
     """
 
     pool: str
@@ -114,10 +113,9 @@ class DatasetCounts:
 
 @dataclass(frozen=True)
 class SlowEvent:
-    """A slow operation as it comes from the kernel. start_ns is CLOCK_MONOTONIC, wall_ns the
-    same moment in ns since 1970, None where the tracer does not know it; dataset is an index
-    into the session's datasets; dirty_bytes is the pool's dirty data as it ended, None when not
-    known."""
+    """A slow operation as reported by the kernel. start_ns is CLOCK_MONOTONIC, wall_ns the same in
+    ns since 1970, None where the tracer does not know it; dataset is an index into the session's
+    datasets; dirty_bytes is the pool's dirty data at the end, None when unknown."""
 
     start_ns: int
     total_ns: int
@@ -134,8 +132,8 @@ class SlowEvent:
 
 @dataclass(frozen=True)
 class StageSummary:
-    """One stage of the operations in a summary, times in ns. count is of the
-    operations that spent time in it."""
+    """One stage of the operations in a summary, times in ns. count is the number of operations that
+    spent time in it."""
 
     name: str
     total_ns: int
@@ -147,7 +145,7 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class Latency:
-    """Of whole operations, in ns."""
+    """The latency of whole operations, in ns."""
 
     mean: int
     p50: int
@@ -161,10 +159,8 @@ class Latency:
 class FsyncSummary:
     """The operations of a pool (dataset None) or of one dataset over duration_ns.
 
-    pool is None when unknown. latency is None when count is 0. zil is False when
-    all operations came without a ZIL commit and without waiting for a txg instead
-    (sync=disabled); no_zil says how many came without a commit. time is the end of the
-    interval, ISO 8601, UTC.
+    pool is None when unknown. latency is None when count is 0. no_zil counts operations without a
+    ZIL commit. time is the end of the interval, ISO 8601, UTC.
     """
 
     pool: str | None
@@ -185,12 +181,13 @@ class FsyncSummary:
 
     @property
     def zil(self) -> bool:
-        """False when all operations came without a log commit (sync=disabled); True without any."""
+        """False if no operation needed a ZIL commit or waited for a txg instead (sync=disabled);
+        True without operations."""
         waited = any(s.name == "txg_fallback" and s.count for s in self.stages)
         return waited or not (self.count and self.no_zil == self.count)
 
     def to_json(self) -> Json:
-        """As a ``fsync_summary`` object of the schema."""
+        """A ``fsync_summary`` object of the schema."""
         return {
             "schema": SCHEMA,
             "type": "fsync_summary",
@@ -231,7 +228,7 @@ _NO_LATENCY = _NoLatency()
 
 
 def probes_to_json(probes: tuple[Probe, ...]) -> Json:
-    """attached: names; how: name -> how it is attached; missing: name, cost, why."""
+    """attached: names; how: how each is attached, by name; missing: name, cost, why of each."""
     there = [probe for probe in probes if not probe.missing]
     return {
         "attached": [probe.name for probe in there],
@@ -245,11 +242,9 @@ def probes_to_json(probes: tuple[Probe, ...]) -> Json:
 
 
 def summary_from_json(line: Json) -> FsyncSummary:
-    """The reverse of FsyncSummary.to_json(), for recorded output.
-
-    Raises KeyError or TypeError when line is not a ``fsync_summary`` of this schema.
-    A probe's symbol is not recorded and comes back empty.
-    """
+    """The reverse of FsyncSummary.to_json(), for recorded output. A probe's symbol is not recorded
+    and comes back empty. Raises KeyError or TypeError when line is not a ``fsync_summary`` of this
+    schema."""
     if line["schema"] != SCHEMA or line["type"] != "fsync_summary":
         raise KeyError("not a fsync_summary of schema 1")
     losses = line["losses"]
@@ -291,11 +286,10 @@ def summary_from_json(line: Json) -> FsyncSummary:
 class SlowFsync:
     """One slow operation. time is its beginning, ISO 8601, UTC; times in ns.
 
-    object is the inode number, 0 for the whole dataset. txg_state is what the
-    pool's transaction groups did meanwhile: ``syncing``, ``quiescing``, ``open``,
-    or None when it is not known; txg is the number of the group that did it, and
-    txg_sync_ns how long that one had been syncing. throttle is
-    throttle.ThrottleState.to_json(), None when it is not known.
+    object is the inode number, 0 for the whole dataset. txg_state is what the pool's transaction
+    groups did meanwhile: ``syncing``, ``quiescing``, ``open``, or None when unknown; txg is the
+    number of the group that did it, and txg_sync_ns how long that group had been syncing. throttle
+    is throttle.ThrottleState.to_json(), None when unknown.
     """
 
     time: str
@@ -314,13 +308,13 @@ class SlowFsync:
     throttle: Json | None = None
 
     def to_json(self) -> Json:
-        """As a ``slow_fsync`` object of the schema."""
+        """A ``slow_fsync`` object of the schema."""
         return {"schema": SCHEMA, "type": "slow_fsync", **asdict(self)}
 
 
 @dataclass(frozen=True)
 class FsyncOptions:
-    """What to trace. None means all; slow_ns 0 means no single operations."""
+    """What to trace. None means all; slow_ns 0 reports no individual operations."""
 
     pool: str | None = None
     dataset: str | None = None
@@ -332,8 +326,8 @@ class FsyncOptions:
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """What the traces other than fsync's are limited to. None means all; kstat means
-    without BPF, where that is possible."""
+    """Limits of all traces but that of fsyncs. None means all; kstat means without BPF, where
+    possible."""
 
     pool: str | None = None
     pid: int | None = None
@@ -343,11 +337,11 @@ class TraceOptions:
 
 @dataclass(frozen=True)
 class Check:
-    """One fact on a host, for ``zfstune doctor``.
+    """A fact about a host, for ``zfstune doctor``.
 
-    status is ``ok``, ``missing`` (something cannot be measured) or ``blocking`` (nothing
-    can); kind groups checks: ``zfs``, ``kernel``, ``privilege``, ``library``, ``kstat``.
-    cost says what the lack costs, fix what to do about it.
+    status is ``ok``, ``missing`` (something cannot be measured) or ``blocking`` (nothing can); kind
+    groups checks: ``zfs``, ``kernel``, ``privilege``, ``library``, ``kstat``. cost is the
+    consequence, fix what to do about it.
     """
 
     name: str
@@ -360,8 +354,8 @@ class Check:
 
 @dataclass(frozen=True)
 class ProbeSurvey:
-    """Which probes a host has, without attaching any. layout is how the layouts of
-    ZFS structures are found: ``btf``, ``search`` or ``ctf``."""
+    """The probes that a host has; none is attached. layout is the source of the layouts of ZFS
+    structures: ``btf``, ``search`` or ``ctf``."""
 
     probes: tuple[Probe, ...] = field(default_factory=tuple)
     layout: str = ""
@@ -369,13 +363,13 @@ class ProbeSurvey:
 
 @dataclass(frozen=True)
 class Tool:
-    """A one-file tool for a host where nothing can be installed. runner is what runs it,
-    ``bpftrace`` or ``bcc``; why says why it would not work here, and is empty if it would."""
+    """A one-file tool for a host where nothing can be installed. runner is what it needs,
+    ``bpftrace`` or ``bcc``; why says why it would not work here, "" if it would."""
 
     name: str
     runner: str
     why: str
 
 
-# States of a pool in which it does not write: what tries to waits.
+# Pool states in which writes block.
 WRITES_BLOCKED = ("SUSPENDED", "FAULTED", "UNAVAIL")

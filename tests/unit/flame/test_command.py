@@ -51,7 +51,7 @@ def test_convert_takes_a_title_a_kind_and_a_unit(
     stacks = flame.read(path).stacks
     assert (stacks.unit, stacks.total) == ("ns", 1000 * found.total)
     capsys.readouterr()
-    assert "says that it counts time, leave --unit us out" in fails(again, capsys)
+    assert "says that it counts time\nhint: leave out --unit us\n" in fails(again, capsys)
 
 
 def test_diff_of_a_file_with_itself_is_zero(
@@ -70,10 +70,13 @@ def test_diff_of_a_file_with_itself_is_zero(
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["diff", str(SAMPLE), str(SAMPLE), "-o", "x.pb.gz"], "end it in .folded, .txt or .svg"),
+        (
+            ["diff", str(SAMPLE), str(SAMPLE), "-o", "x.pb.gz"],
+            "end the name in .folded, .txt or .svg",
+        ),
         (["diff", "-", "-", "-o", "x.svg"], "both standard input"),
         (["diff", str(SAMPLE), "no.folded", "-o", "x.svg"], "cannot read 'no.folded'"),
-        (["convert", str(SAMPLE), "-o", "x.png"], "does not say the format"),
+        (["convert", str(SAMPLE), "-o", "x.png"], "unknown output format"),
         (["convert", "x.svg", "-o", "y.svg"], "is a picture"),
         (["convert", "/dev/null", "-o", "-"], "nothing was recorded"),
         (

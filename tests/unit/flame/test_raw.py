@@ -92,7 +92,7 @@ def test_any_text_is_read_or_an_error_of_one_line(lines: list[str], kind: str | 
     try:
         found = parse("\n".join(lines), **({"kind": kind} if kind else {}))
     except FlameError as error:
-        assert re.fullmatch(r"standard input[ ,][^\n]+", str(error))
+        assert re.fullmatch(r"[^\n]*standard input[ ,:][^\n]+", str(error))
     else:
         assert found.stacks.total > 0
         assert all(re.fullmatch(r"[^\n]+", note) for note in found.notes)
@@ -122,7 +122,7 @@ def test_all_lines_are_there_after_the_form_is_known(lines: list[str]) -> None:
 def test_bytes_that_are_not_text_are_an_error(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_bytes(content)
-    with pytest.raises(FlameError, match=r"is no folded text, .* none of dtrace's or bpftrace's"):
+    with pytest.raises(FlameError, match=r"cannot read .*: .* no stacks of dtrace or bpftrace"):
         flame.read(str(path))
 
 
@@ -203,14 +203,16 @@ def test_the_part_of_fsyncstack_is_chosen() -> None:
     text = "\n".join(fsyncstack([("tank", "fio", [("zfs", "zil_commit", 9)], 5)]))
     off = parse(text)
     assert (off.stacks.kind, off.stacks.unit, off.stacks.total) == ("off-cpu", "ns", 5)
-    assert off.notes == ["left out the on-cpu stacks of standard input, --kind on-cpu takes them"]
+    assert off.notes == ["left out the on-cpu stacks of standard input: --kind on-cpu selects them"]
     assert label_frames(off.stacks.counts) == 3
     on = parse(text, kind="on-cpu")
     assert (on.stacks.kind, on.stacks.unit, on.stacks.total) == ("on-cpu", "samples", 7)
-    with pytest.raises(FlameError, match=r"has no wakeup stacks: give --kind off-cpu or on-cpu"):
+    with pytest.raises(FlameError, match="no wakeup stacks") as caught:
         parse(text, kind="wakeup")
-    with pytest.raises(FlameError, match="itself says that it counts ns, leave --unit us out"):
+    assert caught.value.hint == "use --kind off-cpu or on-cpu"
+    with pytest.raises(FlameError, match="it says that it counts ns") as caught:
         parse(text, unit="us")
+    assert caught.value.hint == "leave out --unit us"
 
 
 def test_losses_of_fsyncstack_become_notes() -> None:
@@ -222,8 +224,8 @@ def test_losses_of_fsyncstack_become_notes() -> None:
         "3 fsyncs of 9 ns, off CPU 6 ns, lost: 1, errors: 2",
     ]
     notes = parse("\n".join([*lines[:-2], *last])).notes
-    assert "standard input says: lost 1, errors 2" in notes
-    assert "the stacks of standard input lack 1 of the 6 ns that it says" in notes
+    assert "standard input reports: lost 1, errors 2" in notes
+    assert "the stacks of standard input lack 1 of the 6 ns that it reports" in notes
     assert "standard input has no stacks for 4 ns before the pool was known" in notes
 
 
@@ -337,17 +339,17 @@ def test_a_map_gives_its_unit() -> None:
     found = parse("@off_cpu_us[\n    schedule+1\n]: 5\n")
     assert (found.stacks.unit, found.stacks.total, found.notes) == ("ns", 5000, [])
     assert parse("@wait_ms[\n    b+1\n]: 5\n").stacks.total == 5_000_000
-    with pytest.raises(FlameError, match="itself says that it counts us"):
+    with pytest.raises(FlameError, match="it says that it counts us"):
         parse("@off_cpu_us[\n    schedule+1\n]: 5\n", unit="ns")
     found = parse("@[\n    schedule+1\n]: 5\n")
-    assert found.notes[-1].startswith("standard input does not say in what it counts")
+    assert found.notes[-1].startswith("standard input does not say its unit")
 
 
 def test_what_is_left_out_is_counted() -> None:
     text = "@total: 5\n@by[dd]: 7\n@h: \n[2, 4)   1 |@@|\n[4, 8)   0 |  |\n\n@[\n    b+1\n]: 5\nx\n"
     (note,) = parse(text).notes
     assert note == (
-        "left out 4 other values and lines of standard input, no stack with a weight, "
+        "left out 4 other values and lines of standard input: no stack with a weight, "
         "first in line 1"
     )
     # @[execname] = count(), @ = count(), and a heading
@@ -367,22 +369,19 @@ def test_repeated_stacks_are_a_note() -> None:
     [
         (
             "\n  zfs`a+0x1\n  zfs`b+0x1\n",
-            "line 2: the text ends where the weight of the stack from",
+            "line 2: the text ends instead of the weight of the stack that begins",
         ),
         (
             "\n  zfs`a+0x1\n\nnext\n",
-            "line 4: 'next' comes where the weight of the stack from line 2",
+            "line 4: 'next' instead of the weight of the stack that begins in line 2",
         ),
         # stack() without an aggregation
-        ("  0  12  f:entry \n  zfs`a+0x1\n\n  0  12  g:entry \n", "line 4: '0 12 g:entry' comes"),
-        ("\n  zfs`a\n   99999999999999999999\n", "comes where the weight"),
-        (
-            "@[\n    a+1\n",
-            "line 1: the text ends before `]:`, it is cut off, in the stack from line 1",
-        ),
+        ("  0  12  f:entry \n  zfs`a+0x1\n\n  0  12  g:entry \n", "line 4: '0 12 g:entry' instead"),
+        ("\n  zfs`a\n   99999999999999999999\n", "instead of the weight"),
+        ("@[\n    a+1\n", "line 1: the text ends before `]:`, in the stack that begins in line 1"),
         (
             "@[\n    a+1\n@[\n",
-            "line 3: '@[' is neither a frame nor a key, in the stack from line 1",
+            "line 3: '@[' is neither a frame nor a key, in the stack that begins in line 1",
         ),
     ],
 )
@@ -405,7 +404,7 @@ def test_convert_takes_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path.write_text("@[\n")
     assert cli.main(["flame", "convert", str(path), "-o", "-"]) == 2
     assert re.fullmatch(
-        r"zfstune: error: [^\n]*a\.folded, line 1: [^\n]+\n", capsys.readouterr().err
+        r"zfstune: error: [^\n]*a\.folded, line 1: [^\n]+\nhint: [^\n]+\n", capsys.readouterr().err
     )
 
 

@@ -112,8 +112,9 @@ def test_traces_without_dtrace_are_refused(
         with pytest.raises(TraceError, match="/usr/sbin/dtrace does not start"):
             open_trace()
     table.remove("vfs/zfs").write()
-    with pytest.raises(NoZfs, match="run `kldload zfs`"):
+    with pytest.raises(NoZfs) as caught:
         opens[0]()
+    assert caught.value.hint == "run `kldload zfs`"
 
 
 def test_checks_tell_ok_from_missing_and_blocking(

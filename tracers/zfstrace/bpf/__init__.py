@@ -1,1 +1,1 @@
-"""The binding to libzfstrace.so: loads it, starts its tracers, reads what they count."""
+"""The binding to libzfstrace.so: loads it, starts its tracers, reads their counts."""

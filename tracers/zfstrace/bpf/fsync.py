@@ -33,8 +33,8 @@ def _counts(source: CDataset) -> DatasetCounts:
 
 
 class FsyncTrace(Session):
-    """Attached from the constructor to close(). The options are Session's; slow_ns is the
-    least duration of an operation that poll() reports."""
+    """Attached from the constructor to close(). The options are Session's; slow_ns is the minimum
+    duration of an operation that poll() reports."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class FsyncTrace(Session):
         )
 
     def datasets(self) -> list[DatasetCounts]:
-        """As of the last refresh()."""
+        """All datasets since the session began, as of the last refresh(); the first is the rest."""
         for i in range(self._lib.zfstrace_datasets(self._handle)):
             source = self._lib.zfstrace_dataset(self._handle, i).contents
             mark = (source.changes, source.objset, source.dev_major, source.dev_minor)
-            # most of a long trace's datasets are idle, or gone
+            # in a long trace most datasets are idle or gone
             if i == len(self._seen):
                 self._seen.append((mark, _counts(source)))
             elif self._seen[i][0] != mark:
@@ -74,7 +74,8 @@ class FsyncTrace(Session):
         return [counts for _, counts in self._seen]
 
     def poll(self, timeout_ms: int) -> list[SlowEvent]:
-        """Waits up to timeout_ms for slow operations. Raises TraceError."""
+        """Waits up to timeout_ms for slow operations; may return none, also because of a signal.
+        Raises TraceError."""
         code = self._lib.zfstrace_poll(self._handle, timeout_ms, self._collect_slow, None)
         events, self._slow = self._slow, []
         if not events:

@@ -1,7 +1,5 @@
-"""Running traces of pools: the tracers "txg", "throttle", "device" and "arc" of libzfstrace.
-
-Their structures are those of tracers/libzfstrace/zfstrace_tables.h.
-"""
+"""Running traces of pools: the tracers "txg", "throttle", "device" and "arc" of libzfstrace, with
+the structures of tracers/libzfstrace/zfstrace_tables.h."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ class KernelHist(ctypes.Structure):
 
 
 class TxgEvent(ctypes.Structure):
-    """struct zfstrace_txg: moments of CLOCK_MONOTONIC, 0 when not seen; reason is 1 for too
-    much dirty data, 2 for a waiter, 0 when nobody asked."""
+    """struct zfstrace_txg: times of CLOCK_MONOTONIC, 0 when not seen; reason is 1 for too much
+    dirty data, 2 for a waiter, 0 for none seen."""
 
     txg: int
     opened: int
@@ -86,7 +84,7 @@ class Waiter(ctypes.Structure):
 
 
 class ThrottleParams(ctypes.Structure):
-    """struct zfstrace_throttle_params; 0 = not known"""
+    """struct zfstrace_throttle_params; 0 = unknown"""
 
     dirty_data_max: int
     delay_min_dirty_percent: int
@@ -134,7 +132,7 @@ def _hist(source: KernelHist) -> Hist:
     if not source.sum_ns and not source.max_ns and not source.bucket[0]:
         return Hist()
     buckets = nonzero(source.bucket)
-    # counted from the buckets: the kernel goes on adding, and both shall agree
+    # counted from the buckets: the kernel may add meanwhile, and both must agree
     return Hist(sum(buckets.values()), source.sum_ns, source.max_ns, buckets)
 
 
@@ -145,7 +143,8 @@ class TxgTrace(Session):
         super().__init__("txg", pool=pool, no_fentry=no_fentry)
 
     def ended(self, timeout_ms: int) -> list[TxgEvent]:
-        """Waits up to timeout_ms. Raises TraceError."""
+        """Waits up to timeout_ms for txgs to end; may return none, also because of a signal. Raises
+        TraceError."""
         size = ctypes.sizeof(TxgEvent)
         return [
             TxgEvent.from_buffer_copy(event)
@@ -165,8 +164,8 @@ class ThrottleTrace(Session):
         self._params = self.table("params", ThrottleParams)[0]
 
     def tell(self, dirty_data_max: int, delay_min_dirty_percent: int, delay_scale: int) -> None:
-        """The module's parameters as they are now, 0 = not known: hard waits and waits for
-        log data are told by them. Does nothing when the trace is closed."""
+        """Passes the module's current parameters, 0 = unknown, which distinguish hard waits and
+        waits for log data. Does nothing when the trace is closed."""
         if not self._handle:
             return
         self._params.dirty_data_max = dirty_data_max
@@ -174,8 +173,8 @@ class ThrottleTrace(Session):
         self._params.delay_scale = delay_scale
 
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int:
-        """How many processes waited for the pool in a span of CLOCK_MONOTONIC, as far as that
-        is known: call it often (throttle.Seen)."""
+        """How many processes waited for the pool in a span of CLOCK_MONOTONIC. Misses waits unless
+        called often: see throttle.Seen."""
         for waiter in self._waiters:
             if waiter.used:
                 self._note(waiter)
@@ -185,7 +184,7 @@ class ThrottleTrace(Session):
         self._seen.note(text(waiter.pool), waiter.life, waiter.last_start, waiter.last_end)
 
     def waits(self) -> list[ThrottleCounts]:
-        """The rest first, then the processes, also those that have ended."""
+        """The rest first, then the processes, including those that have ended."""
         rest, *others = (
             _waiter(waiter, rest=not i)
             for i, waiter in enumerate(self._waiters)
@@ -194,8 +193,8 @@ class ThrottleTrace(Session):
         return [self._ended.rest(rest), *self._ended.last(), *others]
 
     def release(self, ended: Callable[[int], bool]) -> None:
-        """Notes what processes that have ended had waited for, and gives their entries to others.
-        Does nothing when the trace is closed. Raises TraceError."""
+        """Keeps the waits of processes that have ended, and frees their entries. Does nothing when
+        the trace is closed. Raises TraceError."""
         for i, waiter in enumerate(self._waiters if self._handle else ()):
             if i and waiter.used and ended(waiter.pid):
                 self._ended.add(_waiter(waiter, rest=False))
@@ -222,7 +221,7 @@ def _waiter(waiter: Waiter, *, rest: bool) -> ThrottleCounts:
 
 
 class DeviceTrace(Session):
-    """I/Os by leaf vdev and class. max_vdevs have a row of their own, the rest is summed."""
+    """I/Os by leaf vdev and class. max_vdevs have their own row, the rest is summed."""
 
     def __init__(
         self, *, pool: str | None = None, max_vdevs: int = 0, no_fentry: bool = False
@@ -264,5 +263,5 @@ class ArcTrace(Session):
         self._table = self.table("arc", ArcTable)[0]
 
     def waits(self) -> Hist:
-        """Since the session began, in ns."""
+        """All waits since the session began, in ns."""
         return _hist(self._table.waits)

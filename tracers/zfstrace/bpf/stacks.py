@@ -61,7 +61,7 @@ class StackTrace(Session):
         )
 
     def read(self) -> tuple[list[StackSum], StackLosses]:
-        """Ends the recording; what it has summed up. Raises TraceError."""
+        """Ends the recording and returns its sums. Raises TraceError."""
         sums: list[StackSum] = []
         losses = CStackLosses()
         collect = _STACK_FN(lambda one, _: sums.append(_sum(one.contents)))

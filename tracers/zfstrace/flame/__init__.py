@@ -1,4 +1,4 @@
-"""Flame graphs: stacks in and out as folded text, SVG, speedscope JSON and pprof."""
+"""Flame graphs: reads and writes stacks as folded text, SVG, speedscope JSON and pprof."""
 
 from zfstrace.flame.errors import FlameError, WriteFailed
 from zfstrace.flame.output import check_output, save, write

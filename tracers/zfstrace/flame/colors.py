@@ -1,7 +1,7 @@
 """The colours of frames, as classes of a style sheet.
 
-By custom: warm for on-CPU, blue for off-CPU, aqua for wakers. The shade comes from the frame's name
-alone, so that two graphs match. Differences are red for more, blue for less.
+By convention, warm for on-CPU, blue for off-CPU, aqua for wakers. The shade depends only on the
+frame's name, so that two graphs match. Differences are red for more, blue for less.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _PALETTES: dict[str, tuple[_Range, _Range, _Range]] = {
     "other": ((78, 128), (0.42, 0.55), (0.66, 0.80)),
     "waker": ((164, 184), (0.48, 0.62), (0.60, 0.76)),
 }
-# The root, then pool, stage and comm: no functions, so no colour.
+# The root, then pool, stage and comm: not functions, so grey.
 _LABELS = ("#e4e4e7", "#d3d5da", "#c3c6cd", "#d9dbe0")
 
 
 def frame_class(name: str, waker: bool) -> str:
-    """The class of a frame that is a function."""
+    """The class of a function's frame."""
     return f"{'w' if waker else 'f'}{zlib.crc32(name.encode(errors='replace')) % SHADES}"
 
 
@@ -36,7 +36,7 @@ def label_class(depth: int) -> str:
 
 
 def change(before: float, after: float) -> float:
-    """From -1 (vanished) over 0 (equal) to 1 (new), of two shares."""
+    """The change between two shares, from -1 (vanished) through 0 (equal) to 1 (new)."""
     both = before + after
     return (after - before) / both if both else 0.0
 
@@ -48,7 +48,7 @@ def change_class(value: float) -> str:
 
 
 def style(kind: str) -> str:
-    """The rules for all classes of a graph of stacks of this kind."""
+    """The CSS rules for a graph of this kind of stacks."""
     rules = [*_labels(), _rule("s", "#9aa0ab")]
     rules += [_rule(f"f{i}", _shade(kind, i)) for i in range(SHADES)]
     if kind == "wakeup":
@@ -57,16 +57,16 @@ def style(kind: str) -> str:
 
 
 def diff_style() -> str:
-    """The rules for a graph of differences."""
+    """The CSS rules for a graph of differences."""
     rules = [_rule(f"p{i}", change_color(i / STEPS)) for i in range(STEPS + 1)]
     rules += [_rule(f"m{i}", change_color(-i / STEPS)) for i in range(1, STEPS + 1)]
     return "".join(rules)
 
 
 def change_color(value: float) -> str:
-    """From blue over near-white to red, for -1 to 1."""
+    """From blue through near-white to red, for -1 to 1."""
     full = (0xEC, 0x5C, 0x4B) if value > 0 else (0x56, 0x90, 0xE4)
-    # A power below 1: small changes shall be seen, too.
+    # A power below 1 makes small changes visible.
     part = abs(value) ** 0.75
     return _hex(*(round(0xF4 + (one - 0xF4) * part) for one in full))
 
@@ -81,7 +81,7 @@ def _rule(name: str, color: str) -> str:
 
 def _shade(palette: str, number: int) -> str:
     hues, saturations, lights = _PALETTES[palette]
-    # Three sequences that do not run in step, so that neighbours in number differ well.
+    # Three sequences with different periods, so that consecutive numbers differ clearly.
     hue = _between(hues, number / (SHADES - 1))
     light = _between(lights, number * 7 % SHADES / (SHADES - 1))
     saturation = _between(saturations, number * 11 % SHADES / (SHADES - 1))

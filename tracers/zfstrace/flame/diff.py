@@ -1,7 +1,7 @@
 """The difference of two sets of stacks: as a flame graph, or in difffolded's three columns.
 
-Each side is shown as shares of its own total, since two recordings are seldom equally long. The
-graph has the widths of after, and below it those of before, where what has vanished still shows.
+Each side is shown as shares of its total, since two recordings rarely have the same length. One
+graph has the widths of after; one below it those of before, which shows what has vanished.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ def check(before: Stacks, after: Stacks) -> None:
     """Raises FlameError when the two cannot be compared."""
     if before.unit != after.unit:
         raise FlameError(
-            f"before counts {before.unit} and after {after.unit}: give two of the same unit"
+            f"cannot compare: before counts {before.unit}, after {after.unit}",
+            "give two files with the same unit",
         )
 
 
 def folded(before: Stacks, after: Stacks) -> Iterator[str]:
-    """Lines of a stack, its weight before, and its weight after."""
+    """One line for each stack, with its weights before and after."""
     for stack in sorted(before.counts.keys() | after.counts.keys()):
         yield f"{stack} {before.counts.get(stack, 0)} {after.counts.get(stack, 0)}\n"
 

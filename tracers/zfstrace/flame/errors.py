@@ -1,4 +1,4 @@
-"""What can be wrong with a file of stacks. Each message is one line: what, why, what to do."""
+"""Errors of files with stacks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from zfstrace.errors import TraceError, UnknownName
 
 
 class FlameError(UnknownName):
-    """A file that is not there or not what its name says, or a format that is not known."""
+    """A file that does not exist or is not what its name says, or an unknown format."""
 
 
 class WriteFailed(TraceError):
-    """The system does not let the file be written."""
+    """The system refuses to write the file."""

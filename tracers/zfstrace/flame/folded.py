@@ -1,4 +1,4 @@
-"""Folded text, the common form of all flame graph tools: ``frame;frame;frame count``."""
+"""Folded text, the common format of flame graph tools: ``frame;frame;frame count``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TWO_COUNTS = re.compile(r".*\S\s+[0-9]+(\.[0-9]*)?")
 
 @dataclass(frozen=True)
 class Parsed:
-    """What was found in a text. first_bad is a line number from 1 on, 0 when there is none."""
+    """good and bad count lines; first_bad is a line number from 1, 0 without a bad line."""
 
     counts: dict[str, int]
     good: int = 0
@@ -26,17 +26,17 @@ class Parsed:
 
 
 def parse(lines: Iterable[str], scale: int = 1) -> Parsed:
-    """The stacks in lines, each weight times scale; equal stacks are added up.
+    """The stacks in lines, each weight times scale; equal stacks are added.
 
-    Lines that are no stack are counted; empty ones, and comments without a count, are no lines.
-    Decimals are rounded after the addition, and a stack without weight is left out.
+    Lines that are not a stack count as bad, except empty ones and comments without a count.
+    Decimals are rounded after the addition, and stacks without weight are left out.
     """
     counts: dict[str, int] = {}
     decimals: dict[str, Decimal] = {}
     good = bad = first_bad = 0
     for number, line in enumerate(lines, 1):
         stack, _, weight = line.rstrip().rpartition(" ")
-        # The short way for nearly all lines: a file may have a million.
+        # The fast path for almost all lines: a file may have a million.
         if not (stack and weight.isdecimal() and weight.isascii() and len(weight) < 19):
             match = _LINE.fullmatch(line.rstrip())
             if not match:
@@ -58,7 +58,7 @@ def parse(lines: Iterable[str], scale: int = 1) -> Parsed:
 
 
 def has_two_counts(stacks: Iterable[str]) -> bool:
-    """Whether all stacks end in a number: then it is likely difffolded's form, of two files."""
+    """Whether all stacks end in a number, as in difffolded's format for two files."""
     found = False
     for stack in stacks:
         if not _TWO_COUNTS.fullmatch(stack):
@@ -68,6 +68,6 @@ def has_two_counts(stacks: Iterable[str]) -> bool:
 
 
 def dump(stacks: Stacks) -> Iterator[str]:
-    """One line for each stack, in the order of their names; it may go to a terminal."""
+    """One line for each stack, sorted, safe to print on a terminal."""
     for stack in sorted(stacks.counts):
         yield f"{printable(stack)} {stacks.counts[stack]}\n"

@@ -1,4 +1,4 @@
-"""What folded text is about: the format itself does not say."""
+"""Guesses what folded text counts: the format does not say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from zfstrace.stacks import LABELS, WAKER, label_frames
 
-# The last frames of a thread that gives up its CPU, as the tracers of each system see them.
+# The last frames of a thread that yields its CPU, as reported by the tracers of each system.
 _SWITCHES = (
     *("schedule", "__schedule", "finish_task_switch", "__traceiter_sched_switch"),
     *("sched_switch", "mi_switch"),  # FreeBSD
@@ -14,7 +14,8 @@ _SWITCHES = (
 
 
 def kind(counts: Mapping[str, int]) -> str:
-    """``wakeup`` with a frame ``--``, ``off-cpu`` if most of it ends in the scheduler."""
+    """``wakeup`` with a frame ``--``, ``off-cpu`` if most of the weight ends in the scheduler, else
+    ``other``."""
     if any(f";{WAKER};" in stack for stack in counts):
         return "wakeup"
     asleep = sum(n for stack, n in counts.items() if _sleeps(stack))
@@ -22,7 +23,7 @@ def kind(counts: Mapping[str, int]) -> str:
 
 
 def unit(counts: Mapping[str, int], as_kind: str) -> str:
-    """``ns`` for what zfstune itself wrote of times, else ``samples``."""
+    """``ns`` for times recorded by zfstune, else ``samples``."""
     ours = label_frames(counts) == LABELS
     return "ns" if ours and as_kind in ("off-cpu", "wakeup") else "samples"
 

@@ -1,4 +1,4 @@
-"""Weights of stacks as a person reads them."""
+"""Weights of stacks in human-readable form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def amount(value: int, unit: str) -> str:
     if unit != "ns":
         return f"{value:,} sample{'' if value == 1 else 's'}"
     for size, name in _TIMES:
-        # 999.6 us shall not become 1000 us
+        # 999.6 us must not become 1000 us
         if value * 2000 >= size * 1999:
             part = value / size
             digits = 2 if part < 9.995 else 1 if part < 99.95 else 0
@@ -26,6 +26,6 @@ def amount(value: int, unit: str) -> str:
 
 
 def percent(value: int, total: int) -> str:
-    """The share of a total: ``12.3 %``, with more digits where it is small."""
+    """The share of a total: ``12.3 %``, with two decimals if it is small."""
     share = 100 * value / total if total else 0.0
     return f"{share:.{1 if share >= 9.995 else 2}f} %"

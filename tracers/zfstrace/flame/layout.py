@@ -1,8 +1,8 @@
-"""Where each frame of a flame graph goes.
+"""The position of each frame of a flame graph.
 
-Stacks that share their first frames lie next to one another when they are sorted, so a frame is a
-range of the sorted stacks and its weight a difference of two running sums. The ranges are split
-from the root on, and only where a frame is wide enough to be drawn: what is narrow costs nothing.
+Stacks that share their first frames are adjacent when sorted, so a frame is a range of the sorted
+stacks and its weight a difference of two running sums. The ranges are split from the root on, only
+while a frame is wide enough to be drawn: narrow frames cost nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = "all"
 
 
 class Frame(NamedTuple):
-    """A frame that is drawn, for stacks first to last (not included) in their order."""
+    """A frame that is drawn; it covers the sorted stacks from first to last (exclusive)."""
 
     name: str
     depth: int
@@ -31,29 +31,29 @@ class Frame(NamedTuple):
 
 @dataclass
 class Hidden:
-    """What was too narrow: frames without those above them, and their weight together."""
+    """Frames too narrow to draw, not counting those above them, and their total weight."""
 
     frames: int = 0
     weight: int = 0
 
 
 def order(stacks: Iterable[str]) -> list[str]:
-    """The stacks sorted so that those of a frame are neighbours: each as if it ended in ``;``."""
+    """The stacks sorted as if each ended in ``;``, so that those of a frame are adjacent."""
     return sorted(stacks, key=lambda stack: stack + ";")
 
 
 def sums(stacks: Iterable[str], counts: Mapping[str, int]) -> list[int]:
-    """Running sums of the weights in the order of stacks; one more than there are stacks."""
+    """Running sums of the weights in the order of stacks, beginning with 0."""
     return list(accumulate((counts.get(stack, 0) for stack in stacks), initial=0))
 
 
 def frames(stacks: list[str], weights: list[int], least: float, hidden: Hidden) -> Iterator[Frame]:
-    """All frames of a weight of least or more: each before those above it, from left to right.
+    """All frames with a weight of least or more: each before those above it, from left to right.
 
-    stacks come from :func:`order`, weights from :func:`sums`. Adds to hidden what is left out.
+    stacks are from :func:`order`, weights from :func:`sums`. Adds narrower frames to hidden.
     """
     keys = [stack + ";" for stack in stacks]
-    # The second number is where the names of the frame's children begin in its keys.
+    # The second element is where the children's names begin in the keys.
     todo = [(Frame(ROOT, 0, 0, len(keys), False), 0)]
     while todo:
         frame, start = todo.pop()
@@ -83,7 +83,7 @@ def _children(keys: list[str], parent: Frame, start: int) -> Iterator[tuple[Fram
         if keys[last - 1].startswith(key[: end + 1]):
             after = last
         else:
-            # "<" is the character after ";": the first key beyond all that begin like this one
+            # "<" is the character after ";": finds the first key without this prefix
             after = bisect_left(keys, key[:end] + "<", first + 1, last)
         yield Frame(key[start:end], depth, first, after, waker), end
         first = after

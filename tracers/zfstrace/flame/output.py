@@ -1,4 +1,4 @@
-"""Stacks to files: the end of the name tells the format; a file is whole or as it was before."""
+"""Writes stacks to files, in the format of the name's extension, whole or not at all."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ALL = ("folded", "svg", "speedscope", "pprof")
 
 
 def check_output(path: str, formats: Iterable[str] = _ALL) -> str:
-    """The format of a file to be written; ``-`` is folded text on standard output.
+    """The format of an output file; ``-`` is folded text on standard output.
 
-    Raises FlameError if the name has none of these formats, if its directory is not there or
-    cannot be written to, or if it is taken by something that is no file.
+    Raises FlameError if the name has none of these formats, its directory does not exist or is not
+    writable, or it exists and is not a file.
     """
     if path == STDOUT:
         return "folded"
@@ -34,23 +34,23 @@ def check_output(path: str, formats: Iterable[str] = _ALL) -> str:
     name = Path(path).name
     end = next((end for end in ends if name.endswith(end) and name != end), None)
     if end is None:
-        raise FlameError(f"{path!r} does not say the format, end it in {_words(ends)}")
+        raise FlameError(f"unknown output format: {path!r}", f"end the name in {_words(ends)}")
     target = Path(path)
     if target.exists() and not (target.is_file() or target.is_symlink()):
-        raise FlameError(f"{path} is not a regular file, give another name")
+        raise FlameError(f"cannot write {path}: not a regular file", "choose another name")
     if not target.parent.is_dir():
-        raise FlameError(f"there is no directory {target.parent}, make it first")
+        raise FlameError(f"cannot write {path}: no directory {target.parent}", "create it")
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise FlameError(f"no permission to write into {target.parent}, give another place")
+        raise FlameError(
+            f"cannot write {path}: no permission for {target.parent}", "choose another directory"
+        )
     return _FORMATS[end]
 
 
 def write(stacks: Stacks, path: str, *, inverted: bool = False, mode: int = 0o666) -> None:
-    """Write stacks in the format of path, which is replaced at once or stays as it was.
-
-    inverted is for SVG: the root is at the top. Raises FlameError (see :func:`check_output`) and
-    WriteFailed.
-    """
+    """Writes stacks in the format of path, which is replaced atomically or stays as it was.
+    inverted puts the root of an SVG at the top. Raises FlameError (see :func:`check_output`) and
+    WriteFailed."""
     kind = check_output(path)
     if kind == "svg":
         from zfstrace.flame import svg
@@ -71,7 +71,7 @@ def write(stacks: Stacks, path: str, *, inverted: bool = False, mode: int = 0o66
 
 
 def save(path: str, pieces: Iterable[str] | Iterable[bytes], mode: int = 0o666) -> None:
-    """Write the pieces of a file (see files.write()), or print them if path is ``-``. Raises
+    """Writes the pieces of a file (see files.write()), or prints them if path is ``-``. Raises
     WriteFailed."""
     if path == STDOUT:
         for piece in pieces:
@@ -81,7 +81,9 @@ def save(path: str, pieces: Iterable[str] | Iterable[bytes], mode: int = 0o666) 
         files.write(Path(path), map(_bytes, pieces), mode)
     except OSError as error:
         why = error.strerror or str(error)
-        raise WriteFailed(f"cannot write {path}, {why}: make room or give another") from None
+        raise WriteFailed(
+            f"cannot write {path}: {why}", "free space or choose another path"
+        ) from None
 
 
 def _bytes(piece: str | bytes) -> bytes:

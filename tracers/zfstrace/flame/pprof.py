@@ -1,7 +1,7 @@
 """pprof's profile.proto, gzipped; `go tool pprof` and many services read it.
 
-Field numbers are those of github.com/google/pprof, proto/profile.proto. Each frame name is one
-function with one location. The type of the samples is the kind, and a comment keeps the title.
+Field numbers are from github.com/google/pprof, proto/profile.proto. Each frame name is one function
+with one location. The sample type is the kind, and a comment has the title.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LARGEST = (1 << 63) - 1
 
 
 class _Strings:
-    """The string table, in which the first one is empty."""
+    """The string table, whose first string is empty."""
 
     def __init__(self) -> None:
         self.index = {"": 0}
@@ -35,16 +35,16 @@ class _Strings:
 
 
 def dump(stacks: Stacks) -> bytes:
-    """The whole file. Raises FlameError for a weight beyond 64 bits."""
+    """The whole file. Raises FlameError for a weight of more than 63 bits."""
     strings = _Strings()
     kind, unit = strings.add(stacks.kind), strings.add(_UNIT_NAMES[stacks.unit])
-    # By name, as they are written in a sample: encoded once, used a million times.
+    # The encoded location of each name: encoded once, used a million times.
     ids: dict[str, bytes] = {}
     parts = [wire.block(_SAMPLE_TYPE, wire.number(1, kind) + wire.number(2, unit))]
     for stack in sorted(stacks.counts):
         weight = stacks.counts[stack]
         if weight > _LARGEST:
-            raise FlameError("a weight has more than 63 bits, pprof cannot have it: write .folded")
+            raise FlameError("cannot write pprof: a weight has over 63 bits", "write .folded")
         names = unfold(stack)
         for name in names:
             if name not in ids:
@@ -60,13 +60,13 @@ def dump(stacks: Stacks) -> bytes:
     parts.append(wire.number(_COMMENT, strings.add(stacks.title)))
     parts.append(wire.number(_DEFAULT_TYPE, kind))
     parts += [wire.block(_STRING, text.encode(errors="replace")) for text in strings.index]
-    # without a time inside, the same stacks give the same file
+    # without a timestamp the same stacks give the same file
     return gzip.compress(b"".join(parts), compresslevel=6, mtime=0)
 
 
 @dataclass
 class _Profile:
-    """The tables of a file; names are numbers in the string table."""
+    """The tables of a file; names are indexes into the string table."""
 
     types: list[tuple[int, int]] = field(default_factory=list)
     samples: list[tuple[list[int], list[int]]] = field(default_factory=list)
@@ -81,16 +81,14 @@ class _Profile:
 
 
 def load(data: bytes, name: str) -> Stacks:
-    """The stacks of a file, in its default type of sample. Raises FlameError.
-
-    Times become ns, anything else is taken as samples.
-    """
+    """The stacks of a file, by its default sample type. Times become ns, other units samples.
+    Raises FlameError."""
     try:
         profile = _parse(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except (ValueError, TypeError, OSError, EOFError, zlib.error) as error:
-        raise FlameError(f"{name} is no pprof profile: {error}") from None
+        raise FlameError(f"{name} is not a pprof profile: {error}") from None
     if not profile.types:
-        raise FlameError(f"{name} is no pprof profile: it has no type of sample")
+        raise FlameError(f"{name} is not a pprof profile: it has no sample type")
     chosen = len(profile.types) - 1
     for i, (kind, _) in enumerate(profile.types):
         if profile.default_type and kind == profile.default_type:
@@ -117,7 +115,7 @@ def _counts(profile: _Profile, chosen: int, scale: int) -> dict[str, int]:
 
 
 def _frames(profile: _Profile, location: int) -> Iterable[str]:
-    # the last line is the caller of those that were inlined into it
+    # the last line is the caller, into which the others were inlined
     for function in reversed(profile.locations[location] or [0]):
         yield profile.text(profile.functions.get(function, 0))
 
@@ -149,12 +147,12 @@ def _parse(data: bytes) -> _Profile:
 
 def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise ValueError("a number where a message should be")
+        raise ValueError("a number instead of a message")
     return value
 
 
 def _numbers_of(message: int | bytes, wanted: Iterable[int] = (1, 2)) -> dict[int, list[int]]:
-    """The numbers of a message, by field."""
+    """The numbers of a message by field."""
     found: dict[int, list[int]] = {}
     for number, value in wire.fields(_bytes(message)):
         if number in wanted:

@@ -1,6 +1,6 @@
-"""Raw stacks, as dtrace and bpftrace print them: which of the two a text is, and what both share.
+"""Raw stacks, as printed by dtrace and bpftrace: detects the format; the common part of both.
 
-Both print a stack leaf first, a frame on each line, its keys before or after it, and then its
+Both print a stack leaf first, one frame per line, with its keys before or after it, then its
 weight.
 """
 
@@ -16,14 +16,14 @@ from zfstrace.flame.errors import FlameError
 from zfstrace.recording import NO_STACK
 from zfstrace.stacks import UNKNOWN, fold
 
-# A line that only one of the forms has: a frame, the beginning of a map's key, a folded stack.
+# A line that only one format has: a frame, the beginning of a map's key, a folded stack.
 _DTRACE = re.compile(r"(?!.*\s\d+\s*$)(\s*[^\s`;@]+`[^\s;][^;]*|\s+0x[0-9a-f]{3,16}\s*)")
 _BPFTRACE = re.compile(r"@\w*\[(.*,)?\s*")
 _FOLDED = re.compile(r"[^\s@].*;.*\s[0-9.]+\s*")
 
 _OFFSET = re.compile(r"\+(0x[0-9a-f]+|[0-9]+)$")
 _ADDRESS = re.compile(r"0x[0-9a-f]+|[0-9]|[0-9a-f]{8,16}")
-# The modules that are the kernel itself: FreeBSD, Linux.
+# The kernel itself, as a module: FreeBSD, Linux.
 _KERNELS = ("kernel", "vmlinux")
 # The first function of a kernel stack, and addresses in the upper half.
 _ENTRY = re.compile(
@@ -34,11 +34,11 @@ _ENTRY = re.compile(
 
 @dataclass
 class Raw:
-    """What was found in a text.
+    """The stacks of a text.
 
-    unit (``ns``, ``us``, ``ms``, ``samples``) and kind are those that the text itself tells, else
-    None. left_out counts what is no stack with a weight, first_out is the line of the first one.
-    repeated counts stacks with keys that had been there before.
+    unit (``ns``, ``us``, ``ms``, ``samples``) and kind are None unless the text states them.
+    left_out counts what is not a stack with a weight, first_out is the line of the first one.
+    repeated counts stacks that occurred before with the same keys.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -51,19 +51,19 @@ class Raw:
     _seen: set[tuple[str, ...]] = field(default_factory=set)
 
     def leave_out(self, line: int) -> None:
-        """Counts something in this line that is not taken."""
+        """Counts a line that is not used."""
         self.left_out += 1
         self.first_out = self.first_out or line
 
     def note_keys(self, *keys: str) -> None:
-        """Notes a stack as it is written, to see whether there are others like it."""
+        """Counts a stack as repeated if the same text occurred before."""
         self.repeated += keys in self._seen
         self._seen.add(keys)
 
 
 def form(lines: Iterable[str]) -> tuple[str, Iterator[str]]:
-    """``dtrace``, ``bpftrace`` or ``folded``, and all the lines. Only so many are read ahead as it
-    takes to tell; what has no sign of any form, or is no text at all, is folded."""
+    """``dtrace``, ``bpftrace`` or ``folded``, and all lines. Reads ahead only as far as needed;
+    text without a sign of any format, or binary data, is folded."""
     found, rest = [], iter(lines)
     for line in rest:
         found.append(line)
@@ -76,11 +76,8 @@ def form(lines: Iterable[str]) -> tuple[str, Iterator[str]]:
 
 
 def stack(keys: Sequence[str], groups: Sequence[Sequence[str]]) -> str:
-    """The folded form: the keys, then the frames of all groups, root first.
-
-    A group is a stack as it is printed, leaf first. Of several a kernel stack is the leaf, else
-    the first one.
-    """
+    """The folded form: the keys, then the frames of all groups, root first. A group is a stack as
+    printed, leaf first. Of several, a kernel stack comes last, otherwise the first one."""
     frames: list[str] = []
     root_first = list(reversed(groups))
     root_first.sort(key=_in_kernel)
@@ -91,8 +88,8 @@ def stack(keys: Sequence[str], groups: Sequence[Sequence[str]]) -> str:
 
 @lru_cache(maxsize=8192)
 def name(frame: str) -> str:
-    """``func [module]`` of dtrace's module`func+offset, ``func`` of the kernel itself and where the
-    module is not told, ``[unknown]`` of an address."""
+    """``func [module]`` for dtrace's module`func+offset, ``func`` for the kernel itself or without
+    a module, ``[unknown]`` for an address."""
     module, tick, function = frame.rpartition("`")
     function = _OFFSET.sub("", function.strip())
     if not function or _ADDRESS.fullmatch(function):
@@ -102,13 +99,13 @@ def name(frame: str) -> str:
 
 
 def is_address(frame: str) -> bool:
-    """Whether nothing is known of a frame but where it is."""
+    """Whether a frame is only an address."""
     return bool(_ADDRESS.fullmatch(frame))
 
 
-def error(source: str, line: int, what: str) -> FlameError:
+def error(source: str, line: int, what: str, hint: str) -> FlameError:
     """The error for a line of a text."""
-    return FlameError(f"{source}, line {line}: {what}")
+    return FlameError(f"{source}, line {line}: {what}", hint)
 
 
 def _in_kernel(group: Sequence[str]) -> bool:

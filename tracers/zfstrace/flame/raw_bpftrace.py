@@ -5,7 +5,7 @@
         func+off
     , key]: 1234
 
-Values that are no number, such as those of hist() and stats(), are no weight.
+Values that are not a number, such as those of hist() and stats(), are left out.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from zfstrace.flame import raw
 from zfstrace.stacks import UNKNOWN
 
 _BEGIN = re.compile(r"(@\w*)\[((?:.*,)?)\s*")
-# Of a map without a stack, or a histogram: @name[key]: value
+# A map without a stack, or a histogram: @name[key]: value
 _OTHER_MAP = re.compile(r"@\w*(\[.*\])?:.*")
-# bpftrace 0.17 has no line break where a stack is empty: a key is missing.
+# bpftrace 0.17 prints no line break for an empty stack: a key is missing.
 _NO_STACK = re.compile(r"(@\w*)\[((?:, .*|(?:.*, )?|.*, , .*))\]: ([0-9]{1,18})")
-# In the mode raw frames are not indented.
+# In raw mode frames are not indented.
 _RAW_FRAME = re.compile(r"[0-9a-f]{8,16}\s*")
 _END = re.compile(r"(.*)\]: ?(.*)")
 _WEIGHT = re.compile(r"-?[0-9]{1,18}")
-# perf's form: address function+offset (file)
+# In perf mode: address function+offset (file)
 _PERF = re.compile(r"[0-9a-f]+ (.*?)(?: \((.*)\))?")
 _ROW = re.compile(r"[\[(].*\|")
 _TALK = re.compile(r"Attach(ing|ed) .*|Tracing.*|\^C|Lost \d+ events")
@@ -36,8 +36,8 @@ _UNIT = re.compile(r".*_(ns|us|ms)")
 def parse(lines: Iterable[str], source: str) -> raw.Raw:
     """The stacks of a text; source is its name in errors. Raises FlameError.
 
-    Of several maps with stacks each becomes a frame at the root, the name of the map. A name that
-    ends in ``_ns``, ``_us`` or ``_ms`` tells the unit.
+    With several maps, the map's name becomes a frame at the root. A name that ends in ``_ns``,
+    ``_us`` or ``_ms`` states the unit.
     """
     return _Reader(source).read(lines)
 
@@ -54,7 +54,7 @@ class _Reader:
         self._groups: list[list[str]] = []
         self._first = 0
         self._rows = False
-        # what may be a stack that is empty, with its line
+        # possible empty stacks, with their lines
         self._empty: list[tuple[int, str, list[str], int]] = []
 
     def read(self, lines: Iterable[str]) -> raw.Raw:
@@ -65,7 +65,7 @@ class _Reader:
             else:
                 self._outside(number, text)
         if self._first:
-            raise self._broken(self._first, "the text ends before `]:`, it is cut off")
+            raise self._broken(self._first, "the text ends before `]:`")
         self._sum_up()
         return self.found
 
@@ -128,26 +128,24 @@ class _Reader:
                 f"{one};{stack}": n for one in names for stack, n in self._maps[one].items()
             }
             self.found.notes.append(
-                f"{self.source} has stacks of the maps {', '.join(names)}: each is a frame at the "
-                "root"
+                f"{self.source} has stacks of several maps, each a frame at the root: "
+                + ", ".join(names)
             )
 
     def _broken(self, number: int, what: str) -> Exception:
-        return raw.error(
-            self.source,
-            number,
-            f"{what}, in the stack from line {self._first} on: give all that bpftrace printed",
-        )
+        where = f"in the stack that begins in line {self._first}"
+        hint = "use the complete output of bpftrace"
+        return raw.error(self.source, number, f"{what}, {where}", hint)
 
 
 def _split(keys: str) -> list[str]:
-    """The keys before, after or between stacks; where a stack is there is none."""
+    """The keys before, after or between stacks."""
     return [key for key in (one.strip() for one in keys.rstrip(", ").split(", ")) if key]
 
 
 @lru_cache(maxsize=8192)
 def _plain(frame: str) -> str:
-    """A frame of any of the modes bpftrace, perf and raw, as raw.name() takes it."""
+    """A frame of bpftrace's modes bpftrace, perf and raw, in the form that raw.name() takes."""
     perf = _PERF.fullmatch(frame)
     if perf is None or not perf[1]:
         return frame

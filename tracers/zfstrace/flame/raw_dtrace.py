@@ -5,7 +5,7 @@
                   module`func+0xoff
                 1234                or after the stack: key   key   1234
 
-Of the output of fsyncstack.d more is known: see :func:`read_fsyncstack`.
+The output of fsyncstack.d has more structure: see :func:`read_fsyncstack`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from zfstrace.flame.errors import FlameError
 _FRAME = re.compile(r"[^\s`]+`\S.*|0x[0-9a-f]+")
 _WEIGHT = re.compile(r"-?[0-9]{1,18}")
 _KEYS_WEIGHT = re.compile(r"(.*\S)\s+(-?[0-9]{1,18})")
-# Keys before a stack that is empty, where more stacks may follow: printa() indents them. A row of a
-# table, which an aggregation without stacks is, ends in a number.
+# Keys before an empty stack, where more stacks may follow: printa() indents them. A row of an
+# aggregation without stacks ends in a number.
 _EMPTY_STACK = re.compile(r"(?!.*\s-?\d+\s*$)  .*")
 _COLUMNS = re.compile(r"\s{2,}")
-# What dtrace and the scripts say besides.
+# Messages of dtrace and the scripts.
 _TALK = re.compile(r"dtrace: .*|\^C|CPU +ID +FUNCTION:NAME|Tracing.*|Never fired: .*")
 
 # fsyncstack.d
@@ -38,16 +38,16 @@ _MISSING = re.compile(
     r"Not in the stacks: ([0-9]{1,18}) ns before the pool was known, "
     r"(-?[0-9]{1,18}) threads still asleep"
 )
-# Its keys, each on a line of its own.
+# Its keys, one per line.
 _LABEL = re.compile(r"(pool|comm)(?: (.*))?")
-# What stages.py calls time of which the stage is not known.
+# The name in stages.py for an unknown stage.
 _STAGE = "other"
 
 
 @dataclass(frozen=True)
 class Totals:
-    """The last two lines of fsyncstack.d. before_ns is off CPU time of fsyncs before their pool was
-    known, which is in no stack when one pool was asked for; asleep counts threads."""
+    """The last two lines of fsyncstack.d. before_ns is off-CPU time of fsyncs before their pool was
+    known, which is in no stack if the script was limited to a pool; asleep counts threads."""
 
     fsyncs: int
     fsync_ns: int
@@ -60,11 +60,8 @@ class Totals:
 
 @dataclass
 class Fsyncstack:
-    """What fsyncstack.d printed: weights by folded stack, in ns and in samples.
-
-    The stacks begin with pool, stage (always ``other``) and comm. totals is None when the last
-    lines did not come.
-    """
+    """The output of fsyncstack.d: weights by folded stack, in ns and in samples. The stacks begin
+    with pool, stage (always ``other``) and comm. totals is None without the last lines."""
 
     off: dict[str, int] = field(default_factory=dict)
     on: dict[str, int] = field(default_factory=dict)
@@ -72,18 +69,16 @@ class Fsyncstack:
 
 
 def parse(lines: Iterable[str], source: str, kind: str | None = None) -> raw.Raw:
-    """The stacks of a text; source is its name in errors. Raises FlameError.
-
-    Of the output of fsyncstack.d kind chooses the part, else it only is what the caller wants.
-    """
+    """The stacks of a text; source is its name in errors. kind selects a part of the output of
+    fsyncstack.d. Raises FlameError."""
     reader = _Reader(source)
     found = reader.read(lines)
     if reader.headings:
         _choose(reader, kind)
     elif len(reader.shapes) > 1:
         found.notes.append(
-            f"{source} has stacks with different keys, they may count different things: "
-            "all are drawn"
+            f"{source} has stacks with different keys: all are drawn, although they may count "
+            "different things"
         )
     return found
 
@@ -97,31 +92,31 @@ def read_fsyncstack(lines: Iterable[str], source: str) -> Fsyncstack:
 
 
 def _choose(reader: _Reader, kind: str | None) -> None:
-    """Takes one part of fsyncstack.d, and says what is odd."""
+    """Selects a part of the output of fsyncstack.d, and notes oddities."""
     found, source = reader.found, reader.source
     wanted = kind or "off-cpu"
     if wanted not in _UNITS:
         raise FlameError(
-            f"{source} is of fsyncstack.d, which has no {wanted} stacks: give --kind off-cpu or "
-            "on-cpu"
+            f"no {wanted} stacks in {source}: it is from fsyncstack.d",
+            "use --kind off-cpu or on-cpu",
         )
     other = "on-cpu" if wanted == "off-cpu" else "off-cpu"
     found.kind, found.unit = wanted, _UNITS[wanted]
     found.counts = reader.parts.get(wanted, {})
     if reader.parts.get(other):
-        found.notes.append(f"left out the {other} stacks of {source}, --kind {other} takes them")
+        found.notes.append(f"left out the {other} stacks of {source}: --kind {other} selects them")
     totals = reader.totals
     if totals is None:
         found.notes.append(
-            f"{source} ends without the last line of fsyncstack.d, it may be cut off"
+            f"{source} ends without the last line of fsyncstack.d: it may be cut off"
         )
         return
     if totals.lost or totals.errors:
-        found.notes.append(f"{source} says: lost {totals.lost}, errors {totals.errors}")
+        found.notes.append(f"{source} reports: lost {totals.lost}, errors {totals.errors}")
     missing = totals.off_ns - sum(reader.parts.get("off-cpu", {}).values())
     if wanted == "off-cpu" and missing:
         found.notes.append(
-            f"the stacks of {source} lack {missing} of the {totals.off_ns} ns that it says"
+            f"the stacks of {source} lack {missing} of the {totals.off_ns} ns that it reports"
         )
     if totals.before_ns:
         found.notes.append(
@@ -138,7 +133,7 @@ class _Reader:
         self.headings = False
         self.parts: dict[str, dict[str, int]] = {}
         self.totals: Totals | None = None
-        # how many keys before and after the stacks, and how many of these
+        # the numbers of keys before and after the stacks, and of stacks
         self.shapes: set[tuple[int, int, int]] = set()
         self._part = ""
         self._keys: list[tuple[int, str]] = []
@@ -176,7 +171,7 @@ class _Reader:
         elif self._groups:
             last = _KEYS_WEIGHT.fullmatch(text)
             if last is None:
-                raise self._no_weight(number, f"{' '.join(text.split())[:40]!r} comes")
+                raise self._no_weight(number, f"{' '.join(text.split())[:40]!r}")
             self._end(number, _COLUMNS.split(last[1]), int(last[2]))
         else:
             self._text(number, line)
@@ -185,13 +180,13 @@ class _Reader:
         if not self._groups:
             self._first = number
         if not self._groups or self._blank:
-            # an empty stack is no more than the line break before it
+            # an empty stack is just the line break before it
             self._groups.append([])
         self._blank = False
         self._groups[-1].append(frame)
 
     def _text(self, number: int, line: str) -> None:
-        """A line that is in no stack: the key of the next one, or nothing to us."""
+        """A line outside of stacks: the key of the next one, or of no use."""
         text = line.strip()
         if text in _HEADINGS:
             self._drop_keys()
@@ -208,7 +203,7 @@ class _Reader:
 
     def _end(self, number: int, after: list[str], weight: int) -> None:
         keys = [text.strip() for _, text in self._keys]
-        # without a stack it may be anything; of fsyncstack.d it is known what it is
+        # without a stack it may be anything, except in the output of fsyncstack.d
         known = bool(self._groups)
         if not self._part:
             keys = [key for text in keys for key in _COLUMNS.split(text)]
@@ -226,8 +221,8 @@ class _Reader:
         self._keys, self._groups, self._blank = [], [], False
 
     def _taken(self) -> list[list[str]]:
-        """The frames; of fsyncstack.d without the probes of DTrace itself, which are addresses
-        without a name and call the function a second time, from inside of it."""
+        """The frames; for fsyncstack.d without the probes of DTrace itself, which are addresses
+        without a name, after which the function appears a second time."""
         if not self._part:
             return self._groups
         frames: list[str] = []
@@ -246,15 +241,12 @@ class _Reader:
             self._drop_keys()
 
     def _drop_keys(self) -> None:
-        """What looked like keys was something else."""
+        """Leaves out lines that looked like keys, but were not."""
         for number, _ in self._keys:
             self.found.leave_out(number)
         self._keys = []
 
     def _no_weight(self, number: int, what: str) -> FlameError:
-        return raw.error(
-            self.source,
-            number,
-            f"{what} where the weight of the stack from line {self._first} on should be: give all "
-            "that dtrace printed of an aggregation, such as @[stack()]",
-        )
+        expected = f"instead of the weight of the stack that begins in line {self._first}"
+        hint = "use the complete output of an aggregation, such as @[stack()]"
+        return raw.error(self.source, number, f"{what} {expected}", hint)

@@ -1,4 +1,4 @@
-"""speedscope's JSON: one profile of the type "sampled", each stack once with its weight."""
+"""speedscope's JSON: one profile of type "sampled", each stack once with its weight."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from zfstrace.stacks import KINDS, UNKNOWN, Stacks, fold, unfold
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _SCALES = {"nanoseconds": 1, "microseconds": 1_000, "milliseconds": 10**6, "seconds": 10**9}
-# The format has no field for the kind; its free text on who wrote it has.
+# The format has no field for the kind: it is in the free text that names the exporter.
 _EXPORTER = "zfstune flame, "
 
 
 def dump(stacks: Stacks) -> Iterator[str]:
-    """The file in pieces: as one string it would be large."""
+    """The file, in pieces."""
     ids: dict[str, int] = {}
     order = sorted(stacks.counts)
     for stack in order:
@@ -46,18 +46,20 @@ def dump(stacks: Stacks) -> Iterator[str]:
 
 
 def load(text: str, name: str) -> Stacks:
-    """The stacks of all sampled profiles of a file, added up. Raises FlameError.
-
-    Times become ns, anything else is taken as samples.
-    """
+    """The sum of all sampled profiles of a file. Times become ns, other units samples. Raises
+    FlameError."""
     try:
         file = json.loads(text)
         profiles = [p for p in file["profiles"] if p["type"] == "sampled"]
         if not profiles:
-            raise FlameError(f"{name} has no profile of the type sampled: export it as folded")
+            raise FlameError(
+                f"cannot read {name}: it has no profile of type sampled", "export it as folded"
+            )
         units = {profile["unit"] for profile in profiles}
         if len(units) > 1:
-            raise FlameError(f"{name} has profiles in several units: keep those of one")
+            raise FlameError(
+                f"cannot read {name}: its profiles have different units", "keep those with one unit"
+            )
         unit = units.pop()
         return Stacks(
             kind=_kind(file.get("exporter")),
@@ -75,7 +77,7 @@ def load(text: str, name: str) -> Stacks:
         OverflowError,
     ) as error:
         why = f"{type(error).__name__} {error}"
-        raise FlameError(f"{name} is no file of speedscope: {why}") from None
+        raise FlameError(f"{name} is not a speedscope file: {why}") from None
 
 
 def _kind(exporter: object) -> str:

@@ -1,7 +1,7 @@
-"""The page of a flame graph: one SVG file that needs nothing else.
+"""The page of a flame graph: one self-contained SVG file.
 
-Frames are rectangles with their text and a title, to be read without scripting; view.js adds zoom,
-search and keys. Positions are percentages of a panel, so that the page fits any window.
+Frames are rectangles with text and a title, readable without scripting; view.js adds zoom, search
+and keys. Positions are percentages of a panel, so that the page fits any window.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from zfstrace.stacks import WAKER, Stacks, label_frames
 
 WIDTH = 1200
 ROW = 18
-# Frames that are narrower are left out, in px.
+# Narrower frames are left out, in px.
 LEAST_PX = 0.1
 _SIDE = 12
 _INNER = WIDTH - 2 * _SIDE
 _HEAD = 72
 _CAPTION = 26
 _FOOT = 14
-# Of the font, in px; a little more than most monospace fonts have at 12 px.
+# Width of a character in px, a little more than in most monospace fonts at 12 px.
 _CHAR = 7.25
 _PAD = 4
 
@@ -34,7 +34,7 @@ _PAD = 4
 class Panel:
     """A graph on the page.
 
-    body has the frames, each an element; rows is the depth of the deepest frame, plus 1.
+    body has an element for each frame; rows is the depth of the deepest frame, plus 1.
     """
 
     caption: str
@@ -44,12 +44,12 @@ class Panel:
     total: int
 
 
-# The class of a frame, and what its title says after the name.
+# The class of a frame, and the text after the name in its title.
 Describe = Callable[[layout.Frame], tuple[str, str]]
 
 
 def render(stacks: Stacks, *, inverted: bool = False) -> Iterator[str]:
-    """The file of a flame graph, in pieces; inverted has the root at the top."""
+    """The file of a flame graph, in pieces; inverted puts the root at the top."""
     order = layout.order(stacks.counts)
     weights = layout.sums(order, stacks.counts)
     total = weights[-1]
@@ -77,7 +77,7 @@ def render(stacks: Stacks, *, inverted: bool = False) -> Iterator[str]:
 def panel(
     caption: str, stacks: list[str], weights: list[int], describe: Describe, *, inverted: bool
 ) -> Panel:
-    """The graph of sorted stacks (:mod:`zfstrace.flame.layout`) with widths from weights."""
+    """The graph of stacks from layout.order(), with weights from layout.sums()."""
     total = weights[-1]
     hidden = layout.Hidden()
     found = list(layout.frames(stacks, weights, total * LEAST_PX / _INNER, hidden))
@@ -107,8 +107,7 @@ def _element(
 
 @cache
 def xml(text: str) -> str:
-    """Any text, as it can stand in XML, which has no way at all to write control characters and
-    halves of surrogate pairs."""
+    """Text escaped for XML, which cannot represent control characters and lone surrogates."""
     return escape(printable(text))
 
 
@@ -150,7 +149,7 @@ def _panel(one: Panel, top: int, label: str, inverted: bool) -> Iterator[str]:
 
 
 def left_out(panels: Iterable[Panel]) -> str:
-    """The sentence on what is not drawn."""
+    """A sentence on the frames that are not drawn."""
     found = [one for one in panels if one.hidden.frames]
     if not found:
         return "All frames are shown."

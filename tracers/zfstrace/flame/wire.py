@@ -1,4 +1,4 @@
-"""The encoding of protocol buffers, as far as pprof's format needs it."""
+"""The part of the protocol buffers encoding that pprof's format needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FIXED = {_FIXED64: 8, _FIXED32: 4}
 
 
 def varint(value: int) -> bytes:
-    """7 bits a byte, the lowest first; a negative number as its 64-bit complement."""
+    """7 bits per byte, lowest first; a negative number as its 64-bit two's complement."""
     value &= _MASK
     out = bytearray()
     while value > 0x7F:
@@ -31,7 +31,7 @@ def block(field: int, content: bytes) -> bytes:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field, value) of each field of a message. Raises ValueError when it ends too soon."""
+    """(number, value) of each field of a message. Raises ValueError when it is truncated."""
     at = 0
     while at < len(message):
         key, at = _read_varint(message, at)
@@ -45,20 +45,20 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in _FIXED:
             size = _FIXED[kind]
         else:
-            raise ValueError(f"no wire type {kind}")
+            raise ValueError(f"unknown wire type {kind}")
         if at + size > len(message):
-            raise ValueError("a field goes beyond the end")
+            raise ValueError("a field exceeds the message")
         yield key >> 3, message[at : at + size]
         at += size
 
 
 def numbers(value: int | bytes) -> list[int]:
-    """The numbers of a repeated field, which may be packed or single."""
+    """The numbers of a repeated field, packed or not. Raises ValueError when it is truncated."""
     if isinstance(value, int):
         return [value]
     found = []
     number = shift = 0
-    # Not by _read_varint(): a profile has millions of them.
+    # Not with _read_varint(): a profile has millions of them.
     for byte in value:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -69,7 +69,7 @@ def numbers(value: int | bytes) -> list[int]:
             if shift > 63:
                 break
     if shift:
-        raise ValueError("a number goes beyond the end")
+        raise ValueError("a number exceeds the message")
     return found
 
 
@@ -87,4 +87,4 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & _MASK, at
         shift += 7
-    raise ValueError("a number goes beyond the end")
+    raise ValueError("a number exceeds the message")

@@ -1,1 +1,1 @@
-"""Kstats of OpenZFS, as files or sysctls show them."""
+"""Kstats of OpenZFS, from files or sysctls."""

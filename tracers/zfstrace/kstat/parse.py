@@ -1,7 +1,6 @@
-"""What the kstats of ZFS have in common on all systems: numbers, and the text of the history
-lists.
+"""Parses kstats of ZFS: numbers, and the text of history lists, the same on all systems.
 
-A kstat may change while it is read: lines that make no sense are left out, never an error.
+A kstat may change while it is read: malformed lines are skipped, never an error.
 """
 
 from __future__ import annotations
@@ -10,24 +9,24 @@ Value = int | str
 
 
 def is_number(word: str) -> bool:
-    """Decimal, of 64 bits at most."""
+    """Whether a word is a decimal number of at most 20 digits."""
     digits = word.removeprefix("-")
-    # not isdigit() alone: it takes superscripts, and int() takes 4300 digits
+    # isdigit() alone accepts superscripts, and int() 4300 digits
     return digits.isascii() and digits.isdigit() and len(digits) <= 20
 
 
 def parse_history(text: str) -> list[dict[str, Value]]:
     """The rows of a history list (txgs, reads), oldest first, by the names in its header.
 
-    spa_txg_history_show_header() in module/zfs/spa_stats.c; on FreeBSD an empty line comes
-    before it (module/os/freebsd/spl/spl_kstat.c, kstat_sysctl_raw()). All versions.
+    spa_txg_history_show_header() in module/zfs/spa_stats.c; on FreeBSD an empty line precedes it
+    (module/os/freebsd/spl/spl_kstat.c, kstat_sysctl_raw()). All versions.
     """
     names: list[str] = []
     rows: list[dict[str, Value]] = []
     for line in text.split("\n"):
         words = line.split()
         if not names:
-            # a line of numbers may come before the header
+            # a line of numbers may precede the header
             if words and not is_number(words[0]):
                 names = words
         elif len(words) == len(names):

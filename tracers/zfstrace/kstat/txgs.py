@@ -13,7 +13,7 @@ from zfstrace.txg import Txg, TxgState
 from zfstrace.types import Losses, Probe
 
 _SECOND = 1_000_000_000
-# The sync thread waits in ticks of at least 1 ms, and then for the quiescing.
+# The sync thread waits in ticks of at least 1 ms, then for the quiescing.
 _TIMER_SLACK_NS = 50_000_000
 # How long a txg that ended waits for its row of the kstat.
 _ROW_NS = _SECOND
@@ -26,7 +26,7 @@ _NEEDED = {"txg", "birth", "otime", "qtime", "wtime", "stime"}
 @dataclass(frozen=True)
 class TxgRow:
     """A row of the kstat (module/zfs/spa_stats.c, all versions). state is its letter: O(pen),
-    Q(uiescing), W(aiting for the sync), S(yncing) or C(ommitted). birth_ns is of the kstats'
+    Q(uiescing), W(aiting for the sync), S(yncing) or C(ommitted). birth_ns is a time of the kstats'
     clock; a span that has not ended is 0. None is a column that the kstat does not have."""
 
     txg: int
@@ -47,7 +47,7 @@ class TxgRow:
 
     @property
     def closed_ns(self) -> int:
-        """When it took no more transactions; this and the next two by the kstats' clock."""
+        """When it stopped accepting transactions; this and the next two by the kstats' clock."""
         return self.birth_ns + self.open_ns
 
     @property
@@ -60,8 +60,8 @@ class TxgRow:
 
 
 def parse_txgs(text: str) -> list[TxgRow]:
-    """The rows of the kstat, oldest first. One without its number or a time is left out: the
-    kstat changed while it was read."""
+    """The rows of the kstat, oldest first. Skips a row without its number or a time: the kstat
+    changed while it was read."""
     return [row for columns in parse_history(text) if (row := _decoded(columns))]
 
 
@@ -94,15 +94,15 @@ def newest_done(rows: Sequence[TxgRow]) -> int:
 
 
 def done_since(rows: Sequence[TxgRow], after: int) -> list[TxgRow]:
-    """The txgs after one that are committed, in order."""
+    """The committed txgs after the given one, in order."""
     done = (row for row in rows if row.done and row.txg > after)
     return sorted(done, key=lambda row: row.txg)
 
 
 def txg_state(rows: Sequence[TxgRow], start_ns: int, end_ns: int) -> TxgState | None:
-    """What the txgs of a pool did between two moments of the kstats' clock (gethrtime():
-    CLOCK_MONOTONIC_RAW on Linux, CLOCK_MONOTONIC on FreeBSD). None when the rows do not reach
-    back to the moment."""
+    """What the txgs of a pool did between two times of the kstats' clock (gethrtime():
+    CLOCK_MONOTONIC_RAW on Linux, CLOCK_MONOTONIC on FreeBSD). None when the rows do not reach back
+    that far."""
     found = None
     for row in rows:
         if row.birth_ns <= end_ns:
@@ -120,34 +120,34 @@ def txg_state(rows: Sequence[TxgRow], start_ns: int, end_ns: int) -> TxgState | 
 
 
 class Source(Protocol):
-    """Where a system has the kstat."""
+    """Access to the kstat on a system."""
 
     def pools(self) -> Sequence[str]:
         """Names of the imported pools."""
         ...
 
     def rows(self, pool: str) -> list[TxgRow]:
-        """Of the kstat, oldest first; [] without one."""
+        """The rows of the kstat, oldest first; [] without one."""
         ...
 
     def timeout_s(self) -> int | None:
-        """zfs_txg_timeout."""
+        """zfs_txg_timeout; None when unknown."""
         ...
 
     def now_ns(self) -> int:
-        """The clock of the kstats."""
+        """The current time of the kstats' clock."""
         ...
 
 
 def utc(clock_ns: int, now_ns: int) -> str:
-    """A moment of a clock that shows now_ns at present, ISO 8601."""
+    """A time of a clock whose current time is now_ns, in ISO 8601."""
     wall = (time.time_ns() - (now_ns - clock_ns)) / _SECOND
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 def timer(since_ns: int | None, timeout_s: int | None) -> bool:
-    """Whether a txg that nobody asked for was closed by zfs_txg_timeout, which runs from
-    the start of the sync before (txg_sync_thread in module/zfs/txg.c)."""
+    """Whether zfs_txg_timeout closed a txg for which no other reason is known. It runs from the
+    start of the previous sync (txg_sync_thread in module/zfs/txg.c)."""
     return (
         since_ns is not None
         and timeout_s is not None
@@ -158,8 +158,8 @@ def timer(since_ns: int | None, timeout_s: int | None) -> bool:
 def from_rows(
     pool: str, row: TxgRow, before: TxgRow | None, timeout_s: int | None, now_ns: int
 ) -> Txg:
-    """A txg that is committed, by its row and the row before it, from which the time since the
-    last sync began is known. now_ns is what the kstats' clock shows."""
+    """A committed txg, from its row and the previous one, which has the start of the last sync.
+    now_ns is the current time of the kstats' clock."""
     since = row.closed_ns - before.sync_began_ns if before else None
     return Txg(
         time=utc(row.end_ns, now_ns),
@@ -187,7 +187,7 @@ def by_txg(rows: Sequence[TxgRow]) -> dict[int, TxgRow]:
 
 
 class Completed:
-    """Txgs that a tracer saw end, each with what only the kstat knows, in each pool's order."""
+    """Completes txgs that a tracer saw end by what only the kstat knows, in order for each pool."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -202,16 +202,16 @@ class Completed:
         self._waiting.append((time.monotonic_ns(), txg))
 
     def ready(self) -> list[Txg]:
-        """Those with a row, or that waited long enough for one."""
+        """Those that have a row, or have waited long enough for one."""
         found: list[Txg] = []
         waiting: list[tuple[int, Txg]] = []
         rows: dict[str, dict[int, TxgRow]] = {}
-        held: set[str] = set()  # pools of which one waits
+        held: set[str] = set()  # pools with one that waits
         for since, txg in sorted(self._waiting, key=lambda seen: seen[1].txg):
             if txg.pool not in rows:
                 rows[txg.pool] = by_txg(self._source.rows(txg.pool))
             row = rows[txg.pool].get(txg.txg)
-            # no row at all: zfs_txg_history is 0 or less than the burst of events
+            # without a row zfs_txg_history is 0, or less than the burst of events
             soon = row is not None and not row.done and time.monotonic_ns() - since < _ROW_NS
             if soon or txg.pool in held:
                 held.add(txg.pool)
@@ -223,7 +223,7 @@ class Completed:
 
 
 def with_row(txg: Txg, row: TxgRow) -> Txg:
-    """A txg with what only its row of the kstat knows."""
+    """A txg with the columns that only the kstat has."""
     return replace(
         txg,
         dirty_bytes=row.dirty_bytes,
@@ -233,8 +233,8 @@ def with_row(txg: Txg, row: TxgRow) -> Txg:
 
 
 class KstatTxgs:
-    """Implements zfstrace.host.TxgSession. losses().event counts rows that were gone before
-    they were read."""
+    """Implements zfstrace.host.TxgSession. losses().event counts rows that vanished before they
+    were read."""
 
     def __init__(self, pool: str | None, source: Source) -> None:
         self._pool, self._source = pool, source
@@ -259,7 +259,7 @@ class KstatTxgs:
     def _new(self, pool: str) -> list[Txg]:
         rows = by_txg(self._source.rows(pool))
         last = self._last.get(pool)
-        # a pool that was exported and imported again begins anew
+        # a pool without a last txg was imported meanwhile: all its rows are new
         fresh = sorted(t for t, row in rows.items() if row.done and (last is None or t > last))
         if not fresh:
             return []

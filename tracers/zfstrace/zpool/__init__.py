@@ -1,1 +1,1 @@
-"""What zpool(8) and zfs(8) print."""
+"""Parsers for the output of zpool(8) and zfs(8)."""

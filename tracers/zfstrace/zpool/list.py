@@ -1,4 +1,4 @@
-"""The vdevs of a pool by guid, as zpool(8) names them."""
+"""The vdevs of a pool, from `zpool list`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _TIMEOUT_S = 5
 
 
 def parse_names(named: str, numbered: str) -> dict[int, str]:
-    """Vdevs by guid, from `zpool list -v -H` without and with -g: the same lines,
-    with names and with guids. {} when the two do not agree (a disk was replaced between
-    the calls)."""
+    """Names of vdevs by guid, from `zpool list -v -H` without and with -g, which print the same
+    lines with names and with guids. {} when the two do not agree (a disk was replaced between the
+    calls)."""
     names, guids = named.split("\n"), numbered.split("\n")
     if len(names) != len(guids):
         return {}
@@ -27,7 +27,7 @@ def parse_names(named: str, numbered: str) -> dict[int, str]:
 
 
 def names(pool: str) -> dict[int, str]:
-    """Leaf vdevs of an imported pool by guid; {} when zpool(8) is not there or does not answer."""
+    """Leaf vdevs of an imported pool by guid; {} when zpool(8) is missing or does not answer."""
     return parse_names(_list("--", pool), _list("-g", "--", pool))
 
 
@@ -37,8 +37,8 @@ def data_vdevs(pool: str) -> int:
 
 
 def count_data(named: str) -> int:
-    """Of `zpool list -v -H`: only top-level vdevs have a number of allocated bytes, and those
-    of other classes come after a heading (cmd/zpool/zpool_main.c, collect_list_stats())."""
+    """The number of data vdevs in `zpool list -v -H`: only top-level vdevs have allocated bytes,
+    and those of other classes follow a heading (cmd/zpool/zpool_main.c, collect_list_stats())."""
     found = 0
     for line in named.split("\n")[1:]:
         words = line.split("\t")
@@ -55,7 +55,8 @@ def log_vdevs(pool: str) -> int | None:
 
 
 def count_logs(named: str) -> int:
-    """Of `zpool list -v -H`: those after the heading `logs` that have an allocated size."""
+    """The number of log vdevs in `zpool list -v -H`: those below the heading `logs` that have
+    allocated bytes."""
     found = 0
     heading = ""
     for line in named.split("\n")[1:]:

@@ -23,30 +23,30 @@ Properties = dict[str, Property]
 
 
 def parse(text: str) -> dict[str, Properties]:
-    """By name of the object, in the order of the output. Lines of another shape are left out,
-    and so are user properties: their values may have tabs and line breaks."""
+    """The properties by name of the object, in the order of the output. Skips malformed lines, and
+    user properties, whose values may have tabs and line breaks."""
     found: dict[str, Properties] = {}
     for line in text.split("\n"):
         words = line.split("\t")
         if len(words) != 4 or not words[0] or not words[1] or ":" in words[1]:
             continue
         name, key, value, source = words
-        # what a user property has after a line break cannot stand for the real one
+        # the first wins: a line in the value of a user property may look like a property
         found.setdefault(name, {}).setdefault(key, Property(_value(value), source))
     return found
 
 
 def _value(text: str) -> int | str:
-    """Exact numbers come without a unit, percents with one in older versions."""
+    """Older versions print percents with a unit even with -p."""
     plain = text.removesuffix("%")
     return int(plain) if is_number(plain) else text
 
 
 def origin(name: str, source: str) -> str:
-    """The dataset in which a value was set, to go by its source; the dataset itself otherwise."""
+    """The dataset that a value was inherited from, by its source; the dataset itself otherwise."""
     return source.removeprefix("inherited from ") if source.startswith("inherited") else name
 
 
 def command(tool: str, *words: str) -> Sequence[str]:
-    """The command line of `zpool get` or `zfs get`, but for what is asked."""
+    """The command line of `zpool get` or `zfs get`; words are properties and names."""
     return [tool, "get", "-H", "-p", "-o", COLUMNS, *words]

@@ -23,14 +23,14 @@ _GROUPS = {"logs": "log", "cache": "cache", "l2cache": "cache", "special": "spec
 _GROUPS |= {"dedup": "dedup", "spares": "spare"}
 # `zpool status` may wait for a pool that is suspended.
 _TIMEOUT_S = 20.0
-# No pool is deeper: root, mirror, spare or replacing, disk.
+# No pool has more levels: root, mirror, spare or replacing, disk.
 _DEEPEST = 10
 
 
 @dataclass(frozen=True)
 class Vdev:
-    """group is data, log, special, dedup, cache or spare. configured and native are block sizes
-    that zpool(8) found to differ, for the worse; 0 when it did not say so."""
+    """group is data, log, special, dedup, cache or spare. configured and native are the block sizes
+    if zpool(8) reports that they differ, for the worse; otherwise 0."""
 
     name: str
     group: str
@@ -42,13 +42,13 @@ class Vdev:
 
     @property
     def kind(self) -> str:
-        """mirror, raidz, draid, or disk (a file as well)."""
+        """mirror, raidz, draid, or disk (which includes files)."""
         match = re.match(r"(mirror|raidz|draid)(?:\d[^/]*)?-\d+$", self.name)
         return match[1] if match and self.children else "disk"
 
     @property
     def redundant(self) -> bool:
-        """Whether it lives on without one of its disks."""
+        """Whether it survives the loss of one of its disks."""
         return self.kind != "disk" and len(self.children) > 1
 
     def leaves(self) -> Iterator[Vdev]:
@@ -60,15 +60,14 @@ class Vdev:
 
 
 def parse_text(text: str) -> list[Vdev]:
-    """The top-level vdevs of the first pool in the output of `zpool status`; [] when there is
-    none."""
+    """The top-level vdevs of the first pool in the output of `zpool status`; [] without a pool."""
     group, rows = "data", []
     for line in text.split("\n"):
         heading, match = _HEADING.fullmatch(line), _LINE.match(line)
         if heading:
             group = _GROUPS[heading[1]]
         elif match:
-            # the first line is that of the pool
+            # the first line is the pool
             blocks = _BLOCKS.search(match[4])
             sizes = (int(blocks[1]), int(blocks[2])) if blocks else (0, 0)
             path = match[2] if match[2].startswith("/") else ""
@@ -80,7 +79,7 @@ def parse_text(text: str) -> list[Vdev]:
 
 
 def _grow(rows: list[tuple[int, Vdev]], depth: int) -> list[Vdev]:
-    """Rows of a depth, each with those below it."""
+    """The rows of a depth, each with its descendants."""
     starts = [i for i, (here, _) in enumerate(rows) if here <= depth] + [len(rows)]
     return [
         replace(rows[i][1], children=tuple(_grow(rows[i + 1 : end], depth + 1)))
@@ -104,7 +103,7 @@ def _shape(vdev: Vdev) -> tuple[str, int]:
 
 
 def parse_json(text: str, pool: str) -> list[Vdev]:
-    """The same from `zpool status -j`; [] when it is not of that form."""
+    """The same from `zpool status -j`; [] when the text does not have its form."""
     try:
         found = json.loads(text)
         entry = found["pools"][pool]

@@ -206,7 +206,7 @@ def test_a_difference_tells_both_sides() -> None:
 
 
 def test_different_units_are_not_compared() -> None:
-    with pytest.raises(FlameError, match="before counts ns and after samples"):
+    with pytest.raises(FlameError, match="before counts ns, after samples"):
         diff.check(stacks({"a": 1}), stacks({"a": 1}, unit="samples"))
 
 
