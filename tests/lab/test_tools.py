@@ -205,11 +205,11 @@ def test_nothing_is_lost_by_attaching_and_detaching(tools: Json) -> None:
         ("no bcc", 1, "python3-bpfcc"),
     ],
 )
-def test_bad_input_is_one_line(tools: Json, case: str, status: int, words: str) -> None:
+def test_bad_input_is_an_error_with_a_hint(tools: Json, case: str, status: int, words: str) -> None:
     found = tools["bad"][case]
     assert found["status"] == status
     assert found["stdout"] == ""
-    assert found["stderr"].count("\n") == 1
+    assert re.fullmatch(r"zil\w+: error: [^\n]+\nhint: [^\n]+\n", found["stderr"])
     assert words in found["stderr"]
 
 

@@ -44,7 +44,7 @@ STAGES = (
     "commit",
 )
 NEEDED = ("zil_commit_impl", "zil_async_to_sync", "zil_lwb_write_issue", "__cv_wait")
-# Threads in a commit at once: the most the kernel takes. By default it is a dozen or two.
+# Threads in a commit at once: the kernel's maximum. The default is a dozen or two.
 MAXACTIVE = 4096
 TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 
@@ -65,7 +65,7 @@ struct slot {
 };
 
 BPF_HASH(ops, u32, struct op);
-BPF_ARRAY(counts, u64, 3);      // commits; returns that did not come; no room
+BPF_ARRAY(counts, u64, 3);      // commits; missed returns; no room
 BPF_ARRAY(sums, u64, STAGES);   // ns
 BPF_HISTOGRAM(dist, struct slot);
 
@@ -99,7 +99,7 @@ static void enter(struct op *op, u32 stage)
     op->stage = stage;
 }
 
-// One function in OpenZFS 2.1 to 2.4; around it is zil_commit, from 2.4 on zil_commit_flags.
+// The same in OpenZFS 2.1 to 2.4; its caller is zil_commit, from 2.4 on zil_commit_flags.
 int on_commit(struct pt_regs *ctx)
 {
     u64 id = bpf_get_current_pid_tgid();
@@ -132,7 +132,7 @@ int on_tx_wait(struct pt_regs *ctx)
     return 0;
 }
 
-// Of a commit waiter the mutex follows the condition variable, elsewhere it comes first.
+// A commit waiter's mutex follows its condition variable; elsewhere it precedes it.
 static int is_waiter(struct pt_regs *ctx)
 {
     u64 cv = PT_REGS_PARM1(ctx), mutex = PT_REGS_PARM2(ctx);
@@ -155,7 +155,7 @@ int on_device(struct pt_regs *ctx)
     return 0;
 }
 
-// No return probe on the waits: it would be armed for every sleeper of the host.
+// No return probe on the waits: it would be armed for every sleeper on the host.
 int on_write_issue(struct pt_regs *ctx)
 {
     struct op *op = running();
@@ -208,40 +208,40 @@ TRACEPOINT_PROBE(lock, contention_end)
 """
 
 
-def fail(message: str, status: int = 1) -> NoReturn:
-    print(f"zildist: {message}", file=sys.stderr)
+def fail(message: str, hint: str = "", status: int = 1) -> NoReturn:
+    print(f"zildist: error: {message}" + (f"\nhint: {hint}" if hint else ""), file=sys.stderr)
     sys.exit(status)
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        fail(f"{message}: see `zildist.py -h`", 2)
+        fail(message, "see `zildist.py -h`", 2)
 
 
 def load_bcc() -> Any:
-    """The module bcc, after what else can be wrong with this host was looked for."""
+    """The module bcc, after checks for other problems of the host."""
     if os.geteuid() != 0:
-        fail("root is needed to load BPF programs: use sudo")
+        fail("cannot load BPF programs: not root", "use sudo")
     if not Path("/sys/module/zfs").is_dir():
-        fail("ZFS is not loaded, so there is nothing to trace: run `modprobe zfs`")
+        fail("ZFS is not loaded", "run `modprobe zfs`")
     try:
         return importlib.import_module("bcc")
     except ImportError:
-        fail("Python's module bcc is missing: install python3-bpfcc (Debian) or python3-bcc")
+        fail("no Python module bcc", "install python3-bpfcc (Debian) or python3-bcc")
 
 
 def compiled(text: str) -> Any:
-    """The programs, attached. What only some versions of ZFS have is probed where it is."""
+    """The attached programs; functions that only some versions of ZFS have are optional."""
     bcc = load_bcc()
     for name in NEEDED:
         if bcc.BPF.ksymname(name) == -1:
-            fail(f"this zfs module has no function {name} that could be probed")
+            fail(f"cannot trace: the zfs module has no function {name}")
     if any((path / "events/lock/contention_begin").exists() for path in TRACEFS):
         text += LOCKS
     try:
         bpf = bcc.BPF(text=text)
-    except Exception:  # bcc raises nothing narrower, and has said what the compiler says
-        fail("the BPF program does not compile: are the headers of this kernel installed?")
+    except Exception:  # bcc raises nothing narrower, and has printed the compiler's messages
+        fail("the BPF program does not compile", "install the headers of the running kernel")
     for name, function in (("zil_commit_impl", "on_return"), ("zil_async_to_sync", "on_issue")):
         bpf.attach_kretprobe(event=name, fn_name=function, maxactive=MAXACTIVE)
     for name, function in (
@@ -252,7 +252,7 @@ def compiled(text: str) -> Any:
         ("zil_lwb_write_issue", "on_write_issue"),
         ("txg_wait_synced", "on_txg"),
         ("txg_wait_synced_flags", "on_txg"),
-        ("zil_commit_impl", "on_commit"),  # last, so that no commit begins before all is attached
+        ("zil_commit_impl", "on_commit"),  # last: no commit may begin before all are attached
     ):
         if bpf.ksymname(name) != -1:
             bpf.attach_kprobe(event=name, fn_name=function)
@@ -260,8 +260,8 @@ def compiled(text: str) -> Any:
 
 
 def lost_commits(bpf: Any) -> int:
-    """Those for which there was no room here, and those whose return was missed: as seen by the
-    next commit of the thread or, sooner but not in every case, as the kernel counts it."""
+    """Commits without room in a table, and those whose return was missed: as noticed at the
+    thread's next commit or, sooner but not always, as counted by the kernel."""
     probe = ("zil_commit_impl", f"_bcc_{os.getpid()}")
     misses = 0
     for path in TRACEFS:
@@ -282,7 +282,7 @@ def positive(text: str) -> int:
 
 
 def counted(bpf: Any) -> Counter[tuple[str, int, int]]:
-    """All numbers since the start. Nothing is cleared: what came meanwhile would be lost."""
+    """All counts since the start. Nothing is cleared: clearing would lose concurrent updates."""
     now = Counter({("slot", k.stage, k.slot): v.value for k, v in bpf["dist"].items()})
     now.update({("ns", i, 0): bpf["sums"][i].value for i in range(len(STAGES))})
     now["commits", 0, 0] = bpf["counts"][0].value

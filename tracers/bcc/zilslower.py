@@ -29,13 +29,13 @@ EXAMPLES = """examples:
     ./zilslower.py             # commits of 10 ms or more (default)
     ./zilslower.py 1           # commits of 1 ms or more
     ./zilslower.py 0           # all commits
-    ./zilslower.py -p 181 5    # those of process 181
+    ./zilslower.py -p 181 5    # commits of process 181
     ./zilslower.py -T 50       # with the seconds since the start
 """
 
 STAGES = ("ASYNC", "TX", "LOCK", "ISSUE", "BATCH", "DEVICE", "TXG")
 NEEDED = ("zil_commit_impl", "zil_async_to_sync", "zil_lwb_write_issue", "__cv_wait")
-# Threads in a commit at once: the most the kernel takes. By default it is a dozen or two.
+# Threads in a commit at once: the kernel's maximum. The default is a dozen or two.
 MAXACTIVE = 4096
 TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 
@@ -60,7 +60,7 @@ struct event {
 };
 
 BPF_HASH(ops, u32, struct op);
-BPF_ARRAY(counts, u64, 3);              // commits; returns that did not come; no room
+BPF_ARRAY(counts, u64, 3);              // commits; missed returns; no room
 BPF_ARRAY(layout, u64, 1);              // where zl_dmu_pool is in a zilog_t
 BPF_PERCPU_ARRAY(events_buf, struct event, 1);
 BPF_PERF_OUTPUT(events);
@@ -88,7 +88,7 @@ static void enter(struct op *op, u32 stage)
     op->stage = stage;
 }
 
-// One function in OpenZFS 2.1 to 2.4; around it is zil_commit, from 2.4 on zil_commit_flags.
+// The same in OpenZFS 2.1 to 2.4; its caller is zil_commit, from 2.4 on zil_commit_flags.
 int on_commit(struct pt_regs *ctx)
 {
     u64 id = bpf_get_current_pid_tgid();
@@ -122,7 +122,7 @@ int on_tx_wait(struct pt_regs *ctx)
     return 0;
 }
 
-// Of a commit waiter the mutex follows the condition variable, elsewhere it comes first.
+// A commit waiter's mutex follows its condition variable; elsewhere it precedes it.
 static int is_waiter(struct pt_regs *ctx)
 {
     u64 cv = PT_REGS_PARM1(ctx), mutex = PT_REGS_PARM2(ctx);
@@ -145,7 +145,7 @@ int on_device(struct pt_regs *ctx)
     return 0;
 }
 
-// No return probe on the waits: it would be armed for every sleeper of the host.
+// No return probe on the waits: it would be armed for every sleeper on the host.
 int on_write_issue(struct pt_regs *ctx)
 {
     struct op *op = running();
@@ -162,8 +162,8 @@ int on_txg(struct pt_regs *ctx)
     return 0;
 }
 
-// The pool: zl_dmu_pool and zl_spa follow one another in a zilog_t, the first points to the
-// second, and a spa_t begins with the pool's name. Where they are depends on the version.
+// The pool: zl_dmu_pool and zl_spa are adjacent in a zilog_t, at an offset that depends on the
+// version. A dsl_pool_t begins with a pointer to its spa_t, and that with the pool's name.
 static u64 spa_at(u64 zilog, u64 at)
 {
     u64 dp = 0, spa = 0, dp_spa = 0;
@@ -245,40 +245,40 @@ TRACEPOINT_PROBE(lock, contention_end)
 """
 
 
-def fail(message: str, status: int = 1) -> NoReturn:
-    print(f"zilslower: {message}", file=sys.stderr)
+def fail(message: str, hint: str = "", status: int = 1) -> NoReturn:
+    print(f"zilslower: error: {message}" + (f"\nhint: {hint}" if hint else ""), file=sys.stderr)
     sys.exit(status)
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        fail(f"{message}: see `zilslower.py -h`", 2)
+        fail(message, "see `zilslower.py -h`", 2)
 
 
 def load_bcc() -> Any:
-    """The module bcc, after what else can be wrong with this host was looked for."""
+    """The module bcc, after checks for other problems of the host."""
     if os.geteuid() != 0:
-        fail("root is needed to load BPF programs: use sudo")
+        fail("cannot load BPF programs: not root", "use sudo")
     if not Path("/sys/module/zfs").is_dir():
-        fail("ZFS is not loaded, so there is nothing to trace: run `modprobe zfs`")
+        fail("ZFS is not loaded", "run `modprobe zfs`")
     try:
         return importlib.import_module("bcc")
     except ImportError:
-        fail("Python's module bcc is missing: install python3-bpfcc (Debian) or python3-bcc")
+        fail("no Python module bcc", "install python3-bpfcc (Debian) or python3-bcc")
 
 
 def compiled(text: str) -> Any:
-    """The programs, attached. What only some versions of ZFS have is probed where it is."""
+    """The attached programs; functions that only some versions of ZFS have are optional."""
     bcc = load_bcc()
     for name in NEEDED:
         if bcc.BPF.ksymname(name) == -1:
-            fail(f"this zfs module has no function {name} that could be probed")
+            fail(f"cannot trace: the zfs module has no function {name}")
     if any((path / "events/lock/contention_begin").exists() for path in TRACEFS):
         text += LOCKS
     try:
         bpf = bcc.BPF(text=text)
-    except Exception:  # bcc raises nothing narrower, and has said what the compiler says
-        fail("the BPF program does not compile: are the headers of this kernel installed?")
+    except Exception:  # bcc raises nothing narrower, and has printed the compiler's messages
+        fail("the BPF program does not compile", "install the headers of the running kernel")
     for name, function in (("zil_commit_impl", "on_return"), ("zil_async_to_sync", "on_issue")):
         bpf.attach_kretprobe(event=name, fn_name=function, maxactive=MAXACTIVE)
     for name, function in (
@@ -289,7 +289,7 @@ def compiled(text: str) -> Any:
         ("zil_lwb_write_issue", "on_write_issue"),
         ("txg_wait_synced", "on_txg"),
         ("txg_wait_synced_flags", "on_txg"),
-        ("zil_commit_impl", "on_commit"),  # last, so that no commit begins before all is attached
+        ("zil_commit_impl", "on_commit"),  # last: no commit may begin before all are attached
     ):
         if bpf.ksymname(name) != -1:
             bpf.attach_kprobe(event=name, fn_name=function)
@@ -297,8 +297,8 @@ def compiled(text: str) -> Any:
 
 
 def lost_commits(bpf: Any) -> int:
-    """Those for which there was no room here, and those whose return was missed: as seen by the
-    next commit of the thread or, sooner but not in every case, as the kernel counts it."""
+    """Commits without room in a table, and those whose return was missed: as noticed at the
+    thread's next commit or, sooner but not always, as counted by the kernel."""
     probe = ("zil_commit_impl", f"_bcc_{os.getpid()}")
     misses = 0
     for path in TRACEFS:
