@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the D scripts of both systems: source/NAME.d, with what differs from freebsd.toml and
-linux.toml, becomes freebsd/NAME.d and linux/NAME.d, each of which stands alone."""
+"""Writes the D scripts of both systems: source/NAME.d, with words from freebsd.toml and linux.toml,
+becomes freebsd/NAME.d and linux/NAME.d, each self-contained."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import tomllib
 from pathlib import Path
 
 if sys.version_info < (3, 11):  # noqa: UP036  (the reader may have an older one)
-    sys.exit("generate: Python 3.11 or newer is needed")
+    sys.exit("generate: error: Python 3.11 or newer is needed")
 
 HERE = Path(__file__).resolve().parent
 SYSTEMS = ("freebsd", "linux")
-# Scripts that only one of them needs: Linux tells by fanotify(7) who writes a parameter.
+# Scripts for one system only: on Linux fanotify(7) reports who writes a parameter.
 ONLY = {"sysctlwrite-json.d": "freebsd"}
 MARK = "#!/usr/sbin/dtrace -Zs\n"
 NOTE = """\
 /*
- * {system}. Generated from source/{name} by generate.py: change that, not this.
+ * {system}. Generated from source/{name} by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
@@ -28,7 +28,7 @@ NOTE = """\
 
 
 def tools(system: str) -> list[str]:
-    """Names of the scripts of a system; the other files in source/ are parts of them."""
+    """The names of a system's scripts; the other files in source/ are parts of them."""
     return sorted(
         path.name
         for path in (HERE / "source").glob("*.d")
@@ -38,7 +38,7 @@ def tools(system: str) -> list[str]:
 
 
 def script(name: str, system: str) -> str:
-    """The script `name` for `system`. Raises KeyError for what the system's table lacks."""
+    """The text of a script. Raises KeyError for a word that the system's table lacks."""
     table = tomllib.loads((HERE / f"{system}.toml").read_text())
     note = NOTE.format(system=table["SYSTEM"], name=name)
     return MARK + note + _expand((HERE / "source" / name).read_text(), table)

@@ -1,6 +1,6 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * FreeBSD. Generated from source/arcstate-json.d by generate.py: change that, not this.
+ * FreeBSD. Generated from source/arcstate-json.d by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
@@ -10,7 +10,7 @@
  *
  * USAGE: arcstate-json.d
  *
- * Numbers are those since the line before. See docs/dtrace-json.md.
+ * Numbers are since the previous line. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet
@@ -40,13 +40,13 @@ dtrace:::ERROR
 	@errors = sum(1);
 }
 
-/* (uint64_t bytes). It returns at once unless the ARC is much larger than its target. */
+/* (uint64_t bytes): returns at once unless the ARC is much larger than its target. */
 fbt::arc_wait_for_eviction:entry
 {
 	self->began = timestamp;
 }
 
-/* (uint64_t bytes, uint64_t evicted, uint64_t until): it is about to wait. */
+/* (uint64_t bytes, uint64_t evicted, uint64_t until): the thread is about to wait. */
 sdt:::arc-wait-for-eviction
 /self->began/
 {

@@ -1,13 +1,13 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * FreeBSD. Generated from source/arcstate.d by generate.py: change that, not this.
+ * FreeBSD. Generated from source/arcstate.d by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
 
 /*
  * arcstate.d  The pressure on the ARC of OpenZFS, once a second: its target, what made it smaller,
- *             and who waited for memory from it.
+ *             and which processes waited for memory from it.
  *
  * USAGE: arcstate.d [MIN_US]
  *
@@ -45,13 +45,13 @@ dtrace:::ERROR
 	@errors = sum(1);
 }
 
-/* (uint64_t bytes). It returns at once unless the ARC is much larger than its target. */
+/* (uint64_t bytes): returns at once unless the ARC is much larger than its target. */
 fbt::arc_wait_for_eviction:entry
 {
 	self->began = timestamp;
 }
 
-/* (uint64_t bytes, uint64_t evicted, uint64_t until): it is about to wait. */
+/* (uint64_t bytes, uint64_t evicted, uint64_t until): the thread is about to wait. */
 sdt:::arc-wait-for-eviction
 /self->began/
 {

@@ -1,17 +1,17 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * FreeBSD. Generated from source/sysctlwrite-json.d by generate.py: change that, not this.
+ * FreeBSD. Generated from source/sysctlwrite-json.d by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
 
 /*
- * sysctlwrite-json.d  Who sets a sysctl below vfs, where the module parameters of OpenZFS are, as
- *                     JSON objects.
+ * sysctlwrite-json.d  Which processes set a sysctl below vfs, where the module parameters of
+ *                     OpenZFS are, as JSON objects.
  *
  * USAGE: sysctlwrite-json.d [PID]
  *
- * It ends with process PID. See docs/dtrace-json.md.
+ * The script ends with process PID. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet
@@ -49,7 +49,7 @@ syscall::__sysctlbyname:entry
 	self->name = arg0;
 }
 
-/* The kernel has just read it, so it is in memory. It is copied for what was set only: that is rare. */
+/* The kernel has just read it, so it is in memory. Only for writes, which are rare. */
 syscall::__sysctl:return
 /self->oid && arg0 == 0/
 {

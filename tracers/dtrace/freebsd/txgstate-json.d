@@ -1,6 +1,6 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * FreeBSD. Generated from source/txgstate-json.d by generate.py: change that, not this.
+ * FreeBSD. Generated from source/txgstate-json.d by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
@@ -10,7 +10,7 @@
  *
  * USAGE: txgstate-json.d [POOL]
  *
- * null is a state that began before the tool did. See docs/dtrace-json.md.
+ * null is a state that began before the tool. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet
@@ -80,8 +80,8 @@ sdt:::txg-synced
 }
 
 /*
- * Why a txg was closed: 1 dirty data, 2 a waiter, 0 nobody asked. Whoever asks names the last txg that
- * has to be closed; the open one and those after it until it is on disk for good are the most.
+ * Why a txg was closed: 1 dirty data, 2 a waiter, 0 none seen. A request names the last txg that has
+ * to be closed; at most the open one and the two after it, which put it on disk for good.
  */
 fbt::txg_kick:entry
 {
@@ -89,7 +89,7 @@ fbt::txg_kick:entry
 	this->why = 1;
 }
 
-/* txg 0 is the open one, and those after it */
+/* txg 0 stands for the open one and the two after it */
 fbt::txg_wait_synced:entry,
 fbt::txg_wait_synced_sig:entry,
 fbt::txg_wait_synced_flags:entry
@@ -105,7 +105,7 @@ fbt::txg_wait_open:entry
 	this->why = 2;
 }
 
-/* Of the open one it is the first to ask, of those after it the one who asks for most. */
+/* For the open one the first request counts, for those after it the one for the last txg. */
 fbt::txg_kick:entry,
 fbt::txg_wait_synced:entry,
 fbt::txg_wait_synced_sig:entry,

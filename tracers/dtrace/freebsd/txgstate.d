@@ -1,6 +1,6 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * FreeBSD. Generated from source/txgstate.d by generate.py: change that, not this.
+ * FreeBSD. Generated from source/txgstate.d by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
@@ -10,7 +10,7 @@
  *
  * USAGE: txgstate.d [POOL]
  *
- * -1 is a state that began before the tool did. See txgstate.d(8).
+ * -1 is a state that began before the tool. See txgstate.d(8).
  */
 
 #pragma D option quiet

@@ -1,6 +1,6 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * FreeBSD. Generated from source/zfsflush.d by generate.py: change that, not this.
+ * FreeBSD. Generated from source/zfsflush.d by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
@@ -10,8 +10,8 @@
  *
  * USAGE: zfsflush.d [MIN_US]
  *
- * log_write and log_flush are per log block, the rest per disk and cache flush, also those of txg
- * syncs. What took less than MIN_US is left out. See zfsflush.d(8).
+ * log_write and log_flush are per log block, the rest per disk and cache flush, including those of
+ * txg syncs. Times shorter than MIN_US are left out. See zfsflush.d(8).
  */
 
 #pragma D option quiet
@@ -32,8 +32,8 @@ uint64_t lwb_written[uint64_t];
 uint64_t sent[uint64_t];
 
 /*
- * (lwb_t *, blkptr_t *): the call for the block pointer of the log block itself, which follows the
- * first word of the lwb, is made as the block is issued.
+ * (lwb_t *, blkptr_t *): called for the block pointer of the log block itself, which follows the
+ * first word of the lwb, when the block is issued.
  */
 fbt::zil_lwb_add_block:entry
 /arg1 == arg0 + 8/
@@ -62,8 +62,8 @@ fbt::zil_lwb_flush_vdevs_done:entry
 }
 
 /*
- * (zio_t *) of type 5, "ioctl" up to 2.2 and "flush" since. With zfs_nocacheflush it does not come back,
- * so the next zio at its address must not be taken for it.
+ * (zio_t *) of type 5, "ioctl" up to 2.2 and "flush" since. With zfs_nocacheflush it does not
+ * complete, so the next zio at its address must not be taken for it.
  */
 fbt::vdev_geom_io_start:entry
 {

@@ -1,12 +1,12 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * FreeBSD. Generated from source/zfsthrottle-json.d by generate.py: change that, not this.
+ * FreeBSD. Generated from source/zfsthrottle-json.d by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
 
 /*
- * zfsthrottle-json.d  Writers held up by OpenZFS, as JSON objects.
+ * zfsthrottle-json.d  Writers that OpenZFS delays, as JSON objects.
  *
  * USAGE: zfsthrottle-json.d [POOL]
  *
@@ -55,7 +55,7 @@ fbt::dmu_tx_wait:entry
 	self->dirty = ((dmu_tx_t *)arg0)->tx_pool->dp_dirty_total;
 }
 
-/* (dmu_tx_t *, uint64_t dirty, uint64_t ns): it is about to sleep so long. */
+/* (dmu_tx_t *, uint64_t dirty, uint64_t ns): the thread is about to sleep this long. */
 sdt:::delay-mintime
 /self->tx == arg0/
 {

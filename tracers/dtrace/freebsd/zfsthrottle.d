@@ -1,13 +1,13 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * FreeBSD. Generated from source/zfsthrottle.d by generate.py: change that, not this.
+ * FreeBSD. Generated from source/zfsthrottle.d by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
 
 /*
- * zfsthrottle.d  Who waits for a transaction group of OpenZFS, or is delayed by its write throttle,
- *                and how long; with the dirty data at each delay.
+ * zfsthrottle.d  Which writers wait for a transaction group of OpenZFS, or are delayed by its write
+ *                throttle, and how long; with the dirty data at each delay.
  *
  * USAGE: zfsthrottle.d [POOL [MIN_US]]
  *

@@ -1,16 +1,16 @@
 #!/usr/sbin/dtrace -Zs
 /*
- * Linux. Generated from source/zfsdevice-json.d by generate.py: change that, not this.
+ * Linux. Generated from source/zfsdevice-json.d by generate.py: edit that file.
  *
  * SPDX-License-Identifier: BSD-2-Clause
  */
 
 /*
- * zfsdevice-json.d  What the disks of OpenZFS pools do, by vdev and class of I/O, as JSON objects.
+ * zfsdevice-json.d  I/O of the disks of OpenZFS pools, by vdev and class, as JSON objects.
  *
  * USAGE: zfsdevice-json.d [POOL]
  *
- * It prints its sums twice a second. See docs/dtrace-json.md.
+ * Prints its sums twice a second. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet
@@ -41,8 +41,8 @@ dtrace:::ERROR
 }
 
 /*
- * (zio_t *): a step of every zio after its I/O. Only those that were in the queue of a leaf have times:
- * io_delay at the device, io_delta with the queue before it.
+ * (zio_t *): a step of every zio after its I/O. Only those that were in the queue of a leaf have
+ * times: io_delay at the device, io_delta with the queue before it.
  */
 fbt::zio_vdev_io_assess:entry
 {
@@ -118,8 +118,8 @@ fbt::zio_vdev_io_assess:entry
 }
 
 /*
- * (zio_t *) of type 5, "ioctl" up to 2.2 and "flush" since: it does not queue. With zfs_nocacheflush it
- * does not come back, so the next zio at its address must not be taken for it.
+ * (zio_t *) of type 5, "ioctl" up to 2.2 and "flush" since: it does not queue. With
+ * zfs_nocacheflush it does not complete, so the next zio at its address must not be taken for it.
  */
 fbt::vdev_disk_io_start:entry
 {

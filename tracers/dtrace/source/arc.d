@@ -11,13 +11,13 @@ dtrace:::ERROR
 	@errors = sum(1);
 }
 
-/* (uint64_t bytes). It returns at once unless the ARC is much larger than its target. */
+/* (uint64_t bytes): returns at once unless the ARC is much larger than its target. */
 fbt::arc_wait_for_eviction:entry
 {
 	self->began = timestamp;
 }
 
-/* (uint64_t bytes, uint64_t evicted, uint64_t until): it is about to wait. */
+/* (uint64_t bytes, uint64_t evicted, uint64_t until): the thread is about to wait. */
 {{ARC_WAIT}}
 /self->began/
 {

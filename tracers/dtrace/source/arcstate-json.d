@@ -3,7 +3,7 @@
  *
  * USAGE: arcstate-json.d
  *
- * Numbers are those since the line before. See docs/dtrace-json.md.
+ * Numbers are since the previous line. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet

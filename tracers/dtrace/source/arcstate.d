@@ -1,6 +1,6 @@
 /*
  * arcstate.d  The pressure on the ARC of OpenZFS, once a second: its target, what made it smaller,
- *             and who waited for memory from it.
+ *             and which processes waited for memory from it.
  *
  * USAGE: arcstate.d [MIN_US]
  *

@@ -22,9 +22,9 @@ uint64_t lwb_written[uint64_t];
  *	5 batch_wait	the log block is held open for more commits to join it
  *	6 log_write	the log block is written
  *	7 flush		the cache flush after it, and waiting for earlier log blocks
- *	8 wakeup	done, but the thread does not run yet
+ *	8 wakeup	done, but the thread is not running yet
  *	9 txg_fallback	waiting for a whole transaction group instead of the log
- *	10 device_wait	6 to 8 where they could not be told apart
+ *	10 device_wait	6 to 8 where they cannot be distinguished
  *
  * self->stage is 6 during all of 6 to 8 and 10.
  */
@@ -37,14 +37,14 @@ fbt::zil_commit_flags:entry
 {{include commit-lost.d}}
 }
 
-/* Nor is it the end of this operation, which may not commit at all. */
+/* The same, before an operation that may not commit at all. */
 {{COMMIT_CALLER}}
 /self->start/
 {
 {{include commit-lost.d}}
 }
 
-/* (zilog_t *, uint64_t object). From 2.4 on the one calls the other: the later one counts. */
+/* (zilog_t *, uint64_t object). From 2.4 on one calls the other: the later one counts. */
 fbt::zil_commit:entry,
 fbt::zil_commit_flags:entry
 /WANTED == "" || WANTED == stringof((({{ZILOG_T}} *)arg0)->zl_spa->spa_name)/
@@ -56,7 +56,7 @@ fbt::zil_commit_flags:entry
 	self->object = arg1;
 }
 
-/* Where a stage may end. Whether it does, and which is next, is decided by the clauses below. */
+/* Where a stage may end. The clauses below decide whether it does, and which is next. */
 {{include commit-events.d}}
 /self->start/
 {
@@ -76,7 +76,7 @@ fbt::dmu_tx_assign:return
 	this->next = 4;
 }
 
-/* A mutex of the ZIL: they lie in the first KiB of the zilog_t. */
+/* A mutex of the ZIL: they are in the first KiB of the zilog_t. */
 {{LOCK_ENTRY}}
 /self->start && (self->stage == 4 || self->stage == 5) &&
     arg0 >= self->zilog && arg0 < self->zilog + 1024/
@@ -90,7 +90,7 @@ fbt::dmu_tx_assign:return
 	this->next = 4;
 }
 
-/* Of a commit waiter the mutex follows the condition variable, elsewhere it comes first. */
+/* A commit waiter's mutex follows its condition variable; elsewhere it precedes it. */
 {{CV_TIMEDWAIT}}
 /self->start && self->stage >= 3 && arg1 > arg0 && arg1 < arg0 + 256/
 {
@@ -103,7 +103,7 @@ fbt::dmu_tx_assign:return
 	this->next = 6;
 }
 
-/* What follows a wait; it has no return probe that could be relied on. */
+/* What follows a wait, whose return probe is not reliable. */
 fbt::zil_lwb_write_issue:entry,
 fbt::zio_alloc_zil:entry
 /self->start && (self->stage == 5 || self->stage == 9)/
@@ -111,7 +111,7 @@ fbt::zio_alloc_zil:entry
 	this->next = 4;
 }
 
-/* Inside of dmu_tx_assign it is part of that. */
+/* Inside dmu_tx_assign it is part of tx_assign. */
 fbt::txg_wait_synced:entry,
 fbt::txg_wait_synced_flags:entry
 /self->start && self->stage != 2 && self->stage != 9/
@@ -134,7 +134,7 @@ fbt::txg_wait_synced_flags:entry
 	self->stage = this->next;
 }
 
-/* The wait for the device, told apart by what the I/O pipeline noted below. */
+/* The end of a wait for the device, divided by the times that the I/O pipeline recorded below. */
 {{CV_TIMEDWAIT}},
 {{CV_WAIT}},
 fbt::txg_wait_synced:entry,
@@ -181,7 +181,7 @@ fbt::zil_lwb_flush_vdevs_done:entry
 	saw_flushed = 1;
 }
 
-/* The waiters of the block are told. */
+/* The waiters of the block are woken. */
 {{CV_BROADCAST}}
 /waiting[arg0]/
 {

@@ -3,8 +3,8 @@ uint64_t lwb_written[uint64_t];
 uint64_t sent[uint64_t];
 
 /*
- * (lwb_t *, blkptr_t *): the call for the block pointer of the log block itself, which follows the
- * first word of the lwb, is made as the block is issued.
+ * (lwb_t *, blkptr_t *): called for the block pointer of the log block itself, which follows the
+ * first word of the lwb, when the block is issued.
  */
 fbt::zil_lwb_add_block:entry
 /arg1 == arg0 + 8/
@@ -33,8 +33,8 @@ fbt::zil_lwb_flush_vdevs_done:entry
 }
 
 /*
- * (zio_t *) of type 5, "ioctl" up to 2.2 and "flush" since. With zfs_nocacheflush it does not come back,
- * so the next zio at its address must not be taken for it.
+ * (zio_t *) of type 5, "ioctl" up to 2.2 and "flush" since. With zfs_nocacheflush it does not
+ * complete, so the next zio at its address must not be taken for it.
  */
 {{DISK_START}}
 {

@@ -4,9 +4,8 @@
  *
  * USAGE: fsyncstack.d [MIN_US [PID [POOL [READER]]]]
  *
- * Times off CPU shorter than MIN_US are left out. Each stack comes after its pool and program. It ends
- * with process READER.
- * See fsyncstack.d(8).
+ * Times off CPU shorter than MIN_US are left out. Each stack follows its pool and program. The
+ * script ends with process READER. See fsyncstack.d(8).
  */
 
 #pragma D option quiet
@@ -87,7 +86,7 @@ sched:::on-cpu
 	@asleep = sum(-1);
 }
 
-/* The thread is back where it left, so this is the stack in which it was away. */
+/* The thread continues where it left, so this is the stack in which it was off CPU. */
 sched:::on-cpu
 /self->off && self->wanted && timestamp - self->off >= MIN_NS/
 {
@@ -95,7 +94,7 @@ sched:::on-cpu
 	@off_ns = sum(timestamp - self->off);
 }
 
-/* Of the pool that is wanted, or of another: the commit will tell. */
+/* Whether it is on the wanted pool is only known at the commit. */
 sched:::on-cpu
 /self->off && !self->wanted && timestamp - self->off >= MIN_NS/
 {
@@ -134,7 +133,7 @@ profile:::profile-97
 	saw_return = 1;
 }
 
-/* Until the end it prints nothing, so it would not notice that nobody reads any more. */
+/* It prints nothing until its end, so it would not notice that its reader is gone. */
 proc:::exit
 /$4 && pid == $4/
 {

@@ -1,10 +1,10 @@
 /*
- * sysctlwrite-json.d  Who sets a sysctl below vfs, where the module parameters of OpenZFS are, as
- *                     JSON objects.
+ * sysctlwrite-json.d  Which processes set a sysctl below vfs, where the module parameters of
+ *                     OpenZFS are, as JSON objects.
  *
  * USAGE: sysctlwrite-json.d [PID]
  *
- * It ends with process PID. See docs/dtrace-json.md.
+ * The script ends with process PID. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet
@@ -42,7 +42,7 @@ syscall::__sysctlbyname:entry
 	self->name = arg0;
 }
 
-/* The kernel has just read it, so it is in memory. It is copied for what was set only: that is rare. */
+/* The kernel has just read it, so it is in memory. Only for writes, which are rare. */
 syscall::__sysctl:return
 /self->oid && arg0 == 0/
 {

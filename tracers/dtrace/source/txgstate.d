@@ -3,7 +3,7 @@
  *
  * USAGE: txgstate.d [POOL]
  *
- * -1 is a state that began before the tool did. See txgstate.d(8).
+ * -1 is a state that began before the tool. See txgstate.d(8).
  */
 
 #pragma D option quiet

@@ -3,8 +3,8 @@
  *
  * USAGE: zfsflush.d [MIN_US]
  *
- * log_write and log_flush are per log block, the rest per disk and cache flush, also those of txg
- * syncs. What took less than MIN_US is left out. See zfsflush.d(8).
+ * log_write and log_flush are per log block, the rest per disk and cache flush, including those of
+ * txg syncs. Times shorter than MIN_US are left out. See zfsflush.d(8).
  */
 
 #pragma D option quiet

@@ -1,5 +1,5 @@
 /*
- * zfsthrottle-json.d  Writers held up by OpenZFS, as JSON objects.
+ * zfsthrottle-json.d  Writers that OpenZFS delays, as JSON objects.
  *
  * USAGE: zfsthrottle-json.d [POOL]
  *
@@ -48,7 +48,7 @@ fbt::dmu_tx_wait:entry
 	self->dirty = (({{TX_T}} *)arg0)->tx_pool->dp_dirty_total;
 }
 
-/* (dmu_tx_t *, uint64_t dirty, uint64_t ns): it is about to sleep so long. */
+/* (dmu_tx_t *, uint64_t dirty, uint64_t ns): the thread is about to sleep this long. */
 {{DELAY}}
 /self->tx == arg0/
 {

@@ -1,6 +1,6 @@
 /*
- * zfsthrottle.d  Who waits for a transaction group of OpenZFS, or is delayed by its write throttle,
- *                and how long; with the dirty data at each delay.
+ * zfsthrottle.d  Which writers wait for a transaction group of OpenZFS, or are delayed by its write
+ *                throttle, and how long; with the dirty data at each delay.
  *
  * USAGE: zfsthrottle.d [POOL [MIN_US]]
  *

@@ -3,7 +3,7 @@
  *
  * USAGE: zilevent-json.d [MIN_MS [POOL]]
  *
- * Only those of MIN_MS or more; all when it is not given. See docs/dtrace-json.md.
+ * Only commits of MIN_MS or more, by default all. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet

@@ -3,7 +3,7 @@
  *
  * USAGE: zilslower.d [MIN_MS [POOL]]
  *
- * MIN_MS is 10 when it is not given; 0 shows all. The parts do not overlap and add up to TOTAL.
+ * MIN_MS is 10 by default; 0 shows all. The parts do not overlap and add up to TOTAL.
  * See zilslower.d(8).
  */
 
