@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What user space asked for, and whether it wants it now; in every object. */
+/* The configuration of every object, and its switch. */
 #ifndef ZFSTRACE_BPF_CONFIG_H
 #define ZFSTRACE_BPF_CONFIG_H
 
@@ -7,11 +7,11 @@
 
 const volatile struct trace_config config SEC(".rodata.config") = {};
 
-/* Set by user space once every probe is attached: what passed only some of
- * them would be told wrongly. */
+/* Set by user space once every probe is attached: an operation that passes
+ * only some of them would be measured wrongly. */
 int enabled SEC(".data.enabled") = 0;
 
-/* name is the text of a pool's name: of a spa_t, or of a slot. */
+/* name is a pool's name, ZFSTRACE_POOL_LEN bytes of a spa_t or a slot. */
 static __always_inline bool same_pool(const char *name)
 {
 	for (int i = 0; i < ZFSTRACE_POOL_LEN; i++) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Times the I/Os of leaf vdevs, by vdev and class. ZFS times them itself
+ * Times the I/Os of leaf vdevs, by vdev and class. ZFS itself times them
  * (io_delta: queue and device, io_delay: device; vdev_queue.c, zio.c), so one
  * look at a zio that is done is enough; only cache flushes, which do not
- * queue, are timed here. They end at the same place as all others, in a thread
- * of ZFS: the end of their bio is in an interrupt, where kprobes are missed.
+ * queue, are timed here. Their end is taken at the same place as that of the
+ * others, in a thread of ZFS: their bio ends in an interrupt, where kprobes are
+ * missed.
  */
 #include <stdbool.h>
 #include <linux/types.h>
@@ -24,18 +25,18 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define TYPE_WRITE 2 /* zio_type_t */
-#define TYPE_FLUSH 5 /* until 2.3.0 (d7605ae77b) ioctl, of which only the flush is left */
+#define TYPE_FLUSH 5 /* until 2.3.0 (d7605ae77b) ioctl, with the flush as its only use */
 #define VDEV_SPA 104 /* the same in every build of 2.1 to 2.4 seen */
 #define VDEV_TOP 120
 #define VDEV_GUID 8
 
-/* What a search has found where there is no BTF; 0 = not yet. */
+/* The results of searches without BTF; 0 = not found yet. */
 unsigned int off_vd;
 unsigned int off_delta;
 unsigned int off_type;
 unsigned int off_priority;
 
-/* Those with an entry of their own: never more than there are. */
+/* The vdevs that have an entry: never more than there are entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SLOTS_MAX);
@@ -73,7 +74,7 @@ static __always_inline bool is_vdev(__u64 vd)
 {
 	__u64 spa, top;
 
-	if ((long long)vd >= 0) /* no kernel address */
+	if ((long long)vd >= 0) /* not a kernel address */
 		return false;
 	spa = read_u64(vd + VDEV_SPA);
 	if ((long long)spa >= 0 || !is_spa(spa))
@@ -82,9 +83,9 @@ static __always_inline bool is_vdev(__u64 vd)
 	return top && read_u64(top + VDEV_SPA) == spa;
 }
 
-/* io_delta without BTF: with io_delay behind it and, 24 bytes before, io_timestamp:
- * a time of the last minute and the two parts of what has passed since. A time is
- * after the first second of the clock, or any 0 would do as well. */
+/* io_delta without BTF: io_delay follows it, and io_timestamp is 24 bytes before it:
+ * a time of the last minute, and two parts of what has passed since. A time must be
+ * after the first second of the clock, or any 0 would match. */
 static __always_inline void search_delta(__u64 zio, __u64 now)
 {
 	for (int i = 4; i <= 24 && !off_delta; i++) {
@@ -99,8 +100,8 @@ static __always_inline void search_delta(__u64 zio, __u64 now)
 }
 
 /* io_type and io_priority without BTF: of the words before io_spa only these two are
- * small and not 0 in the zio of a leaf vdev (but the priority of a sync read is: then
- * the next zio tells). */
+ * small and not 0 in the zio of a leaf vdev (the priority of a sync read is 0: then the
+ * next zio is tried). */
 static __always_inline void search_type(__u64 zio, __u64 spa)
 {
 	__u32 type = 0, priority = 0, more = 0, at = 0;
@@ -155,7 +156,7 @@ static __always_inline void zio_times(__u64 zio, __u64 *delta, __u64 *delay)
 	*delay = read_u64(zio + off_delta + 8);
 }
 
-/* io_size stands two words before io_vd. */
+/* io_size is two words before io_vd. */
 static __always_inline __u64 zio_size(__u64 zio)
 {
 	if (has_btf())
@@ -179,7 +180,7 @@ static __always_inline bool is_flush(__u64 zio)
 	return off_type && read_u32(zio + off_type) == TYPE_FLUSH;
 }
 
-/* I/Os of a class at the device, the one at hand, which has left, included; 0 when
+/* I/Os of a class at the device, including the current one, which has left; 0 when
  * that cannot be read. */
 static __always_inline __u32 active(__u64 vd, __u32 priority)
 {
@@ -196,7 +197,7 @@ static __always_inline __u32 active(__u64 vd, __u32 priority)
 
 /* ---- probes ------------------------------------------------------------- */
 
-/* An entry for a vdev that is new; 0 when there is none free, or no room in the index. */
+/* An entry for a new vdev; 0 when none is free, or the index has no room. */
 static __always_inline __u32 new_vdev(__u64 guid, __u64 spa)
 {
 	__u64 taken = slot_take();
@@ -211,7 +212,7 @@ static __always_inline __u32 new_vdev(__u64 guid, __u64 spa)
 		slot->used = 1;
 		return n;
 	}
-	/* another CPU met it at once, or there is no room; what cannot be put back stays empty */
+	/* another CPU was first, or there is no room; an entry that is not put back stays unused */
 	slot_put_back(taken);
 	found = bpf_map_lookup_elem(&vdev_index, &guid);
 	return found ? *found : 0;
@@ -255,7 +256,7 @@ static __always_inline void on_flushed(__u64 zio, __u64 vd)
 	COUNT(finished);
 }
 
-/* A step of every zio after its I/O, once; a flush is never tried again (its flag
+/* A step of every zio after its I/O, once; a flush is never retried (flag
  * ZIO_FLAG_DONT_RETRY; zio.c, 2.1 to 2.4). Of the others only those that were in the
  * queue of a leaf vdev have times. */
 static __always_inline void on_io_assess(__u64 zio)

@@ -7,12 +7,12 @@
 #include "pool.bpf.h"
 #include "zfs_views.h"
 
-/* What the search has found; 0 = not yet. */
+/* The result of the search; 0 = not found yet. */
 unsigned int off_dirty_total;
 
 /*
- * dp_dirty_total in bytes; 0 when it is not known. Without BTF it is searched, and
- * found as soon as there is enough of it not to be taken for something else.
+ * dp_dirty_total in bytes; 0 when unknown. Without BTF it is searched for, and
+ * found as soon as it is too large to be confused with anything else.
  */
 static __always_inline __u64 pool_dirty(__u64 dp)
 {

@@ -13,7 +13,7 @@ struct {
 	__type(value, struct free_slots);
 } free_slots SEC(".maps");
 
-/* A slot that was taken in vain, for the next: as slot_take() has it, 0 = none. */
+/* A slot that was taken and not used, as slot_take() returns it; 0 = none. */
 __u64 spare_slot;
 
 static __always_inline bool slot_is_free(void)
@@ -24,7 +24,7 @@ static __always_inline bool slot_is_free(void)
 	return spare_slot || (f && f->taken != f->given);
 }
 
-/* life << 32 | slot; 0 = there is none. */
+/* life << 32 | slot; 0 = none free. */
 static __always_inline __u64 slot_take(void)
 {
 	struct free_slots *f;
@@ -45,7 +45,7 @@ static __always_inline __u64 slot_take(void)
 	return 0;
 }
 
-/* False when there is a spare one already: then user space must give it back. */
+/* False if there is a spare one already: then user space must give it back. */
 static __always_inline bool slot_put_back(__u64 taken)
 {
 	return !__sync_val_compare_and_swap(&spare_slot, 0, taken);

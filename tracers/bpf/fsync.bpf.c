@@ -3,10 +3,10 @@
  * Times every synchronous operation of OpenZFS, stage by stage.
  *
  * A thread inside an operation is always in exactly one stage. Probes on its
- * way switch the stage; the time since the last switch goes to the stage that
- * ends, so the stages sum to the total by construction. While the thread
- * waits for its log block (lwb), other threads move that block along: issued,
- * written, flushed. Their time stamps split the wait when it ends.
+ * path switch the stage; the time since the last switch goes to the stage that
+ * ends, so the stages sum to the total by construction. While the thread waits
+ * for its log block (lwb), other threads issue, write and flush the block.
+ * Their timestamps split the wait when it ends.
  *
  * Every probe exists twice, as fentry/fexit and as kprobe/kretprobe, around
  * one function on_*(); libzfstrace loads the one this kernel can attach.
@@ -54,7 +54,7 @@ struct {
 	__uint(max_entries, 4096);
 } slow_events SEC(".maps");
 
-/* ---- the clockwork ------------------------------------------------------ */
+/* ---- operations and stages ---------------------------------------------- */
 
 static __always_inline struct op *op_get(void)
 {
@@ -101,7 +101,7 @@ static __always_inline struct op *op_begin(__u64 now)
 	return op;
 }
 
-/* Splits the wait that began at op->since by what happened to the log block. */
+/* Splits the wait that began at op->since by the progress of the log block. */
 static __always_inline void end_wait(struct op *op, __u64 now, bool final)
 {
 	__u64 from = op->since;
@@ -199,7 +199,7 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	slot = op->slot;
 	if (slot == SLOT_UNWANTED)
 		return;
-	/* a CPU that came later shares a lane */
+	/* a CPU that came online later shares a lane */
 	index = bpf_get_smp_processor_id() % config.lanes * config.slots + slot;
 	s = bpf_map_lookup_elem(&slots, &slot);
 	data = bpf_map_lookup_elem(&slot_data, &index);
@@ -207,7 +207,7 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 		return;
 	if (!slot) {
 		COUNT(slots_overflow);
-		/* whose operation it is cannot be told any more */
+		/* the rest does not distinguish pools */
 		if (config.pool[0])
 			return;
 	} else if (!s->dev && op->file) {
@@ -293,7 +293,7 @@ static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 	__u64 now = bpf_ktime_get_ns();
 
 	if (op && op->in_commit) {
-		/* zil_commit does not nest: its return was missed. Outside of an
+		/* zil_commit does not nest: its return was missed. Outside an
 		 * fsync that was the operation's end, and op_begin() counts it. */
 		op->in_commit = 0;
 		if (!op->in_fsync)
@@ -379,9 +379,9 @@ static __always_inline void on_write_issue(void)
 }
 AT_ENTRY(write_issue, (void *zilog), ())
 
-/* Without BTF the first log block tells which dataset its zilog is of: the
- * third word of its checksum (ZIL_ZC_OBJSET) is on-disk format. Looks for it
- * only while there is one that wants to know. */
+/* Without BTF the first log block has the dataset of its zilog: the third word
+ * of its checksum (ZIL_ZC_OBJSET), an on-disk format. Read only while there is
+ * a slot that needs it. */
 static __always_inline void learn_objset(__u64 lwb)
 {
 	struct slot_key key = {};
@@ -398,8 +398,8 @@ static __always_inline void learn_objset(__u64 lwb)
 		__sync_fetch_and_add(&nameless, -1);
 }
 
-/* Called for every block a log block refers to; the one inside the lwb_t
- * (after lwb_zilog) is the log block's own, added as it is issued. */
+/* Called for every block that a log block refers to; the one inside the lwb_t
+ * (after lwb_zilog) is the log block itself, added when it is issued. */
 static __always_inline void on_add_block(__u64 lwb, __u64 bp)
 {
 	struct lwb_times fresh = {}, *t;
@@ -484,7 +484,7 @@ static __always_inline void on_kill_sb(__u64 sb)
 }
 AT_ENTRY(kill_sb, (__u64 sb), (sb))
 
-/* A mutex of the ZIL itself, met while filling, issuing or waiting. */
+/* A mutex of the ZIL itself, during a commit. */
 SEC("tp_btf/contention_begin")
 int BPF_PROG(tp_contention_begin, void *lock, unsigned int flags)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the fsync tracer's kernel side and user side share: stages, kinds, and
- * the layout of the maps.
+ * Shared by the kernel side and the user side of the fsync tracer: stages,
+ * kinds, and the layout of the maps.
  */
 #ifndef ZFSTRACE_BPF_FSYNC_H
 #define ZFSTRACE_BPF_FSYNC_H
@@ -22,7 +22,7 @@ enum fsync_stage {
 	STAGE_TXG_FALLBACK,
 	STAGE_OTHER,
 	STAGE_COUNT,
-	/* the whole operation has a histogram of its own beside the stages' */
+	/* the histogram of whole operations, after those of the stages */
 	STAGE_TOTAL = STAGE_COUNT,
 	HISTS_PER_SLOT,
 };
@@ -38,18 +38,18 @@ enum fsync_kind {
 };
 
 /*
- * A dataset as the kernel side knows it. Slot 0 collects what found no free
- * slot. objset is 0 until it is known; dev is the superblock's device number
- * (kernel encoding) where the operation came through a file, else 0. A slot
- * that is gone, since its dataset is no longer in use, stays as it is until
- * user space has read it; then it is given to another.
+ * A dataset on the kernel side. Slot 0 collects what found no free slot.
+ * objset is 0 until it is known; dev is the superblock's device number
+ * (kernel encoding) if an operation came through a file, else 0. When its
+ * dataset is no longer in use, a slot is gone: it stays unchanged until user
+ * space has read it, and is then reused.
  */
 struct slot {
 	unsigned long long objset;
 	unsigned int dev;
 	unsigned int used;
 	unsigned int gone;
-	unsigned int life; /* tells one dataset from the next in this slot; never 0 */
+	unsigned int life; /* differs from dataset to dataset in this slot; never 0 */
 	char pool[ZFSTRACE_POOL_LEN];
 };
 
@@ -67,10 +67,10 @@ struct slow_event {
 	unsigned long long start_ns; /* CLOCK_MONOTONIC */
 	unsigned long long total_ns;
 	unsigned long long stage_ns[STAGE_COUNT];
-	unsigned long long dirty_bytes; /* of the pool as it ended, 0 = not known */
+	unsigned long long dirty_bytes; /* of the pool at its end, 0 = unknown */
 	unsigned long long object;
 	unsigned int slot;
-	unsigned int life; /* of the slot then */
+	unsigned int life; /* of the slot at that time */
 	unsigned int pid;
 	unsigned int tid;
 	unsigned int kind; /* enum fsync_kind */

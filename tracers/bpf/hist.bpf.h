@@ -6,14 +6,14 @@
 #include "trace.h"
 
 /*
- * What user space reads is in arrays that it maps: a look-up by system call
- * keeps the kernel from running kprobe programs on that CPU
- * (bpf_disable_instrumentation), on a preemptible kernel also those of the
- * threads that run there meanwhile. So there are no per-CPU maps, which cannot
- * be mapped, but arrays with an entry for each CPU, or for several CPUs.
+ * User space reads memory-mapped arrays: a look-up by system call keeps the
+ * kernel from running kprobe programs on that CPU (bpf_disable_instrumentation),
+ * on a preemptible kernel also those of other threads that run there meanwhile.
+ * Per-CPU maps cannot be mapped, so there are arrays with an entry for each CPU,
+ * or for several CPUs.
  *
- * Entries are added to atomically: CPUs may share one, and a preemptible kernel
- * may run another thread's program on this CPU in the middle of ours.
+ * Additions are atomic: CPUs may share an entry, and a preemptible kernel may
+ * run another thread's program on this CPU in the middle of ours.
  */
 #define ADD(counter, n) ((void)__sync_fetch_and_add(&(counter), (n)))
 
@@ -82,7 +82,7 @@ static __always_inline void raise_to(__u64 *max, __u64 v)
 	}
 }
 
-/* Of a struct zfstrace_table_hist or a struct small_hist. */
+/* Adds to a struct zfstrace_table_hist or a struct small_hist. */
 #define hist_add(h, v)                                                                             \
 	do {                                                                                       \
 		__typeof__(h) to_ = (h);                                                           \

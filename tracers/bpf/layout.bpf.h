@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Finds the few members of ZFS's structures that are read: by BTF of the
- * module, or else by a search that proves what it finds. Holds the table of
- * log blocks, against which one of the searches checks.
+ * Locates the few members of ZFS's structures that are read: by the module's
+ * BTF, or else by a search that verifies what it finds. Has the table of log
+ * blocks, against which one of the searches checks.
  */
 #ifndef ZFSTRACE_BPF_LAYOUT_H
 #define ZFSTRACE_BPF_LAYOUT_H
@@ -10,13 +10,13 @@
 #include "pool.bpf.h"
 #include "zfs_views.h"
 
-/* What a search has found; 0 = not yet. See search_*(). */
+/* The results of searches; 0 = not found yet. See search_*(). */
 unsigned int off_zl_spa;
 unsigned int off_zcw_lwb;
 unsigned int off_io_private;
 
-/* A log block's way, by the address of its lwb_t. Addresses are used again:
- * `issued` tells one life from the next. */
+/* The progress of a log block, by the address of its lwb_t. Addresses are
+ * reused: `issued` distinguishes the blocks. */
 struct lwb_times {
 	__u64 issued;
 	__u64 written;
@@ -31,9 +31,9 @@ struct {
 } lwbs SEC(".maps");
 
 /*
- * zl_spa without BTF: zilog_t has zl_dmu_pool, zl_spa side by side after its
- * first lock; a dsl_pool_t begins with the pointer to its spa, and a spa_t
- * with the pool's name (all of 2.1 to 2.4). zl_os stands two words on.
+ * zl_spa without BTF: in a zilog_t zl_dmu_pool and zl_spa are adjacent, after
+ * its first lock; a dsl_pool_t begins with the pointer to its spa, and a spa_t
+ * with the pool's name (all of 2.1 to 2.4). zl_os is two words further.
  */
 static __always_inline __u32 search_zl_spa(__u64 zilog)
 {
@@ -67,7 +67,7 @@ static __always_inline __u64 zilog_pool(__u64 zilog)
 	return off_zl_spa ? read_u64(zilog + off_zl_spa - 8) : 0;
 }
 
-/* 0 where only BTF could tell; then the first log block does (on_add_block). */
+/* 0 without BTF; then the first log block has it (on_add_block). */
 static __always_inline __u64 zilog_objset(__u64 zilog)
 {
 	struct zilog *z = (struct zilog *)zilog;
@@ -78,8 +78,8 @@ static __always_inline __u64 zilog_objset(__u64 zilog)
 	return 0;
 }
 
-/* The log block of a commit waiter; lwb_t begins with lwb_zilog, which tells
- * the right word from any other. */
+/* The log block of a commit waiter; lwb_t begins with lwb_zilog, which
+ * identifies the right word. */
 static __always_inline __u64 zcw_lwb(__u64 zcw, __u64 lock, __u64 zilog)
 {
 	struct zil_commit_waiter *w = (struct zil_commit_waiter *)zcw;
@@ -99,8 +99,8 @@ static __always_inline __u64 zcw_lwb(__u64 zcw, __u64 lock, __u64 zilog)
 	return off_zcw_lwb ? read_u64(zcw + off_zcw_lwb) : 0;
 }
 
-/* io_private of a zio that belongs to a log block: without BTF the one word
- * that is the address of a block issued before. */
+/* io_private of a zio of a log block: without BTF the one word that is the
+ * address of an issued block. */
 static __always_inline __u64 zio_lwb(__u64 zio)
 {
 	struct zio *z = (struct zio *)zio;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * A thread inside an operation, and how its wait for a log block divides into
- * stages. The maps are filled by the fsync tracer; the stacks read them.
+ * stages. The fsync tracer fills the maps; the stacks tracer reads them.
  */
 #ifndef ZFSTRACE_BPF_OP_H
 #define ZFSTRACE_BPF_OP_H
@@ -21,7 +21,7 @@ struct op {
 	__u64 object;
 	__u64 zilog;
 	__u64 commit_start;
-	__u64 lwb;  /* waited for; 0: the waiter was on no log block */
+	__u64 lwb;  /* waited for; 0: the waiter had no log block */
 	__u64 file; /* struct file of an fsync, else 0 */
 	__u32 slot;
 	__u32 commits;
@@ -53,7 +53,7 @@ static __always_inline __u64 clamp(__u64 v, __u64 lo, __u64 hi)
 }
 
 /* Fills in when the log block that op waits for was issued, written and
- * flushed, each cut to the span from..now; false if it was not issued yet. */
+ * flushed, each clamped to from..now; false if it was not issued yet. */
 static __always_inline bool lwb_cut(const struct op *op, __u64 from, __u64 now,
 				    struct lwb_times *cut)
 {

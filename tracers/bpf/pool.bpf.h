@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Pools: from the structures that probes are handed to the pool's name. */
+/* Pools: from the arguments of probes to the pool's name. */
 #ifndef ZFSTRACE_BPF_POOL_H
 #define ZFSTRACE_BPF_POOL_H
 
@@ -48,7 +48,7 @@ struct {
 	__type(value, struct pool_text);
 } pool_scratch SEC(".maps");
 
-/* Whether a pool is one to measure. */
+/* Whether a pool is to be measured. */
 static __always_inline bool pool_wanted(__u64 spa)
 {
 	struct pool_text *t;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The datasets that were met, each with a slot of its own. */
+/* The slots of datasets. */
 #ifndef ZFSTRACE_BPF_SLOTS_H
 #define ZFSTRACE_BPF_SLOTS_H
 
@@ -12,14 +12,14 @@
 #define NO_SLOT 0xffffffffU
 #define SLOT_UNWANTED 0xfffffffeU
 
-/* A dataset is met as its zilog_t, or, when it never commits, as the
- * superblock of the file. */
+/* A dataset is identified by its zilog_t or, if it never commits, by the
+ * superblock of a file. */
 struct slot_key {
 	__u64 ptr;
 	__u64 dev;
 };
 
-/* Those with a slot of their own: never more than there are. */
+/* The datasets that have a slot: never more than there are slots. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SLOTS_MAX);
@@ -27,7 +27,7 @@ struct {
 	__type(value, __u32);
 } slot_index SEC(".maps");
 
-/* Those that are known not to be wanted, which saves a look at them. */
+/* The datasets known not to be wanted, so that they are checked only once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -35,7 +35,7 @@ struct {
 	__type(value, __u32);
 } unwanted SEC(".maps");
 
-/* Where a slot is filled in before it is decided whether it is taken. */
+/* A slot that is filled in before it is known whether one is needed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -52,12 +52,12 @@ struct {
 	__type(value, struct slot);
 } slots SEC(".maps");
 
-/* Slots of a zilog whose object set is not known yet: see learn_objset(). */
+/* How many slots of zilogs have no object set yet: see learn_objset(). */
 int nameless;
 
 /*
- * Whether a dataset is one to measure. What is not known of it yet passes;
- * user space filters by name as well. dev is that of the file at hand.
+ * Whether a dataset is to be measured. What is still unknown passes; user
+ * space filters by name, too. dev is the device of the operation's file.
  */
 static __always_inline bool slot_wanted(const struct slot *s, __u32 dev)
 {
@@ -90,8 +90,8 @@ static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u64 file)
 }
 
 /*
- * Gives a dataset that is new a slot: scratch, filled in. 0 when there is none, or when the
- * index has no room. The slot is complete before the index leads to it.
+ * Gives a new dataset a slot with the content of scratch; 0 when none is free, or the index has no
+ * room. The slot is complete before the index leads to it.
  */
 static __always_inline __u32 slot_new(const struct slot_key *key, struct slot *scratch)
 {
@@ -109,7 +109,7 @@ static __always_inline __u32 slot_new(const struct slot_key *key, struct slot *s
 			__sync_fetch_and_add(&nameless, 1);
 		return n;
 	}
-	/* another CPU met it at once, or there is no room in the index */
+	/* another CPU was first, or there is no room in the index */
 	s = bpf_map_lookup_elem(&slots, &n);
 	if (s)
 		s->used = 0;
@@ -120,8 +120,8 @@ static __always_inline __u32 slot_new(const struct slot_key *key, struct slot *s
 }
 
 /*
- * The slot of a dataset, known by its zilog or (zilog 0) by the superblock of
- * a file; SLOT_UNWANTED for one that was not asked for, 0 when no slot is free.
+ * The slot of a dataset, identified by its zilog or (zilog 0) the superblock
+ * of a file; SLOT_UNWANTED if it is not to be measured, 0 if no slot is free.
  */
 static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 {
@@ -139,7 +139,7 @@ static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 	if (bpf_map_lookup_elem(&unwanted, &key))
 		return SLOT_UNWANTED;
 	if (!config.pool[0] && !config.objset && !slot_is_free())
-		return 0; /* whatever it is */
+		return 0; /* no need to identify it */
 	s = bpf_map_lookup_elem(&slot_scratch, &zero);
 	if (!s)
 		return 0;
@@ -150,7 +150,7 @@ static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 	return SLOT_UNWANTED;
 }
 
-/* The dataset is not in use any more: no operation can be in it. */
+/* Called when a dataset is no longer in use: no operation can be in it. */
 static __always_inline void slot_forget(const struct slot_key *key)
 {
 	__u32 *found = bpf_map_lookup_elem(&slot_index, key), n = found ? *found : 0;

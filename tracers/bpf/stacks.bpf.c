@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Sums up kernel stacks: where threads sleep and for how long (off-CPU), who
- * wakes them (wakeup), or where they run (on-CPU, sampled). Which threads are
- * in an fsync, in what stage, and how far their log block is, is known from
- * the maps of an fsync session.
+ * Sums kernel stacks: where threads sleep and for how long (off-CPU), what
+ * wakes them (wakeup), or where they run (on-CPU, sampled). The maps of an
+ * fsync session have the threads that are in an fsync, their stages, and the
+ * progress of their log blocks.
  *
  * sched_switch runs with the lock of a run queue held: nothing here may
  * allocate, so every map but `ops` (only looked up) is preallocated.
@@ -40,8 +40,8 @@ struct {
 	__type(value, struct stack_sum);
 } sums SEC(".maps");
 
-/* Not a BPF_MAP_TYPE_STACK_TRACE, which has one place for each value of a
- * short hash: of 1,000 stacks in 16,384 places 30 would be lost. */
+/* Not a BPF_MAP_TYPE_STACK_TRACE, which has one bucket for each value of a
+ * short hash: of 1,000 stacks in 16,384 buckets 30 would be lost. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -56,7 +56,7 @@ struct {
 	__type(value, struct stack);
 } stack_scratch SEC(".maps");
 
-/* By spa; a name is kept for when its pool is gone. */
+/* By spa; names are kept for pools that are gone. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
@@ -88,8 +88,8 @@ struct {
 			__sync_fetch_and_add(&l->field, n);                                        \
 	} while (0)
 
-/* The hash of the stack that leads here; `otherwise` when there is none, 0 when
- * that, or no room for it, was counted as a loss. */
+/* The hash of the current stack; `otherwise` if there is none. 0 means that this,
+ * or lack of room, was counted as a loss. */
 static __always_inline __u64 take_stack(void *ctx, __u64 otherwise)
 {
 	__u64 hash = 0xcbf29ce484222325ULL;
@@ -123,9 +123,9 @@ static __always_inline __u64 take_stack(void *ctx, __u64 otherwise)
 	return hash;
 }
 
-/* ---- whose -------------------------------------------------------------- */
+/* ---- threads ------------------------------------------------------------ */
 
-/* The operation a thread is in, or NULL. */
+/* The operation that a thread is in, or NULL. */
 static __always_inline struct op *op_of(struct task_struct *task)
 {
 	struct op *op = MODE(OF_TXG_SYNC) ? 0 : bpf_task_storage_get(&ops, task, 0, 0);
@@ -134,8 +134,8 @@ static __always_inline struct op *op_of(struct task_struct *task)
 }
 
 /*
- * Whether a thread is one to record; fills in whose pool it works for and its
- * stage (CUR_WAIT stands for those of a wait).
+ * Whether a thread is to be recorded; fills in its pool and its stage (CUR_WAIT
+ * stands for those of a wait).
  */
 static __always_inline bool is_target(struct task_struct *task, struct op *op,
 				      struct stack_key *key)
@@ -207,7 +207,7 @@ static __always_inline void add_stage(struct stack_key *key, __u16 stage, __u64 
 		add(key, ns);
 }
 
-/* A span of a wait for a log block, as end_wait() of fsync.bpf.c has it. */
+/* Adds a span of a wait for a log block, split as in end_wait() of fsync.bpf.c. */
 static __always_inline void add_wait(struct stack_key *key, const struct op *op, __u64 from,
 				     __u64 now)
 {
@@ -227,8 +227,8 @@ static __always_inline void add_wait(struct stack_key *key, const struct op *op,
 
 /* ---- probes ------------------------------------------------------------- */
 
-/* These two are called at every switch of every thread: with OF_FSYNC, whether
- * there is an operation decides for nearly all, before anything else is done. */
+/* These two are called at every switch of every thread: with OF_FSYNC, almost
+ * all are dismissed by one check for an operation. */
 static __always_inline void switched_in(struct task_struct *task)
 {
 	struct op *op = op_of(task);
@@ -311,7 +311,7 @@ int BPF_PROG(tp_sched_waking, struct task_struct *task)
 	return 0;
 }
 
-/* The stage of a wait by how far its log block is now. */
+/* The current stage of a wait, by the progress of its log block. */
 static __always_inline __u16 wait_stage(const struct op *op, __u64 now)
 {
 	struct lwb_times t;

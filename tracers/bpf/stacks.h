@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the kernel side and the user side of the "stacks" tracer share: what is
- * recorded of whom, and the sums.
+ * Shared by the kernel side and the user side of the "stacks" tracer: the sums
+ * and losses.
  */
 #ifndef ZFSTRACE_BPF_STACKS_H
 #define ZFSTRACE_BPF_STACKS_H
 
 #include "fsync.h"
 
-#define STACKS_HZ 99 /* not 100: nothing periodic shall run in step with it */
+#define STACKS_HZ 99 /* not 100, to avoid running in step with periodic work */
 
 #define STACK_DEPTH 127 /* kernel.perf_event_max_stack */
 
@@ -18,17 +18,17 @@ struct stack {
 	unsigned long long ip[STACK_DEPTH];
 };
 
-#define STACK_PREEMPTED 1 /* it could have run on */
+#define STACK_PREEMPTED 1 /* it could have continued to run */
 #define STACK_WOKEN 2	  /* by a waker that was seen */
 
-#define STACK_IN_USER 1 /* for a stack: the thread ran its own program */
+#define STACK_IN_USER 1 /* instead of a stack: the thread was in user mode */
 
 /* A sum of the map "sums". Stack 0 could not be taken. */
 struct stack_key {
-	unsigned long long spa; /* in "pools", 0 = not known */
+	unsigned long long spa; /* in "pools", 0 = unknown */
 	unsigned long long stack;
 	unsigned long long waker;
-	unsigned int dev; /* of the file, where the pool is not known */
+	unsigned int dev; /* of the file, where the pool is unknown */
 	unsigned short stage;
 	unsigned short flags;
 	char comm[ZFSTRACE_COMM_LEN];
@@ -49,13 +49,13 @@ struct sleeper {
 	char waker_comm[ZFSTRACE_COMM_LEN];
 };
 
-/* What went wrong, counted. */
+/* See struct zfstrace_stack_losses. */
 struct stack_losses {
-	unsigned long long no_stack;	  /* the kernel could not walk it */
-	unsigned long long stacks_full;	  /* no room for another stack: neither shows */
-	unsigned long long sums_full;	  /* no room for another sum: not in the output, */
-	unsigned long long lost_ns;	  /* and its time */
-	unsigned long long sleepers_full; /* likewise */
+	unsigned long long no_stack;
+	unsigned long long stacks_full;
+	unsigned long long sums_full;
+	unsigned long long lost_ns;
+	unsigned long long sleepers_full;
 };
 
 #endif

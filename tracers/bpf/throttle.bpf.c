@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * Times every wait of a transaction, dmu_tx_wait() (module/zfs/dmu_tx.c), and
- * tells which limit it was. A wait for dirty data is known by tx_wait_dirty; a
- * computed sleep passes the stub delay__mintime(tx, dirty, ns) on its way.
+ * determines the limit. A wait for dirty data has tx_wait_dirty; a computed
+ * sleep calls the stub delay__mintime(tx, dirty, ns).
  */
 #include <stdbool.h>
 #include <linux/types.h>
@@ -23,14 +23,14 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* What a search has found where there is no BTF; 0 = not yet. */
+/* The results of searches without BTF; 0 = not found yet. */
 unsigned int off_tx_pool;
 unsigned int off_tx_start;
 
 struct wait {
 	__u64 start;
 	__u64 tx;
-	__u64 dirty;	/* 0 = not known */
+	__u64 dirty;	/* 0 = unknown */
 	__u64 delay_ns; /* of the computed sleep */
 	__u8 dirty_wait;
 	__u8 known; /* whether dirty_wait is */
@@ -43,7 +43,7 @@ struct {
 	__type(value, struct wait);
 } waits SEC(".maps");
 
-/* Those with an entry of their own: never more than there are. */
+/* The processes that have an entry: never more than there are entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SLOTS_MAX);
@@ -77,8 +77,8 @@ static __always_inline struct zfstrace_throttle_params *get_params(void)
 
 /* ---- layouts ------------------------------------------------------------ */
 
-/* tx_pool without BTF: the first word that points to what points to a pool's
- * name; tx_objset and tx_dir before it begin otherwise. */
+/* tx_pool without BTF: the first word that points to a pointer to a pool's name;
+ * tx_objset and tx_dir before it begin differently. */
 static __always_inline __u64 tx_pool(__u64 tx)
 {
 	struct dmu_tx *t = (struct dmu_tx *)tx;
@@ -106,7 +106,7 @@ static __always_inline bool tx_wait_dirty(__u64 tx, __u64 now, bool *known)
 	for (int off = 64; off <= 240 && !off_tx_start; off += 8) {
 		__u64 start = read_u64(tx + off);
 
-		/* after the first second, or a txg's number would do as well */
+		/* after the first second, or a txg's number would match */
 		if (start > 1000000000 && now + 60000000000 - start < 120000000000)
 			off_tx_start = off;
 	}
@@ -147,21 +147,21 @@ static __always_inline void on_delay(__u64 tx, __u64 dirty, __u64 ns)
 		return;
 	w->delay_ns = ns;
 	w->known = w->dirty_wait = 1;
-	/* after a hard wait it is less than at its beginning: that is the kind's */
+	/* after a hard wait it is less than at the beginning, which determines the kind */
 	if (!w->dirty)
 		w->dirty = dirty;
 }
 AT_ENTRY(delay, (__u64 tx, __u64 dirty, __u64 ns), (tx, dirty, ns))
 
-/* The kind of the last wait that could be told for sure. */
+/* The kind of the last wait that was certain. */
 __u32 last_told = ZFSTRACE_WAIT_DIRTY_DELAY;
 
 /*
- * Which of its two sleeps dmu_tx_delay() took, the one for dirty data or the one
- * for log data: the longer; the first can be computed again. A wait without a
- * sleep, and with less dirty data at its beginning than delays anybody (or an
- * amount that is not known), may be either, since dirty data drops at the end of
- * a txg: it goes with the one before.
+ * Which sleep dmu_tx_delay() took: the longer of the one for dirty data, which can
+ * be recomputed, and the one for log data. Without a computed sleep, and with less
+ * dirty data at the beginning than causes a delay (or an unknown amount), it may be
+ * either, since dirty data drops at the end of a txg: it counts as the previous
+ * kind.
  */
 static __always_inline __u32 delay_kind(const struct wait *w,
 					const struct zfstrace_throttle_params *p)
@@ -174,7 +174,7 @@ static __always_inline __u32 delay_kind(const struct wait *w,
 		return w->dirty > min ? ZFSTRACE_WAIT_DIRTY_DELAY : last_told;
 	if (w->dirty > min)
 		ns = p->delay_scale * (w->dirty - min) / (p->dirty_data_max - w->dirty);
-	/* dirty data moved a little in between */
+	/* dirty data changed a little in between */
 	last_told = w->delay_ns / 2 > ns ? ZFSTRACE_WAIT_WRLOG : ZFSTRACE_WAIT_DIRTY_DELAY;
 	return last_told;
 }
@@ -192,7 +192,7 @@ static __always_inline __u32 wait_kind(const struct wait *w)
 	return p ? delay_kind(w, p) : ZFSTRACE_WAIT_DIRTY_DELAY;
 }
 
-/* An entry for a process that is new; 0 when there is none free, or no room in the index. */
+/* An entry for a new process; 0 when none is free, or the index has no room. */
 static __always_inline __u32 new_waiter(const struct waiter_key *key)
 {
 	__u64 taken = slot_take();
@@ -209,7 +209,7 @@ static __always_inline __u32 new_waiter(const struct waiter_key *key)
 	w->used = 1;
 	if (!bpf_map_update_elem(&waiter_index, key, &n, BPF_NOEXIST))
 		return n;
-	/* another thread of it was first, or there is no room */
+	/* another of its threads was first, or there is no room */
 	w->used = 0;
 	if (!slot_put_back(taken))
 		w->used = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The throttle tracer: by what its waiters are found. */
+/* The throttle tracer: the key of its waiters. */
 #ifndef ZFSTRACE_BPF_THROTTLE_H
 #define ZFSTRACE_BPF_THROTTLE_H
 

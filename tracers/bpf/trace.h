@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the kernel side and the user side of every tracer share: histogram
- * shape, counters of losses, and what user space asks for. What the library
- * hands on as it is stands in zfstrace_tables.h. Plain C types only, so that
- * both compilers agree.
+ * Shared by the kernel side and the user side of every tracer: histogram
+ * shape, counters of losses, and the configuration. What the library's callers
+ * read directly is in zfstrace_tables.h. Plain C types only, so that both
+ * compilers agree.
  */
 #ifndef ZFSTRACE_BPF_TRACE_H
 #define ZFSTRACE_BPF_TRACE_H
@@ -15,9 +15,9 @@
 #define HIST_SUB (1 << HIST_SUB_BITS)
 #define HIST_MAX_BITS 42
 
-/* As struct zfstrace_table_hist, of which nothing wraps (2^64 ns are 584 years of one thread's
- * waiting), but smaller, where there are many: a bucket wraps after 2^32 values, in 71 minutes at a
- * million a second. User space reads it more often and adds the differences up. */
+/* A smaller struct zfstrace_table_hist, used where there are many. The latter never wraps (2^64 ns
+ * are 584 years of one thread's waiting); here a bucket wraps after 2^32 values, in 71 minutes at a
+ * million per second. User space reads it more often and sums the differences. */
 struct small_hist {
 	unsigned long long sum_ns;
 	unsigned long long max_ns;
@@ -28,7 +28,7 @@ struct small_hist {
 struct counters {
 	unsigned long long started;
 	unsigned long long finished;
-	unsigned long long lost_start;	   /* no room for the state of what begins */
+	unsigned long long lost_start;	   /* no room for the state of an operation */
 	unsigned long long lost_return;	   /* a return probe did not fire */
 	unsigned long long lost_event;	   /* ring buffer full */
 	unsigned long long lost_lwb;	   /* a wait whose log block is unknown */
@@ -37,8 +37,9 @@ struct counters {
 };
 
 /*
- * The free slots, a ring: user space adds to `given` as it gives one, programs to
- * `taken` as they take one. A slot is in it once at most, so it is never full.
+ * A ring of free slots: user space increments `given` when it adds one, programs
+ * increment `taken` when they take one. A slot is in it at most once, so it is
+ * never full.
  */
 #define SLOTS_MAX 1024
 struct free_slots {
@@ -47,7 +48,7 @@ struct free_slots {
 	unsigned int slot[SLOTS_MAX];
 };
 
-/* Written into the object before it is loaded. */
+/* The configuration, written into the object before it is loaded. */
 struct trace_config {
 	unsigned int pid;   /* tgid, 0 = all */
 	unsigned int slots; /* entries of the slot maps */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * Follows the transaction groups of every pool. The stubs trace_zfs_txg__*(dp,
- * txg) mark their way (module/zfs/txg.c); up to three are alive, so those of a
- * pool are kept by txg & 3, as ZFS does.
+ * txg) mark their states (module/zfs/txg.c); up to three are active, so those
+ * of a pool are kept by txg & 3, as in ZFS.
  */
 #include <stdbool.h>
 #include <linux/types.h>
@@ -23,9 +23,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define TXG_DEFER_SIZE 2 /* likewise */
 
 struct pool_txgs {
-	__u64 open_txg; /* 0 until one is seen to close */
+	__u64 open_txg; /* 0 until one has closed */
 	__u64 last_syncing;
-	__u64 wanted_txg; /* up to which somebody wants them closed, and why */
+	__u64 wanted_txg; /* the last one that was requested to close, and why */
 	__u32 wanted_reason;
 	__u32 pad;
 	struct zfstrace_txg row[TXG_SIZE];
@@ -80,7 +80,7 @@ static __always_inline struct pool_txgs *find_pool(__u64 spa)
 	return bpf_map_lookup_elem(&pools, &spa);
 }
 
-/* The row of a txg; what was left there by the one four before it is cleared. */
+/* The row of a txg, cleared of the txg four before it. */
 static __always_inline struct zfstrace_txg *find_row(struct pool_txgs *p, __u64 txg)
 {
 	struct zfstrace_txg *row = &p->row[txg & (TXG_SIZE - 1)];
@@ -201,7 +201,7 @@ static __always_inline void on_zil_sync_return(void)
 }
 AT_RETURN(zil_sync_return)
 
-/* Ends the row: a txg whose sync was not seen from its beginning is left out. */
+/* Ends the row; leaves out a txg whose sync began before the trace. */
 static __always_inline void on_synced(__u64 dp, __u64 txg)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
@@ -230,7 +230,7 @@ static __always_inline void on_synced(__u64 dp, __u64 txg)
 }
 AT_ENTRY(synced, (__u64 dp, __u64 txg), (dp, txg))
 
-/* Somebody wants all txgs up to `last` closed; the first to ask is the reason. */
+/* A request to close all txgs up to `last`; the first one is the reason. */
 static __always_inline void want_closed(__u64 dp, __u64 last, __u32 reason)
 {
 	struct pool_txgs *p;
@@ -244,7 +244,7 @@ static __always_inline void want_closed(__u64 dp, __u64 last, __u32 reason)
 		return;
 	if (last > p->open_txg + TXG_DEFER_SIZE)
 		last = p->open_txg + TXG_DEFER_SIZE;
-	/* the rows after these two are still those of txgs that sync */
+	/* the rows after these two still belong to txgs that sync */
 	for (int i = 0; i < 2; i++) {
 		struct zfstrace_txg *row = find_row(p, p->open_txg + i);
 
@@ -263,14 +263,14 @@ static __always_inline void on_kick(__u64 dp, __u64 txg)
 }
 AT_ENTRY(kick, (__u64 dp, __u64 txg), (dp, txg))
 
-/* txg 0 is the open one and those after it until it is on disk for good. */
+/* txg 0 stands for the open one and those after it until it is on disk for good. */
 static __always_inline void on_wait_synced(__u64 dp, __u64 txg)
 {
 	want_closed(dp, txg ? txg : ~0ULL, ZFSTRACE_TXG_REASON_WAITER);
 }
 AT_ENTRY(wait_synced, (__u64 dp, __u64 txg), (dp, txg))
 
-/* Waits until txg is open; only with should_quiesce it hurries that. */
+/* Waits until txg is open; hurries that only with should_quiesce. */
 static __always_inline void on_wait_open(__u64 dp, __u64 txg, int should_quiesce)
 {
 	if (should_quiesce)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * CO-RE views of the few kernel and OpenZFS structures the tracer reads: only
- * the members that are used, offsets filled in by libbpf from BTF. For a
- * module without BTF the views of ZFS do not resolve; every use of them is
- * guarded by bpf_core_field_exists() and has a search beside it.
+ * CO-RE views of the few kernel and OpenZFS structures that are read: only the
+ * members in use; libbpf fills in the offsets from BTF. For a module without
+ * BTF the views of ZFS do not resolve; every use of them is guarded by
+ * bpf_core_field_exists() and has a search beside it.
  */
 #ifndef ZFSTRACE_BPF_ZFS_VIEWS_H
 #define ZFSTRACE_BPF_ZFS_VIEWS_H
@@ -52,7 +52,7 @@ struct zil_commit_waiter {
 struct spa;
 struct vdev;
 
-/* CO-RE takes an enum only for an enum, one without a name for any. */
+/* CO-RE matches an enum only with an enum, an anonymous one with any. */
 typedef enum { VIEW_ENUM } view_enum;
 
 struct zio {
