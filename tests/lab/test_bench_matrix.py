@@ -35,7 +35,7 @@ REFUSALS = {
     "volume": ("is a volume of a pool", 3),
     "too small": ("is too small", 3),
     "one twice": ("are one disk", 2),
-    "file": ("is no disk", 2),
+    "file": ("is not a disk", 2),
     "nothing there": ("No such file", 2),
     "no disk": ("--disk is missing", 2),
     "no such row": ("did you mean recordsize-8k?", 2),

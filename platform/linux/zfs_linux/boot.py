@@ -1,8 +1,7 @@
 """Values for the next load of the module: /etc/modprobe.d/zfstune.conf.
 
-modprobe(8) reads all files *.conf in its directories and gives the module all the options
-that it finds; of two for the same parameter the last one counts, and the kernel's
-command line comes after them.
+modprobe(8) reads every *.conf in its directories and passes all their options to the module. If two
+set the same parameter, the last one wins; the kernel command line comes after them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from zfstrace.files import replace_text
 from zfstrace.params import Kept
 
 _FILE = "etc/modprobe.d/zfstune.conf"
-# in the order of modprobe.d(5); a file hides those of the same name further down
+# in the order of modprobe.d(5); a file hides files of the same name in later directories
 _DIRECTORIES = (
     "etc/modprobe.d",
     "run/modprobe.d",
@@ -38,7 +37,7 @@ _INITRAMFS = (
 
 
 class ModprobeConfig:
-    """Implements zfstrace.params.BootConfig. root is where /etc and the rest are."""
+    """Implements zfstrace.params.BootConfig. /etc and the other directories are below root."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -72,24 +71,24 @@ class ModprobeConfig:
                 replace_text(self._path, "\n".join(lines) + "\n")
         except OSError as error:
             raise ParameterError(
-                f"cannot write {self._path}, {error.strerror}, nothing was changed, "
-                + ("run as root" if isinstance(error, PermissionError) else "make room")
+                f"cannot write {self._path}: {error.strerror}; nothing was changed",
+                "run as root" if isinstance(error, PermissionError) else "make room",
             ) from None
         return replace(planned, backup=backup)
 
     def _read(self) -> list[str]:
-        """Raises ParameterError: what cannot be read must not be replaced."""
+        """Raises ParameterError: a file that cannot be read must not be replaced."""
         try:
             return self._path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         except FileNotFoundError:
             return []
         except OSError as error:
             raise ParameterError(
-                f"cannot read {self._path}, {error.strerror}, look at it with `ls -l`"
+                f"cannot read {self._path}: {error.strerror}", f"run `ls -l {self._path}`"
             ) from None
 
     def _merged(self, values: Mapping[str, int], drop: Collection[str]) -> list[str]:
-        """The lines of the file with these values in place of older ones; others stay."""
+        """The file's lines with these values in place of older ones; other lines stay."""
         before = self._read()
         lines = [kept for line in before if (kept := _without(line, {*values, *drop})) is not None]
         if len(lines) < len(before) and lines[-1:] == [""] and _goes_on(lines[:-1]):
@@ -97,12 +96,12 @@ class ModprobeConfig:
         if values and _HEAD not in lines:
             lines.insert(0, _HEAD)
         if values and _goes_on(lines):
-            # it would take the first of ours for its end
+            # a trailing backslash would swallow the first of our lines
             lines.append("")
         return [*lines, *(f"options zfs {name}={value}" for name, value in sorted(values.items()))]
 
     def _back_up(self) -> str | None:
-        """The file of before under a name that modprobe does not read."""
+        """Saves the previous file under a name that modprobe does not read."""
         if not self._path.exists():
             return None
         backup = self._path.with_name(self._path.name + ".bak")
@@ -115,11 +114,11 @@ class ModprobeConfig:
             for name, value in _settings(text):
                 if name in names:
                     last = path.name > self._path.name
-                    which = f"{path} counts, since it is read later" if last else "this one counts"
-                    notes.append(f"{path} sets {name}={value} as well; of the two {which}")
+                    which = "it is read later and wins" if last else "this file wins"
+                    notes.append(f"{path} also sets {name}={value}; {which}")
         for name, value in self._command_line():
             if name in names:
-                notes.append(f"the kernel's command line has {name}={value}, which counts")
+                notes.append(f"the kernel command line sets {name}={value}, which wins")
         for mark, command in _INITRAMFS:
             if (self._root / mark).exists():
                 notes.append(
@@ -130,7 +129,7 @@ class ModprobeConfig:
         return notes
 
     def _given(self, lines: list[str]) -> dict[str, int]:
-        """What the module is given with these lines in the file, numbers only: the last counts."""
+        """The numbers that the module gets with these lines in the file: the last one wins."""
         files = [*self._others(), (self._path, "\n".join(lines))]
         files.sort(key=lambda file: file[0].name)
         settings = [pair for _path, text in files for pair in _settings(text)]
@@ -148,7 +147,7 @@ class ModprobeConfig:
                 yield name, value
 
     def _others(self) -> list[tuple[Path, str]]:
-        """The other files, and what is in them, in the order in which they are read."""
+        """The other files and their contents, in the order in which they are read."""
         files: dict[str, Path] = {}
         for directory in _DIRECTORIES:
             for path in sorted((self._root / directory).glob("*.conf")):
@@ -158,7 +157,7 @@ class ModprobeConfig:
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """(name, value) of the options for zfs in a file."""
+    """(name, value) of each option for zfs in a file."""
     for line in text.replace("\\\n", " ").splitlines():
         words = line.split()
         if words[:2] == ["options", "zfs"]:
@@ -173,7 +172,7 @@ def _goes_on(lines: list[str]) -> bool:
 
 
 def _number(text: str) -> int | None:
-    """As the kernel reads it: decimal, 0x or, with a 0 before it, octal."""
+    """As the kernel reads it: decimal, 0x, or octal with a leading 0."""
     try:
         return int(text, 8 if text.startswith("0") and text.isdigit() else 0)
     except ValueError:
@@ -181,7 +180,7 @@ def _number(text: str) -> int | None:
 
 
 def _without(line: str, names: Collection[str]) -> str | None:
-    """A line without the settings of these; None when nothing is left of it."""
+    """A line without the settings of these; None if nothing is left."""
     words = line.split()
     if words[:2] != ["options", "zfs"]:
         return line

@@ -1,4 +1,4 @@
-"""What tracing needs on Linux, and whether it is there."""
+"""What tracing needs on Linux, and whether this host has it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zfstrace.types import Check
 # linux/capability.h
 _BITS = {"CAP_DAC_OVERRIDE": 1, "CAP_SYS_ADMIN": 21}
 
-# CAP_BPF and CAP_PERFMON, made for this, are not enough: the kernel hands out the BTF of
-# modules (BPF_BTF_GET_FD_BY_ID) and system-wide kprobes to CAP_SYS_ADMIN only.
+# CAP_BPF and CAP_PERFMON are not enough: the kernel grants the BTF of modules
+# (BPF_BTF_GET_FD_BY_ID) and system-wide kprobes to CAP_SYS_ADMIN only.
 NEEDED = "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE"
 
 
 def of_host(proc: Path, sys: Path, pools: Sequence[str]) -> list[Check]:
-    """Most basic first. proc and sys are what is mounted on /proc and /sys, pools those that are
-    imported. Never raises."""
+    """Most basic first. proc and sys stand for /proc and /sys; pools are the imported ones. Never
+    raises."""
     zfs = sys / "module/zfs"
     loaded, module_btf = zfs.is_dir(), (sys / "kernel/btf/zfs").exists()
     return [
@@ -80,7 +80,7 @@ def _library() -> Check:
         path = library.find_library()
         library.load(path)
     except LibraryMissing as error:
-        return Check("libzfstrace", "library", "absent", "blocking", str(error))
+        return Check("libzfstrace", "library", "absent", "blocking", str(error), error.hint)
     return Check("libzfstrace", "library", path)
 
 
@@ -96,7 +96,7 @@ def _kstats(root: Path, pools: Sequence[str]) -> list[Check]:
 
 
 def capabilities(status: str) -> set[str]:
-    """Those of _BITS in the effective set, by the text of /proc/self/status."""
+    """Which of _BITS are in the effective set, from the text of /proc/self/status."""
     for line in status.split("\n"):
         name, _, value = line.partition(":")
         if name == "CapEff":
@@ -109,8 +109,8 @@ def capabilities(status: str) -> set[str]:
 
 
 def privileges(status: str, module_btf: bool) -> Check:
-    """Blocking without CAP_SYS_ADMIN. CAP_DAC_OVERRIDE lets return probes be made in
-    tracefs, which module BTF makes unnecessary."""
+    """Blocking without CAP_SYS_ADMIN. CAP_DAC_OVERRIDE is for making return probes in tracefs,
+    which module BTF makes unnecessary."""
     have = capabilities(status)
     held = ", ".join(sorted(have)) or "none of those needed"
     if "CAP_SYS_ADMIN" not in have:

@@ -1,4 +1,4 @@
-"""Disks as /sys/class/block has them."""
+"""Disks as /sys/class/block describes them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from zfs_linux import kstat
 from zfstrace.disk import Disk
 
-# Documentation/ABI/stable/sysfs-block in the kernel's source; "write through" is also said of a
-# cache that a power failure does not empty.
+# Documentation/ABI/stable/sysfs-block in the kernel's source; a cache that survives a power failure
+# is also "write through".
 _VOLATILE = {"write back": True, "write through": False}
 
-# virtio_blk, xen-blkfront, and SCSI disks of hypervisors: they say 1 whatever is behind them
+# virtio_blk, xen-blkfront, and SCSI disks of hypervisors report 1 whatever is behind them
 _VIRTUAL = ("vd", "xvd")
 _VENDORS = ("QEMU", "VMware", "VMware,", "Msft", "Google")
 
@@ -22,11 +22,11 @@ def inspect(path: str, sys: Path) -> Disk | None:
     real = os.path.realpath(path)
     name = Path(real).name
     entry = sys / "class/block" / name
-    # a pool may also be in a file, which may have any name
+    # a vdev may also be a file, of any name
     if not real.startswith("/dev/") or not entry.is_dir():
         return None
     if (entry / "partition").exists():
-        # a partition has the queue of its disk, in whose directory it is
+        # a partition shares the queue of its disk, its parent directory
         entry = Path(os.path.realpath(entry)).parent
     queue = entry / "queue"
     rotational = kstat.read_number(queue / "rotational")

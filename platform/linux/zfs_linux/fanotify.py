@@ -1,6 +1,6 @@
-"""Who writes a file, by fanotify(7): the kernel names the process of each write.
+"""Who writes a file: fanotify(7) names the process of each write.
 
-Works on sysfs as on any other file system; needs CAP_SYS_ADMIN.
+Works on sysfs, too; needs CAP_SYS_ADMIN.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from zfstrace.params import Change
 
 # include/uapi/linux/fanotify.h
 _FAN_CLOEXEC, _FAN_NONBLOCK, _FAN_MARK_ADD = 0x1, 0x2, 0x1
-_FAN_MODIFY = 0x2  # a write that succeeded; one that was refused is no change
+_FAN_MODIFY = 0x2  # only writes that succeeded
 _EVENT = struct.Struct("=IBBHQii")  # struct fanotify_event_metadata
 _AT_FDCWD = -100
 
 
 class FanotifyWatch:
-    """Implements zfstrace.params.Watch: sees writes of paths by any process but those in ours
+    """Implements zfstrace.params.Watch: reports writes to paths by any process except those in ours
     (pids). Raises OSError.
 
-    A thread takes each event as it comes: the name of a process that ends at once, as that
-    of `sh -c 'echo 5 > FILE'`, is gone a moment later.
+    A thread reads each event at once: the name of a short-lived process such as
+    `sh -c 'echo 5 > FILE'` is gone a moment later.
     """
 
     def __init__(self, paths: Sequence[Path], ours: Collection[int]) -> None:
@@ -57,7 +57,7 @@ class FanotifyWatch:
         self._group = -1
 
     def _serve(self) -> None:
-        # signals are for the main thread, which may have put them off
+        # signals are for the main thread, which may have deferred them
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         poll = select.poll()
         poll.register(self._group, select.POLLIN)
@@ -92,7 +92,7 @@ def _open_group(paths: Sequence[Path]) -> int:
     try:
         init, mark = libc.fanotify_init, libc.fanotify_mark
     except AttributeError:
-        raise OSError("no fanotify in the C library") from None
+        raise OSError("the C library has no fanotify") from None
     init.argtypes = [ctypes.c_uint, ctypes.c_uint]
     mark.argtypes = [
         ctypes.c_int,

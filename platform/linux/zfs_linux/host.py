@@ -1,4 +1,4 @@
-"""A Linux host: names, checks, and libzfstrace as the source of events."""
+"""A Linux host: names, checks, and events from libzfstrace."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class LinuxHost(BaseHost):
-    """Implements zfstrace.host.Host. root is where /proc and /sys are looked for;
-    tests put recorded ones there."""
+    """Implements zfstrace.host.Host. /proc and /sys are looked up below root, where tests put
+    recorded ones."""
 
     def __init__(self, root: str | Path = "/") -> None:
         super().__init__()
@@ -55,8 +55,8 @@ class LinuxHost(BaseHost):
         return sorted(in_use | {name for name in mounted if "@" not in name})
 
     def _learn_names(self) -> None:
-        # Reads only the kstats of ids not seen yet: with thousands of datasets a call
-        # costs one directory listing per pool.
+        # Reads only the kstats of new ids: with thousands of datasets, a call costs one directory
+        # listing per pool.
         for pool in self.pools():
             for objset, path in kstat.objsets(self._kstat, pool).items():
                 if (pool, objset) not in self._by_objset:
@@ -69,7 +69,7 @@ class LinuxHost(BaseHost):
         text = self._read_mounts()
         if text != self._mountinfo:
             self._mountinfo = text
-            # a device number is used again after an unmount: the present one wins
+            # device numbers are reused after an unmount: the current mount wins
             self._by_dev.update(mounts.parse_mountinfo(text))
 
     def _read_mounts(self) -> str:
@@ -197,7 +197,7 @@ class LinuxHost(BaseHost):
 
         self._require_zfs()
         names = [options.pool] if options.pool else self.pools()
-        # some to come: a disk replaced, a pool imported
+        # spare: a disk may be replaced, a pool imported
         room = sum(len(self.vdev_names(name)) for name in names) + 16
         return DeviceTrace(pool=options.pool, max_vdevs=room, no_fentry=options.no_fentry)
 
@@ -218,12 +218,13 @@ class LinuxHost(BaseHost):
         return name.split("/", 1)[0].split("@", 1)[0] if name else None
 
     def _room(self) -> int:
-        """How many datasets a trace wants to tell apart at a time: those in use and some to
-        come. How many it can in its memory, libzfstrace knows."""
+        """How many datasets a trace should tell apart: those in use and some spare. libzfstrace
+        knows how many its memory allows."""
         return 32 + sum(len(kstat.objsets(self._kstat, pool)) for pool in self.pools())
 
     def _locate(self, dataset: str) -> tuple[int, Dev]:
-        """Object set id (0 when unknown) and device number ((0, 0): not mounted)."""
+        """Object set id (0 if unknown) and device number ((0, 0) if not mounted). Raises
+        UnknownName."""
         pool = dataset.split("/", 1)[0]
         objset = 0
         for number, path in kstat.objsets(self._kstat, pool).items():
@@ -233,5 +234,5 @@ class LinuxHost(BaseHost):
             if name == dataset:
                 return objset, dev
         if not objset:
-            raise UnknownName(f"dataset {dataset} is not in use here, mount it first")
+            raise UnknownName(f"dataset {dataset} is not in use here", "mount it first")
         return objset, (0, 0)

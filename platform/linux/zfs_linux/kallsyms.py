@@ -1,4 +1,4 @@
-"""Names for addresses of the kernel: /proc/kallsyms."""
+"""Names of kernel addresses, from /proc/kallsyms."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _BOUNDS = (b"_text_start", b"_text_end")
 
 
 class Symbols:
-    """The symbols of a kernel by the text of its kallsyms, a line for each:
+    """The symbols of a kernel, from the text of its kallsyms, one per line:
     ``address type name[\\t[module]]``."""
 
     def __init__(self, text: bytes) -> None:
-        # Addresses have one width, so that the order of lines is theirs; no work is done for
-        # each line, since there are some 200,000.
+        # Addresses have a fixed width, so lines sort by address. There are some 200,000 lines: do
+        # no work per line.
         self._lines = text.split(b"\n")
         self._lines.sort()
 
     def name(self, address: int) -> str:
-        """``name [module]``, ``name`` of the kernel itself, ``[unknown]`` below the first.
+        """``name [module]``, ``name`` in the kernel itself, ``[unknown]`` below the first symbol.
 
-        Of several names for one address the first is taken, global ones before local ones
-        and functions before the bounds of sections.
+        If an address has several names, the first is taken: global before local, functions before
+        section bounds.
         """
         last = bisect_right(self._lines, b"%016x\xff" % address) - 1
         if last < 0 or not self._lines[last]:

@@ -1,8 +1,8 @@
 """Readers for the kstats of ZFS on Linux, /proc/spl/kstat/zfs.
 
-A named kstat has a line of numbers, a line ``name type data``, then one line per
-value (module/os/linux/spl/spl-kstat.c, all versions); zfstrace.kstat has what is the same on
-FreeBSD. Lines that make no sense are left out, never an error.
+A named kstat has a line of numbers, a line ``name type data``, then one line per value
+(module/os/linux/spl/spl-kstat.c, all versions); zfstrace.kstat has what FreeBSD shares. Malformed
+lines are skipped, never an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from zfstrace.kstat.parse import Value, is_number
 
 _CHAR, _STRING = "0", "7"
-# dmu_tx_assign has names with a space ("1024 ns"), dataset names may have them, too
+# dmu_tx_assign has names with spaces ("1024 ns"), as datasets may
 _LINE = re.compile(r"(\S.*?)\s+([0-7])(?:\s+(.*))?")
 _OBJSET = re.compile(r"objset-0x([0-9a-f]{1,16})")
 
@@ -36,14 +36,14 @@ def parse_named(text: str) -> dict[str, Value]:
 
 
 def count(text: str, name: str) -> int | None:
-    """One value of a named kstat, a count; None without it. It is asked for often, and this takes
-    less than half of the time that parse_named() and a look into its dict would."""
+    """One count in a named kstat; None if it is absent. Called often, and takes less than half the
+    time of parse_named() and a lookup."""
     match = re.search(rf"^{name}\s+[1-6]\s+(\d{{1,20}})$", text, re.MULTILINE)
     return int(match[1]) if match else None
 
 
 def read(path: Path) -> str:
-    """The text of a file in /proc or /sys; "" when it is not there or not for us."""
+    """The text of a file in /proc or /sys; "" if it does not exist or cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -51,7 +51,7 @@ def read(path: Path) -> str:
 
 
 def read_number(path: Path) -> int | None:
-    """A file with one number, e.g. a module parameter; None without one."""
+    """The number in a file, e.g. a module parameter; None if there is none."""
     text = read(path).strip()
     return int(text) if is_number(text) else None
 
@@ -65,9 +65,9 @@ def pools(root: Path) -> list[str]:
 
 
 def objsets(root: Path, pool: str) -> dict[int, Path]:
-    """Object set id -> path of its kstat, for the datasets in use of a pool."""
+    """Object set id -> path of its kstat, for the datasets of a pool that are in use."""
     found = {}
-    # a pool may be exported at any moment
+    # the pool may be exported at any moment
     with contextlib.suppress(OSError):
         for path in (root / pool).iterdir():
             match = _OBJSET.fullmatch(path.name)

@@ -1,4 +1,4 @@
-"""Which device number belongs to which mounted dataset: /proc/self/mountinfo."""
+"""Device numbers of mounted datasets, from /proc/self/mountinfo."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 def parse_mountinfo(text: str) -> dict[Dev, str]:
     """(major, minor) -> dataset, for file systems of type zfs.
 
-    The format is that of proc_pid_mountinfo(5); blanks in names are octal escapes.
-    Lines of another shape are left out.
+    The format is described in proc_pid_mountinfo(5); blanks in names are octal escapes. Malformed
+    lines are skipped.
     """
     found: dict[Dev, str] = {}
     for line in text.split("\n"):

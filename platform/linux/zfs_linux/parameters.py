@@ -1,7 +1,7 @@
 """The module parameters of ZFS in /sys/module/zfs/parameters.
 
-The kernel checks almost no value: what is written here is in force at the next read
-of the variable. Judging it is the caller's business.
+The kernel checks almost no value: a write takes effect when the variable is next read. The caller
+judges the value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zfstrace.params import LOADED_ANEW, BootConfig, ComparingWatch, Watch
 
 
 class LinuxParameters:
-    """Implements zfstrace.params.Parameters. root is where /proc, /sys and /etc are."""
+    """Implements zfstrace.params.Parameters. /proc, /sys and /etc are below root."""
 
     def __init__(self, root: str | Path = "/") -> None:
         self._root = Path(root)
@@ -37,7 +37,7 @@ class LinuxParameters:
 
     def writable(self, name: str) -> bool:
         path = self._directory / name
-        # root may open a file of mode 0444 for writing, the kernel then says EIO
+        # root may open a file of mode 0444 for writing; the write then fails with EIO
         try:
             return bool(path.stat().st_mode & 0o200) and os.access(path, os.W_OK)
         except OSError:
@@ -45,27 +45,27 @@ class LinuxParameters:
 
     def write(self, name: str, value: int, identity: str | None = None) -> None:
         path = self._directory / name
-        anew = ParameterError(f"cannot set {name}, {LOADED_ANEW}")
+        anew = ParameterError(f"cannot set {name}: {LOADED_ANEW}")
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             try:
-                # opened first: what was opened below a module that went takes no write any more
+                # opened first: a file of a module that has gone accepts no write
                 if identity not in (None, self.identity()):
                     raise anew
                 os.write(fd, f"{value}\n".encode())
             finally:
                 os.close(fd)
         except FileNotFoundError:
-            raise ParameterError(f"cannot set {name}, ZFS has no such parameter here") from None
+            raise ParameterError(f"cannot set {name}: ZFS has no such parameter here") from None
         except PermissionError:
             raise ParameterError(
-                f"cannot set {name}, no permission to write {path}, run as root"
+                f"cannot set {name}: no permission to write {path}", "run as root"
             ) from None
         except OSError as error:
             if error.errno == errno.ENODEV:
                 raise anew from None
             raise ParameterError(
-                f"cannot set {name} to {value}, the kernel refuses it: {error.strerror}"
+                f"cannot set {name} to {value}: the kernel refuses it: {error.strerror}"
             ) from None
         for watch in self._comparing:
             watch.known(name, value)
@@ -73,7 +73,7 @@ class LinuxParameters:
     def identity(self) -> str:
         boot = kstat.read(self._root / "proc/sys/kernel/random/boot_id").strip()
         try:
-            # kernfs numbers its nodes without using a number again soon
+            # kernfs does not soon reuse the number of a node
             return f"{boot}:{self._module.stat().st_ino}"
         except OSError:
             return ""
@@ -91,7 +91,7 @@ class LinuxParameters:
             return watch
 
     def _forget(self, watch: ComparingWatch) -> None:
-        """No more word to it of what is written here."""
+        """Stops telling it of our own writes."""
         self._comparing = [other for other in self._comparing if other is not watch]
 
     def shell(self, name: str, value: int) -> str:

@@ -1,4 +1,4 @@
-"""A process that outlives its cgroup, and that the OOM killer spares."""
+"""Lets a process outlive its cgroup and exempts it from the OOM killer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def protect_from_oom() -> None:
-    """The caller. Raises OSError without privilege."""
+    """Exempts the caller from the OOM killer. Raises OSError without privilege."""
     Path("/proc/self/oom_score_adj").write_text("-1000")
 
 
 def leave_cgroup() -> None:
-    """What freezes or ends the rest of the caller's cgroup does not reach it then: it goes to the
-    root, of version 2, of 2 beside 1, and of the freezer of 1, as far as they are there."""
+    """Moves the caller to the root cgroup, so that it is not frozen or killed with its own one: of
+    version 2, of 2 beside 1, and of the freezer of 1, as far as they exist."""
     for root in ("", "unified/", "freezer/"):
         with (
             contextlib.suppress(OSError),

@@ -1,8 +1,8 @@
-"""Whether a disk is free, what is on it, and how it is made blank.
+"""Finds out whether a disk is free and what is on it, and erases it.
 
-Everything that can be known of its use is looked up, to name it; what cannot (another mount
-namespace, a pool that does not answer) is caught by opening it for exclusive use, which the kernel
-refuses while a file system, swap, dm, md or ZFS has it or one of its partitions.
+Every use that can be looked up is named; the rest (another mount namespace, a pool that does not
+answer) is caught by opening the disk for exclusive use, which the kernel refuses while a file
+system, swap, dm, md or ZFS holds it or one of its partitions.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from zfstrace import processes
 from zfstrace.disk import Dev, Scratch
 from zfstrace.errors import TraceError, UnknownName
 
-# As much at both ends of a disk is looked at.
+# Read at either end of a disk.
 _LOOK_BYTES = 1 << 20
-# As much is made zero: with the labels of a pool in a partition that ZFS has made, which begins
-# at 1 MiB and ends 8 MiB before the end.
+# Zeroed at either end. This covers the labels of a pool in a partition made by ZFS, which begins at
+# 1 MiB and ends 8 MiB before the end.
 _ERASE_BYTES = 16 << 20
 _TIMEOUT_S = 10.0
 _BLKRRPART = 0x125F
 # Headings of `zpool list -v`, which have no indent.
 _CLASSES = ("logs", "cache", "spare", "special", "dedup")
-# An open by udev, which looks at each new disk, is over soon.
+# udev opens each new disk for a moment.
 _BUSY_S = 10.0
 
 
 class NotFree(TraceError):
-    """The disk is in use, or not the one that was looked at."""
+    """The disk is in use, or no longer the one that was inspected."""
 
 
 def inspect(path: str, root: Path = Path("/")) -> Scratch:
-    """The disk at a path, as it is now; reads only. Raises UnknownName when there is no disk,
-    TraceError when it cannot be read."""
+    """The disk at a path, as it is now; reads only. Raises UnknownName if it is not a disk,
+    TraceError if it cannot be read."""
     device = os.path.realpath(path)
     dev = _dev(path, device)
     entry = Path(os.path.realpath(root / "sys/dev/block" / _text(dev)))
@@ -60,23 +60,23 @@ def inspect(path: str, root: Path = Path("/")) -> Scratch:
         ).strip()
         or kstat.read(whole / "dm/name").strip(),
         in_use,
-        # what is in use is not read: it is refused anyway
+        # a disk in use is refused anyway
         () if in_use else _data(device, entry),
     )
 
 
 def erase(disk: Scratch) -> None:
-    """Makes both ends zero, so that no signature is left. Raises NotFree when it is in use or
-    another disk by now, and OSError when it cannot be written."""
+    """Zeroes both ends, which removes all signatures. Raises NotFree if it is now in use or another
+    disk, OSError if it cannot be written."""
     fd = _open(disk.device, os.O_RDWR)
     try:
         if _numbers(os.fstat(fd).st_rdev) != disk.dev or os.lseek(fd, 0, 2) != disk.size_bytes:
-            raise NotFree(f"{disk.path} is not the disk any more that it was, nothing was written")
+            raise NotFree(f"{disk.path} is no longer the same disk: nothing was written")
         length = min(_ERASE_BYTES, disk.size_bytes // 2)
         for start in (0, disk.size_bytes - length):
             _zero(fd, start, length)
         os.fsync(fd)
-        # its partitions are gone as well; it may be one that cannot have any
+        # forget its partitions; fails on a device that cannot have any
         with contextlib.suppress(OSError):
             fcntl.ioctl(fd, _BLKRRPART)
     finally:
@@ -92,7 +92,7 @@ def _zero(fd: int, start: int, length: int) -> None:
 
 
 def _open(device: str, flags: int) -> int:
-    """For exclusive use. Raises NotFree."""
+    """Opens it for exclusive use. Raises NotFree."""
     deadline = time.monotonic() + _BUSY_S
     while True:
         try:
@@ -101,7 +101,7 @@ def _open(device: str, flags: int) -> int:
             if error.errno != errno.EBUSY:
                 raise
             if time.monotonic() > deadline:
-                raise NotFree(f"{device} is in use by now, nothing was written") from None
+                raise NotFree(f"{device} is now in use: nothing was written") from None
         time.sleep(0.2)
 
 
@@ -109,9 +109,9 @@ def _dev(path: str, device: str) -> Dev:
     try:
         found = Path(device).stat()
     except OSError as error:
-        raise UnknownName(f"{path}: {error.strerror}, name a disk") from None
+        raise UnknownName(f"{path}: {error.strerror}", "name a disk such as /dev/sdx") from None
     if not stat.S_ISBLK(found.st_mode):
-        raise UnknownName(f"{path} is no disk, name one like /dev/sdx")
+        raise UnknownName(f"{path} is not a disk", "name a disk such as /dev/sdx")
     return _numbers(found.st_rdev)
 
 
@@ -129,7 +129,7 @@ def _number(entry: Path) -> Dev | None:
 
 
 def _in_use(root: Path, entry: Path, whole: Path, device: str) -> str | None:
-    """By what, in words."""
+    """What uses it, as the predicate of a sentence ("is mounted on /"); None if it is free."""
     if entry.name.startswith("zd"):
         return "is a volume of a pool"
     if kstat.read_number(entry / "ro"):
@@ -163,7 +163,7 @@ def _exclusively(device: str) -> str | None:
     except NotFree:
         return "is in use (a mount elsewhere, a pool, RAID or the like)"
     except PermissionError:
-        raise TraceError(f"{device} cannot be read, run as root") from None
+        raise TraceError(f"cannot read {device}: permission denied", "run as root") from None
     except OSError as error:
         return f"cannot be opened ({error.strerror})"
     return None
@@ -181,8 +181,8 @@ def _list(directory: Path) -> list[Path]:
 
 
 def _mounted(root: Path) -> Iterator[tuple[Dev, str]]:
-    """The numbers of each mounted disk; btrfs and the like have others, so the source counts,
-    too."""
+    """The device number of each mounted disk, and where it is mounted. The source of the mount is
+    looked at, too: btrfs and the like have device numbers of their own."""
     for line in kstat.read(root / "proc/self/mountinfo").split("\n"):
         front, separator, back = line.partition(" - ")
         fields, tail = front.split(" "), back.split(" ")
@@ -208,7 +208,7 @@ def _swaps(root: Path) -> list[str]:
 
 
 def _loops(root: Path) -> Iterator[tuple[str, str]]:
-    """Loop devices, and the file or disk behind each: they do not ask for exclusive use."""
+    """Loop devices, and the file or disk behind each, which they do not open exclusively."""
     for loop in _list(root / "sys/block"):
         behind = kstat.read(loop / "loop/backing_file").strip()
         if behind:
@@ -216,7 +216,7 @@ def _loops(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _pool_of(devices: set[str]) -> str | None:
-    """The imported pool that has one of them; None also when zpool(8) does not answer."""
+    """The imported pool that has one of them; None if none has, or zpool(8) does not answer."""
     pool = None
     for line in processes.output(["zpool", "list", "-v", "-H", "-P", "-L"], _TIMEOUT_S).split("\n"):
         words = line.split("\t")
@@ -228,7 +228,7 @@ def _pool_of(devices: set[str]) -> str | None:
 
 
 def _data(device: str, entry: Path) -> tuple[str, ...]:
-    """Signatures on it and on its partitions; what has none but is not zero is data, too."""
+    """Signatures on it and its partitions; if there are none but it is not zero, that is data."""
     found: dict[str, None] = {}
     for part in [entry, *_partitions(entry)]:
         for signature in _signatures(f"/dev/{part.name}"):
@@ -239,21 +239,21 @@ def _data(device: str, entry: Path) -> tuple[str, ...]:
 
 
 def _signatures(device: str) -> list[str]:
-    """Raises TraceError when that cannot be told."""
+    """Raises TraceError if wipefs(8) fails."""
     try:
         done = processes.run(["wipefs", "--no-act", "--json", "--", device], _TIMEOUT_S)
         if done.status:
-            raise ValueError(f"it ended with {processes.how_ended(done.status)}")
+            raise ValueError(f"wipefs ended with {processes.how_ended(done.status)}")
         said = json.loads(done.out or "{}")
     except FileNotFoundError:
-        raise TraceError("wipefs is not there, install util-linux") from None
+        raise TraceError("wipefs is not installed", "install util-linux") from None
     except (OSError, ValueError) as error:
-        raise TraceError(f"wipefs cannot tell what is on {device}: {error}") from None
+        raise TraceError(f"cannot tell what is on {device}: {error}") from None
     return parse_signatures(said)
 
 
 def parse_signatures(said: object) -> list[str]:
-    """In words, from the JSON of wipefs(8), which is empty when there are none."""
+    """Kinds and labels, from the JSON of wipefs(8), which is empty if there are none."""
     entries = said.get("signatures") if isinstance(said, dict) else None
     found = []
     for one in entries if isinstance(entries, list) else []:

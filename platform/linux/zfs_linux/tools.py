@@ -1,4 +1,4 @@
-"""The one-file tools of tracers/bpftrace and tracers/bcc: which of them would work here."""
+"""Which one-file tools of tracers/bpftrace and tracers/bcc would work here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from zfstrace.types import Tool
 
 # What a commit passes. zil_commit_impl is in every version; __traceiter_contention_begin stands
-# for the tracepoint lock:contention_begin (Linux 5.19), to be found without access to tracefs.
+# for the tracepoint lock:contention_begin (Linux 5.19), so that tracefs need not be readable.
 _COMMIT = (
     "zil_commit_impl",
     "zil_async_to_sync",
@@ -23,7 +23,7 @@ _COMMIT = (
 )
 _LOCKS = ("__traceiter_contention_begin", "__traceiter_contention_end")
 
-# bpftrace ends when a symbol is missing. The bcc tools need only the first few.
+# bpftrace exits if a symbol is missing. The bcc tools need only the first few.
 NEEDS: dict[str, tuple[str, ...]] = {
     "fsyncoffcpu.bt": ("zpl_fsync",),
     "txgstate.bt": (
@@ -50,7 +50,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 
 def of_host(root: Path) -> list[Tool]:
-    """Every tool, with what it lacks on the host whose files are below root."""
+    """Every tool, and what it lacks on the host whose files are below root."""
     lacks = {"bpftrace": _bpftrace_lacks(), "bcc": _bcc_lacks(root)}
     symbols = _symbols(root / "proc/kallsyms")
     tools = []
@@ -72,7 +72,7 @@ def _bpftrace_lacks() -> str:
 
 
 def _bcc_lacks(root: Path) -> str:
-    # found, not imported: that takes half a second
+    # not imported, which takes half a second
     if importlib.util.find_spec("bcc") is None:
         return "Python's module bcc is not installed"
     # bcc compiles at start

@@ -1,4 +1,4 @@
-"""Traces on Linux that need something beside libzfstrace: parameters, kstats."""
+"""Traces on Linux that need more than libzfstrace: parameters, kstats."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PARAMETERS = ("zfs_dirty_data_max", "zfs_delay_min_dirty_percent", "zfs_delay_s
 
 
 class ThrottleWithParams(ThrottleTrace):
-    """Implements zfstrace.host.ThrottleSession; knows the parameters, which it reads again
-    when it is told to: an administrator or a tuner may change them. What waits between a
-    change and then may be told as of the wrong kind."""
+    """Implements zfstrace.host.ThrottleSession. Reads the parameters at each tick(), as an
+    administrator or a tuner may change them; waits between a change and the next tick may be
+    attributed to the wrong kind."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class ThrottleWithParams(ThrottleTrace):
         self.tick()
 
     def tick(self) -> None:
-        """Reads the parameters, and looks which processes have ended. Does nothing when the
-        trace is closed. Raises TraceError."""
+        """Reads the parameters and drops processes that have ended. Does nothing once the trace is
+        closed. Raises TraceError."""
         self.release(self._has_ended)
         self.tell(*(self._parameter(name) or 0 for name in _PARAMETERS))
 
 
 class TracedFsyncs(FsyncTrace):
-    """Implements zfstrace.host.FsyncSession. A trace of slow operations has a throttle trace
-    beside it, unless that cannot be traced."""
+    """Implements zfstrace.host.FsyncSession. A trace of slow operations runs a throttle trace
+    beside it, if that can start."""
 
     def __init__(
         self,
@@ -71,12 +71,11 @@ class TracedFsyncs(FsyncTrace):
             self._throttle = ThrottleWithParams(
                 TraceOptions(pool=options.pool, no_fentry=options.no_fentry), parameter, ended
             )
-        except TraceError:  # its field is null then, the rest of the trace goes on
+        except TraceError:  # its field is null then; the rest of the trace works
             self._throttle = None
 
     def tick(self) -> None:
-        """Lets the library tidy up, and does what the throttle trace has to do. Raises
-        TraceError."""
+        """Lets the library tidy up, and ticks the throttle trace. Raises TraceError."""
         self.tidy()
         if self._throttle:
             self._throttle.tick()
@@ -91,7 +90,7 @@ class TracedFsyncs(FsyncTrace):
 
 
 class ArcStats:
-    """Implements zfstrace.host.ArcSession: the arcstats kstat, and with BPF the waits."""
+    """Implements zfstrace.host.ArcSession: the arcstats kstat and, by BPF, the waits."""
 
     def __init__(self, path: Path, options: TraceOptions) -> None:
         self._path = path
@@ -144,7 +143,7 @@ class ProcTxgs:
 
 
 def from_event(event: TxgEvent, timeout_s: int | None) -> Txg:
-    """A txg as the tracer saw it, without what only the kstat knows."""
+    """A txg as the tracer saw it, without the fields that only the kstat knows."""
 
     def span(start: int, end: int) -> int | None:
         return end - start if start and end else None
@@ -164,7 +163,7 @@ def from_event(event: TxgEvent, timeout_s: int | None) -> Txg:
         dirty_bytes=None,
         written_bytes=None,
         writes=None,
-        # of one that was open before the trace began not all was seen
+        # incomplete if it was open before the trace began
         delayed_tx=event.delayed if event.opened else None,
         delay_ns=event.delay_ns if event.opened else None,
         reason=reason or "unknown",
@@ -174,7 +173,7 @@ def from_event(event: TxgEvent, timeout_s: int | None) -> Txg:
 
 
 class TracedTxgs:
-    """Implements zfstrace.host.TxgSession with the tracer."""
+    """Implements zfstrace.host.TxgSession by BPF."""
 
     def __init__(self, trace: TxgTrace, source: Source) -> None:
         self._trace, self._source = trace, source
@@ -212,15 +211,15 @@ class NamedStacks(StackTrace):
     ) -> None:
         if kallsyms.hidden(path):
             raise NotSupported(
-                "cannot record stacks, the kernel hides the addresses of its functions, run "
-                "`sysctl kernel.kptr_restrict=1` and be root or have CAP_SYSLOG"
+                "cannot record stacks: the kernel hides the addresses of its functions",
+                "run `sysctl kernel.kptr_restrict=1`, and zfstune as root or with CAP_SYSLOG",
             )
         self._options, self._path, self._pool_of = options, path, pool_of
         super().__init__(options)
 
     def finish(self) -> Recording:
         sums, losses = self.read()
-        # Only now, and while the tracer's own programs are still there to be known by name:
-        # it takes seconds on a slow machine.
+        # Only now, as it takes seconds on a slow machine, but while the tracer's own programs are
+        # still loaded and have names.
         symbols = kallsyms.Symbols(self._path.read_bytes())
         return build(sums, losses, self._options, symbols.name, self._pool_of)

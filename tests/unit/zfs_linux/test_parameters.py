@@ -47,22 +47,23 @@ def test_what_was_written_is_read(params: LinuxParameters, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("error", "text"),
+    ("error", "text", "hint"),
     [
-        (FileNotFoundError(2, ""), "cannot set a, ZFS has no such parameter here"),
-        (PermissionError(13, ""), "cannot set a, no permission to write .*/a, run as root"),
-        (OSError(22, "Invalid argument"), "cannot set a to 1, the kernel refuses it: Invalid"),
+        (FileNotFoundError(2, ""), "cannot set a: ZFS has no such parameter here", ""),
+        (PermissionError(13, ""), "cannot set a: no permission to write .*/a$", "run as root"),
+        (OSError(22, "Invalid argument"), "cannot set a to 1: the kernel refuses it: Invalid", ""),
     ],
 )
-def test_errors_are_one_line(
-    params: LinuxParameters, monkeypatch: pytest.MonkeyPatch, error: OSError, text: str
+def test_errors_say_why_and_what_to_do(
+    params: LinuxParameters, monkeypatch: pytest.MonkeyPatch, error: OSError, text: str, hint: str
 ) -> None:
     def fail(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(os, "open", fail)
-    with pytest.raises(ParameterError, match=text):
+    with pytest.raises(ParameterError, match=text) as caught:
         params.write("a", 1)
+    assert caught.value.hint == hint
 
 
 def test_the_identity_changes_with_the_module(params: LinuxParameters, tmp_path: Path) -> None:

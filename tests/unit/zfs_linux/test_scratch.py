@@ -194,7 +194,7 @@ def test_a_busy_disk_is_refused_after_a_wait(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(os, "open", busy)
     monkeypatch.setattr(scratch, "_BUSY_S", 0.1)
-    with pytest.raises(NotFree, match="is in use by now"):
+    with pytest.raises(NotFree, match="is now in use"):
         scratch._open("/dev/sdx", os.O_RDWR)
     assert scratch._exclusively("/dev/sdx") == (
         "is in use (a mount elsewhere, a pool, RAID or the like)"
@@ -214,15 +214,15 @@ def test_any_byte_at_the_ends_is_data(tmp_path: Path, at: int) -> None:
 def test_what_is_not_a_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="No such file"):
         scratch.inspect(str(tmp_path / "none"))
-    with pytest.raises(UnknownName, match="is no disk"):
+    with pytest.raises(UnknownName, match="is not a disk"):
         scratch.inspect(str(tmp_path))
-    with pytest.raises(UnknownName, match="is no disk"):
+    with pytest.raises(UnknownName, match="is not a disk"):
         scratch.inspect("/dev/null")
 
 
 def test_without_wipefs_no_disk_is_called_blank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(TraceError, match="wipefs is not there"):
+    with pytest.raises(TraceError, match="wipefs is not installed"):
         scratch._signatures("/dev/sdx")
 
 
