@@ -247,7 +247,7 @@ def test_a_stack_session_of_a_pool_has_no_other(dtrace: Json) -> None:
 
 
 def test_a_missing_script_is_reported(dtrace: Json) -> None:
-    assert re.fullmatch(r"TraceError: cannot trace, [^\n]+", dtrace["no script"])
+    assert re.fullmatch(r"TraceError: cannot trace: [^\n]+", dtrace["no script"])
 
 
 def test_txgstate_has_the_times_of_the_kstat(dtrace: Json) -> None:

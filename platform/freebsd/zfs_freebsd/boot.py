@@ -2,13 +2,13 @@
 /boot/loader.conf.d/zfstune.conf for what only the loader can set.
 
 The loader reads /boot/loader.conf, /boot/loader.conf.d/*.conf and /boot/loader.conf.local before
-the module begins (loader.conf(5)); rc.d/sysctl then writes the lines of /etc/sysctl.conf and
-/etc/sysctl.conf.local one after the other (sysctl.conf(5)), and rc.d/sysctl_lastload once more at
-the end of the boot. So of two settings the later one counts, and between two lines of
-sysctl.conf the pools may be in use already: our lines are in an order that is safe.
+the module starts (loader.conf(5)); rc.d/sysctl then applies /etc/sysctl.conf and
+/etc/sysctl.conf.local line by line (sysctl.conf(5)), and rc.d/sysctl_lastload applies them again at
+the end of the boot. So the later of two settings wins, and pools may already be in use between two
+lines of sysctl.conf: our lines are in a safe order.
 
-Our lines end with a tag. A line of somebody else for the same sysctl becomes a comment for as
-long as ours is there, so that each is set once.
+Our lines end with a tag. As long as one exists, any other line for the same sysctl is a comment, so
+that each sysctl is set once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Order = Callable[[Mapping[str, int]], Sequence[str]]
 
 @dataclass
 class _Plan:
-    """What becomes of a file."""
+    """The new contents of a file."""
 
     path: Path
     before: list[str]
@@ -56,8 +56,8 @@ class _Plan:
 class BootFiles:
     """Implements zfstrace.params.BootConfig.
 
-    names has the sysctls of this host by Linux name, aliases the present names of older ones;
-    tunable_only says of a Linux name whether only the loader can set it.
+    names has the sysctls of this host by Linux name, aliases the current names of older ones;
+    tunable_only tells whether only the loader can set a parameter, given its Linux name.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BootFiles:
 
     def preview(self, values: Mapping[str, int], drop: Collection[str] = ()) -> Kept:
         plans = self._plans(values, drop)
-        # sysctl.conf comes first, and alone where nothing is in the other or changes there
+        # sysctl.conf comes first, and alone if the other has no line of ours and does not change
         shown = [plan for plan in plans if plan.ours or plan.after != plan.before] or plans[:1]
         main, *others = (Kept(str(plan.path), tuple(plan.ours)) for plan in shown)
         notes, given = tuple(self._notes(plans, values)), self._given(plans)
@@ -97,9 +97,9 @@ class BootFiles:
                 with contextlib.suppress(OSError):
                     for done in changed[:i]:
                         _put(done.path, done.before)
-                why = "run as root" if isinstance(error, PermissionError) else "make room"
                 raise ParameterError(
-                    f"cannot write {plan.path}, {error.strerror}, nothing was changed, {why}"
+                    f"cannot write {plan.path}: {error.strerror}; nothing was changed",
+                    "run as root" if isinstance(error, PermissionError) else "make room",
                 ) from None
         more = tuple(replace(one, backup=backups.get(one.path)) for one in kept.more)
         return replace(kept, backup=backups.get(kept.path), more=more)
@@ -130,7 +130,7 @@ class BootFiles:
                 continue
             if name in ours:
                 plan.lines.append(_ASIDE + bare)
-                plan.aside += [line] if line == bare else []  # else it is one already
+                plan.aside += [line] if line == bare else []  # else it was set aside before
             elif name is not None:
                 plan.lines.append(bare)
             else:
@@ -149,14 +149,14 @@ class BootFiles:
                 yield name, value
 
     def _name_in(self, line: str) -> str | None:
-        """The Linux name of what a line sets; None when it is nothing that we know."""
+        """The Linux name of the parameter that a line sets; None if it sets no known one."""
         match = _SETTING.fullmatch(line)
         return self._linux.get(self._aliases.get(match[1], match[1])) if match else None
 
-    # --- what else there is
+    # --- other files
 
     def _files(self) -> list[Path]:
-        """All that are read at boot, in that order."""
+        """All files read at boot, in that order."""
         between = {*(self._root / _LOADER_DIRECTORY).glob("*.conf"), self._root / LOADER_CONF}
         first, *others = (self._root / name for name in (_LOADER_FIRST, *_AFTER_DIRECTORY))
         return [first, *sorted(between), *others]
@@ -167,7 +167,7 @@ class BootFiles:
                 if self._name_in(line) in values:
                     yield (
                         f"the line `{line.strip()}` of {plan.path} becomes a comment; "
-                        "`zfstune keep --remove` brings it back"
+                        "`zfstune keep --remove` restores it"
                     )
         files, own = self._files(), [plan.path for plan in plans]
         for path in (path for path in files if path not in own):
@@ -175,14 +175,11 @@ class BootFiles:
                 if name in values:
                     ours = own[self._tunable_only(name)]
                     last = max(path, ours, key=files.index)
-                    which = "this one" if last == ours else str(path)
-                    yield (
-                        f"{path} sets {self._names[name]}={value} as well; of the two {which} "
-                        "counts, since it comes later"
-                    )
+                    which = f"{ours} is read later" if last == ours else "it is read later"
+                    yield f"{path} also sets {self._names[name]}={value}; {which} and wins"
 
     def _given(self, plans: Sequence[_Plan]) -> dict[str, int]:
-        """What the module has after the boot, as far as it is set in these files."""
+        """The values that these files set at boot."""
         planned = {plan.path: plan.after for plan in plans}
         found: dict[str, int] = {}
         for path in self._files():
@@ -191,7 +188,7 @@ class BootFiles:
 
 
 def by_name(values: Mapping[str, int]) -> list[str]:
-    """An order that is none in particular."""
+    """An arbitrary order."""
     return sorted(values)
 
 
@@ -200,8 +197,8 @@ def _is_ours(line: str) -> bool:
 
 
 def _number(text: str) -> int | None:
-    """As the loader and sysctl(8) take it: decimal, 0x or, with a 0 before it, octal; K, M, G, T
-    after it."""
+    """As the loader and sysctl(8) read it: decimal, 0x, or octal with a leading 0, and perhaps the
+    suffix K, M, G or T."""
     text = text.strip().strip("\"'").lower()
     shift = _SUFFIXES.get(text[-1:], 0)
     digits = text[:-1] if shift else text
@@ -214,7 +211,7 @@ def _number(text: str) -> int | None:
 
 def _read(path: Path) -> list[str]:
     try:
-        # not read_text(), which would take \r for the end of a line
+        # not read_text(), to which \r is the end of a line
         text = path.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return []
@@ -222,24 +219,24 @@ def _read(path: Path) -> list[str]:
 
 
 def _read_own(path: Path) -> list[str]:
-    """A file that will be replaced: what is there must be known. Raises ParameterError."""
+    """A file that will be replaced, so it must be readable. Raises ParameterError."""
     try:
         path.open("rb").close()
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ParameterError(f"cannot read {path}, {error.strerror}, run as root") from None
+        raise ParameterError(f"cannot read {path}: {error.strerror}", "run as root") from None
     return _read(path)
 
 
 def _write(plan: _Plan) -> dict[str, str]:
-    """Puts the file in place; returns the backup by the file. Raises OSError."""
+    """Replaces the file; returns {file: backup}, {} if it is new. Raises OSError."""
     if not plan.path.exists():
         _put(plan.path, plan.after)
         return {}
     backup = plan.path.with_name(plan.path.name + ".zfstune.bak")
     _put(backup, plan.before)
-    # what is only ours goes when nothing is left in it
+    # this file is ours alone
     if not plan.after and plan.path.name == Path(LOADER_CONF).name:
         plan.path.unlink()
     else:
@@ -248,7 +245,7 @@ def _write(plan: _Plan) -> dict[str, str]:
 
 
 def _put(path: Path, lines: Sequence[str]) -> None:
-    """With the mode of the file of before, and where it is, if the name is a link."""
+    """Writes the file, with its previous mode; follows a symbolic link."""
     path.parent.mkdir(parents=True, exist_ok=True)
     real = path.resolve()
     mode = stat.S_IMODE(real.stat().st_mode) if real.exists() else 0o644

@@ -1,4 +1,4 @@
-"""What tracing needs on FreeBSD, and whether it is there."""
+"""What tracing needs on FreeBSD, and whether this host has it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from zfstrace.types import Check
 
 
 def of_host(sysctl: Sysctl, kstats: Kstats, version: str, root: Path) -> list[Check]:
-    """Most basic first. version is that of the loaded module, "" when there is none; root is where
-    /dev is. Never raises."""
+    """Most basic first. version is the loaded module's, "" if there is none; /dev is below root.
+    Never raises."""
     return [
         _zfs(version),
         Check("kernel", "kernel", f"{os.uname().sysname} {os.uname().release}"),
@@ -35,7 +35,7 @@ def _privileges(sysctl: Sysctl) -> Check:
     if os.geteuid() != 0:
         value, fix = "not root", "run as root"
     elif sysctl.get_int("security.jail.jailed"):
-        value, fix = "root in a jail", "run outside of the jail"
+        value, fix = "root in a jail", "run outside the jail"
     if not fix:
         return Check("privileges", "privilege", value)
     cost = "parameters can be read but not set"

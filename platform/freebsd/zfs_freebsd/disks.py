@@ -13,9 +13,9 @@ _LINE = re.compile(r"\s*(\S.*?)\s*# (sectorsize|stripesize|Rotation rate in RPM)
 
 
 def parse_diskinfo(text: str) -> Disk | None:
-    """What `diskinfo -v` prints (usr.sbin/diskinfo/diskinfo.c); None when it is nothing of it.
-    The stripe is the physical sector where a disk has one; that it is 0 means the same size as
-    the logical one. Nothing is said of a write cache."""
+    """From the output of `diskinfo -v` (usr.sbin/diskinfo/diskinfo.c); None if it has no field of
+    interest. The stripe size is the physical sector size; 0 means the same as the logical one. The
+    write cache is not reported."""
     found = {}
     for line in text.split("\n"):
         match = _LINE.fullmatch(line)
@@ -24,10 +24,10 @@ def parse_diskinfo(text: str) -> Disk | None:
     if not found:
         return None
     sector, rate = found.get("sectorsize"), found.get("Rotation rate in RPM")
-    # 1 stands for "does not rotate" in older versions
+    # older versions report 1 for disks that do not rotate
     return Disk(sector, found.get("stripesize") or sector, None if rate is None else rate > 1, None)
 
 
 def inspect(path: str) -> Disk | None:
-    """Needs to read the device, so root."""
+    """The disk at a path; None if it cannot be read, which needs root."""
     return parse_diskinfo(processes.output(["diskinfo", "-v", path], _TIMEOUT_S))

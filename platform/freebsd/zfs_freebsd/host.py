@@ -1,4 +1,4 @@
-"""A FreeBSD host: names, checks, parameters and kstats by sysctl(3)."""
+"""A FreeBSD host: names, checks, parameters and kstats from sysctl(3)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _VERSION = "vfs.zfs.version.module"
 class FreeBSDHost(BaseHost):
     """Implements zfstrace.host.Host.
 
-    names gives the sysctls by the Linux names of parameters, order is for boot.BootFiles. root is
-    where /etc, /boot and /dev are, library another one than libc: both are for tests.
+    names gives the sysctls by the Linux names of parameters, order is for boot.BootFiles. Tests set
+    root, which has /etc, /boot and /dev, and library, which replaces libc.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class FreeBSDHost(BaseHost):
         except (ProcessLookupError, OverflowError):
             return f"there is no process {pid}"
         except OSError:
-            return None  # somebody else's
+            return None  # another user's
         return None
 
     # --- parameters and kstats
@@ -135,7 +135,7 @@ class FreeBSDHost(BaseHost):
         return checks.of_host(self._sysctl, self._kstats, self.version(), self._root)
 
     def survey(self) -> ProbeSurvey:
-        # as root dtrace(1) would load its modules: it is not asked when they are not there
+        # as root, dtrace(1) would load missing modules
         if scripts.why_not(self._root)[0]:
             return ProbeSurvey()
         return ProbeSurvey(probes.of_host(probes.run), "ctf")
@@ -176,7 +176,7 @@ class FreeBSDHost(BaseHost):
         return disks.inspect(path)
 
     def scratch(self, path: str) -> Scratch:
-        raise NotSupported(f"{path}: disks are only erased on Linux, measure in a directory")
+        raise NotSupported(f"{path}: disks are only erased on Linux", "measure in a directory")
 
     def erase(self, disk: Scratch) -> None:
         raise NotSupported(f"{disk.path}: disks are only erased on Linux")
@@ -212,4 +212,4 @@ class FreeBSDHost(BaseHost):
         for objset, node in self._kstats.objsets(dataset.split("/", 1)[0]).items():
             if self._name(node) == dataset:
                 return objset
-        raise UnknownName(f"dataset {dataset} is not in use here, mount it first")
+        raise UnknownName(f"dataset {dataset} is not in use here", "mount it first")

@@ -3,8 +3,8 @@
 Global ones are kstat.zfs.misc.NAME.FIELD, those of a pool kstat.zfs.POOL.misc.NAME.FIELD, of a
 dataset kstat.zfs.POOL.dataset.objset-0xID.FIELD; the history lists are one text each,
 kstat.zfs.POOL.txgs without `misc`. A pool may have dots in its name: newer kernels write each as
-%25 in the tree (sysctl_escape_name() in sys/kern/kern_sysctl.c), with older ones no dotted name
-leads to it. So a pool is found by walking the tree, and what is below it from there.
+%25 in the tree (sysctl_escape_name() in sys/kern/kern_sysctl.c); on older ones, no dotted name
+leads to it. So a pool is found by walking the tree, and everything below it from there.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from zfstrace.kstat.txgs import TxgRow, parse_txgs
 
 ROOT = "kstat.zfs"
 _GLOBAL = "misc"
-# A pool's name has letters, digits, and -_.: and blank only, so this stands for a dot alone.
+# A pool's name has only letters, digits, -_.: and blanks, so this can only be a dot.
 _DOT = "%25"
 _OBJSET = re.compile(r"objset-0x([0-9a-f]{1,16})")
 
 
 class Kstats:
-    """What is not there, or no more, is empty; never raises."""
+    """Missing kstats are empty; never raises."""
 
     def __init__(self, sysctl: Sysctl) -> None:
         self._sysctl = sysctl
@@ -35,7 +35,7 @@ class Kstats:
     def _pools(self) -> dict[str, Mib]:
         found = {}
         for mib, name in self._children(self._mib(ROOT)):
-            # that of the global ones, unless a pool has that name
+            # the node of the global ones, unless a pool has that name
             if name != _GLOBAL or self._mib(f"{ROOT}.{_GLOBAL}.{_GLOBAL}"):
                 found[name.replace(_DOT, ".")] = mib
         return found
@@ -45,7 +45,7 @@ class Kstats:
         return dict(self._fields(self._node(name)))
 
     def text(self, pool: str, *path: str) -> str:
-        """A kstat that is one text: ("txgs",), ("misc", "state")."""
+        """A kstat with a single text value: ("txgs",), ("misc", "state"); "" if it is absent."""
         value = self._value(self._below(self._pools().get(pool, ()), *path))
         return value if isinstance(value, str) else ""
 
@@ -54,7 +54,7 @@ class Kstats:
         return parse_txgs(self.text(pool, "txgs"))
 
     def objsets(self, pool: str) -> dict[int, Mib]:
-        """Object set id -> its node, for the datasets in use of a pool."""
+        """Object set id -> its node, for the datasets of a pool that are in use."""
         found = {}
         for mib, name in self._children(self._below(self._pools().get(pool, ()), "dataset")):
             match = _OBJSET.fullmatch(name)
@@ -63,14 +63,14 @@ class Kstats:
         return found
 
     def objset(self, pool: str, number: int) -> Mib:
-        """The node of one dataset; () when it is not in use."""
+        """The node of one dataset; () if it is not in use."""
         return self._node(f"{pool}/objset-0x{number:x}")
 
     def objset_field(self, objset: Mib, field: str) -> Value | None:
-        """One value of what objsets() or objset() has found."""
+        """One value of a node from objsets() or objset(); None if it is absent."""
         return self._value(self._below(objset, field))
 
-    # --- the tree: () is no node
+    # --- the tree; () stands for no node
 
     def _node(self, name: str) -> Mib:
         pool, _, own = name.rpartition("/")
@@ -86,7 +86,7 @@ class Kstats:
             return ()
 
     def _below(self, node: Mib, *path: str) -> Mib:
-        """By name where the way to it has one, else by looking through all that is there."""
+        """By its dotted name if that leads there, else by walking the tree."""
         if not node:
             return ()
         try:

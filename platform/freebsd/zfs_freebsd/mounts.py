@@ -1,4 +1,4 @@
-"""Which device number belongs to which mounted dataset, by mount(8)."""
+"""Device numbers of mounted datasets, from mount(8)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _TIMEOUT_S = 5
 
 
 def parse_mounts(text: str) -> dict[str, str]:
-    """Dataset -> where it is mounted, from `mount -p -t zfs`: lines of fstab(5), with blanks in
-    names as octal escapes. Lines of another shape are left out."""
+    """Dataset -> mount point, from `mount -p -t zfs`: lines as in fstab(5), with blanks in names as
+    octal escapes. Malformed lines are skipped."""
     found = {}
     for line in text.split("\n"):
         words = line.split()
@@ -24,8 +24,8 @@ def parse_mounts(text: str) -> dict[str, str]:
 
 
 def datasets() -> dict[Dev, str]:
-    """Mounted file systems by device number; {} when mount(8) does not answer, as for a pool that
-    is suspended."""
+    """Mounted datasets by device number; {} if mount(8) does not answer, as with a suspended
+    pool."""
     found = {}
     for name, path in parse_mounts(
         processes.output(["mount", "-p", "-t", "zfs"], _TIMEOUT_S)

@@ -1,8 +1,8 @@
 """The module parameters of ZFS below vfs.zfs, by their Linux names.
 
-The kernel checks almost no value, but two: a limit of the ARC outside of its bounds is refused
-with EINVAL and nothing is stored, and 0 is stored for it but changes nothing
-(module/os/freebsd/zfs/sysctl_os.c, param_set_arc_max() and param_set_arc_min(), 2.1 to 2.4).
+The kernel checks only the limits of the ARC: out of bounds, they are refused with EINVAL and not
+stored; 0 is stored but changes nothing (module/os/freebsd/zfs/sysctl_os.c, param_set_arc_max() and
+param_set_arc_min(), 2.1 to 2.4).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfs_freebsd.dtrace.process import Dtrace
 
-# Names of older FreeBSD for the same variables: sysctl_os.c, "LEGACY"; debugflags is a handler
-# of its own. arc.free_target and arc.no_grow_shift came with 2.2.
+# Older names of the same variables: sysctl_os.c, "LEGACY"; debugflags has its own handler.
+# arc.free_target and arc.no_grow_shift came with 2.2.
 ALIASES = {
     "vfs.zfs.arc_max": "vfs.zfs.arc.max",
     "vfs.zfs.arc_min": "vfs.zfs.arc.min",
@@ -39,8 +39,8 @@ Names = Callable[[], Mapping[str, str]]
 
 
 class FreeBSDParameters:
-    """Implements zfstrace.params.Parameters. names gives the sysctls by Linux name; root is where
-    /etc and /boot are; order is for BootFiles."""
+    """Implements zfstrace.params.Parameters. names gives the sysctls by Linux name; /etc and /boot
+    are below root; order is for BootFiles."""
 
     def __init__(
         self, sysctl: Sysctl, names: Names, order: Order = by_name, root: str | Path = "/"
@@ -53,7 +53,8 @@ class FreeBSDParameters:
         return sorted(name for name in self._names() if self._format(name))
 
     def _oid(self, name: str) -> str | None:
-        """The sysctl of a parameter: under its older name where it has no other."""
+        """The sysctl of a parameter, under its older name if this host has only that; None if it
+        has neither."""
         oid = self._names().get(name)
         for candidate in (oid, _OLDER.get(oid or "")):
             if candidate and self._has(candidate):
@@ -79,41 +80,42 @@ class FreeBSDParameters:
 
     def writable(self, name: str) -> bool:
         form = self._format(name)
-        # a jail may not, whoever asks (PRIV_SYSCTL_WRITE)
+        # never in a jail (PRIV_SYSCTL_WRITE)
         jailed = self._sysctl.get_int("security.jail.jailed")
         return form is not None and form.writable and os.geteuid() == 0 and not jailed
 
     def write(self, name: str, value: int, identity: str | None = None) -> None:
         oid = self._oid(name)
         if identity not in (None, self.identity()):
-            raise ParameterError(f"cannot set {name}, {LOADED_ANEW}")
+            raise ParameterError(f"cannot set {name}: {LOADED_ANEW}", "run the command again")
         if oid is None:
-            raise ParameterError(f"cannot set {name}, ZFS has no such parameter here")
+            raise ParameterError(f"cannot set {name}: ZFS has no such parameter here")
         try:
             self._sysctl.set(oid, value)
         except OverflowError as error:
-            raise ParameterError(f"cannot set {name} ({oid}) to {value}, {error}") from None
+            raise ParameterError(f"cannot set {name} ({oid}) to {value}: {error}") from None
         except SysctlError as error:
-            raise ParameterError(self._why(name, oid, value, error)) from None
+            raise self._refused(name, oid, value, error) from None
         for watch in self._comparing:
             watch.known(name, self.read(name))  # which may be another value (ARC limits)
 
-    def _why(self, name: str, oid: str, value: int, error: SysctlError) -> str:
+    def _refused(self, name: str, oid: str, value: int, error: SysctlError) -> ParameterError:
         what = f"cannot set {name}"
         if error.errno == errno.ENOENT:
-            return f"{what}, ZFS has no such parameter here ({oid})"
+            return ParameterError(f"{what}: ZFS has no such parameter here ({oid})")
         form = self._format(name)
         if error.errno == errno.EPERM and form and not form.writable:
-            return f"{what}, {oid} is read-only, set it in /boot/loader.conf"
+            return ParameterError(f"{what}: {oid} is read-only", "set it in /boot/loader.conf")
         if error.errno == errno.EPERM:
-            return f"{what}, no permission to write {oid}, run as root outside of jails"
+            why = f"no permission to write {oid}"
+            return ParameterError(f"{what}: {why}", "run as root outside jails")
+        why = error.strerror
         if error.errno == errno.EINVAL and ALIASES.get(oid, oid) in _ARC_LIMITS:
             why = "it must be between the other limit and the memory"
-            return f"{what} to {value}, the kernel refuses it for {oid}: {why}"
-        return f"{what} to {value}, the kernel refuses it for {oid}: {error.strerror}"
+        return ParameterError(f"{what} to {value}: the kernel refuses it for {oid}: {why}")
 
     def identity(self) -> str:
-        # OIDs of a module are numbered as it is loaded, and no number is used again soon
+        # OIDs of a module are numbered when it is loaded, and numbers are not reused soon
         # (OID_AUTO, sysctl_register_oid() in sys/kern/kern_sysctl.c)
         try:
             module = self._sysctl.mib("vfs.zfs.version.module")
@@ -139,7 +141,7 @@ class FreeBSDParameters:
         return TracedWatch(watch, trace, self._known_as(names), ours) if trace else watch
 
     def _trace_writes(self) -> Dtrace | None:
-        """None where DTrace is not to be had."""
+        """None if DTrace is not available."""
         from zfs_freebsd.dtrace import scripts
 
         if scripts.why_not(self._root)[0]:
@@ -147,14 +149,14 @@ class FreeBSDParameters:
         from zfs_freebsd.dtrace.process import Dtrace
 
         try:
-            # it ends with this process, however that ends
+            # the script exits with this process
             return Dtrace(scripts.script(SCRIPT), str(os.getpid()))
         except TraceError:
             return None
 
     def _known_as(self, names: Sequence[str]) -> dict[str, str]:
-        """These parameters by all names of their sysctls, and by their numbers: sysctl(8) asks by
-        numbers."""
+        """These parameters by all names of their sysctls and by their numbers, which sysctl(8)
+        uses."""
         found = {}
         for name in names:
             oid = self._names().get(name, "")
@@ -164,7 +166,7 @@ class FreeBSDParameters:
         return found
 
     def _forget(self, watch: ComparingWatch) -> None:
-        """No more word to it of what is written here."""
+        """Stops telling it of our own writes."""
         self._comparing = [other for other in self._comparing if other is not watch]
 
     def shell(self, name: str, value: int) -> str:

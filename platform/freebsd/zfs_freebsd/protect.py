@@ -1,4 +1,4 @@
-"""A process that the kernel spares when swap runs out, as protect(1) makes one."""
+"""Keeps the kernel from killing a process when swap runs out, like protect(1)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _P_PID, _PROC_SPROTECT, _PPROT_SET = 0, 1, 1
 
 
 def protect_from_oom(library: str | None = None) -> None:
-    """The caller, without its children. Raises OSError: EPERM when it is not root. library is
-    another one than libc, for tests."""
+    """Protects the caller, but not its children. Raises OSError, EPERM if it is not root. library
+    replaces libc, for tests."""
     libc = ctypes.CDLL(library or ctypes.util.find_library("c") or "libc.so.7", use_errno=True)
     # id_t has 64 bits; 0 is the caller
     libc.procctl.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)

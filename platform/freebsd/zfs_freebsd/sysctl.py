@@ -1,13 +1,12 @@
 """sysctl(3) by ctypes: typed values, their formats, and a walk through the tree.
 
-The calls of libc return -1 and set errno: ENOENT where there is no such OID, EPERM where it is
-read-only or the process has no privilege, EINVAL where a value has the wrong length or the
-handler refuses it, ENOMEM where a buffer is too short. With ENOMEM the length that comes back is
-not the one that is needed (sysctl_old_user() and userland_sysctl() in sys/kern/kern_sysctl.c),
-so the size is asked for again.
+The calls of libc return -1 and set errno: ENOENT if there is no such OID, EPERM if it is read-only
+or the process lacks privilege, EINVAL if a value has the wrong length or the handler refuses it,
+ENOMEM if a buffer is too short. The length returned with ENOMEM is not the one needed
+(sysctl_old_user() and userland_sysctl() in sys/kern/kern_sysctl.c), so the size is queried again.
 
-The queries about OIDs are those that sysctl(8) uses (sysctl_sysctl_*() there): {0,1,...} gives
-the name, {0,2,...} the next leaf, {0,4,...} kind and format, {0,7,...} the next OID, hidden ones
+The queries about OIDs are the ones of sysctl(8) (sysctl_sysctl_*() there): {0,1,...} gives the
+name, {0,2,...} the next leaf, {0,4,...} kind and format, {0,7,...} the next OID, hidden ones
 (CTLFLAG_SKIP) included.
 """
 
@@ -33,7 +32,7 @@ _CTLTYPE = 0xF
 _NODE, _STRING = 1, 3
 _TUN, _WR = 0x00080000, 0x40000000
 
-# CTLTYPE_* of the integers: their names in C, and for struct. long is of the machine's size.
+# CTLTYPE_* of the integers: their names in C and in struct. long has the machine's size.
 _INTEGERS = {
     2: ("int", "i"),
     4: ("int64_t", "q"),
@@ -49,13 +48,13 @@ _INTEGERS = {
     15: ("uint32_t", "I"),
 }
 
-# A text may grow between the two calls (txgs does); room for that, and so many attempts.
+# A text may grow between the two calls (txgs does): extra room, and the number of attempts.
 _SPARE = 1024
 _ATTEMPTS = 8
 
 
 class SysctlError(OSError):
-    """A call failed; filename is the sysctl."""
+    """A call failed; filename is the sysctl's name."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +66,12 @@ class Format:
 
     @property
     def integer(self) -> tuple[str, str] | None:
-        """Its type in C, and for struct; None when it is no integer."""
+        """Its type in C and in struct; None if it is not an integer."""
         return _INTEGERS.get(self.kind & _CTLTYPE)
 
     @property
     def node(self) -> bool:
-        """Whether it has no value but others below it."""
+        """Whether it has no value, but OIDs below it."""
         return self.kind & _CTLTYPE == _NODE
 
     @property
@@ -95,11 +94,11 @@ class Sysctl:
     # --- by name
 
     def get(self, name: str) -> Value:
-        """A value by its name, of the type that its format tells. Raises SysctlError."""
+        """A value by its name, of the type given by its format. Raises SysctlError."""
         return self.get_mib(self.mib(name), name)
 
     def get_text(self, name: str) -> str:
-        """A string; "" where there is none."""
+        """A string; "" if there is none."""
         try:
             value = self.get(name)
         except SysctlError:
@@ -107,7 +106,7 @@ class Sysctl:
         return value if isinstance(value, str) else ""
 
     def get_int(self, name: str) -> int | None:
-        """An integer; None where there is none."""
+        """An integer; None if there is none."""
         try:
             value = self.get(name)
         except SysctlError:
@@ -115,20 +114,19 @@ class Sysctl:
         return value if isinstance(value, int) else None
 
     def set(self, name: str, value: int) -> None:
-        """An integer of the sysctl's own type. Raises SysctlError, and OverflowError when the
-        type cannot have the value."""
+        """Sets an integer. Raises SysctlError, and OverflowError if the sysctl's type cannot hold
+        the value."""
         integer = self.format(self.mib(name), name).integer
         if integer is None:
-            raise SysctlError(errno.EINVAL, "it is no number", name)
+            raise SysctlError(errno.EINVAL, "it is not a number", name)
         try:
             data = struct.pack(integer[1], value)
         except struct.error:
-            raise OverflowError(f"no {integer[0]} has that value") from None
+            raise OverflowError(f"out of range for its type {integer[0]}") from None
         self._check(self._libc.sysctlbyname(name.encode(), None, None, data, len(data)), name)
 
     def mib(self, name: str) -> Mib:
-        """The numbers of an OID, which are others when its module is loaded anew. Raises
-        SysctlError."""
+        """The numbers of an OID, which change when its module is reloaded. Raises SysctlError."""
         found = (ctypes.c_int * _CTL_MAXNAME)()
         size = ctypes.c_size_t(_CTL_MAXNAME)
         self._check(self._libc.sysctlnametomib(name.encode(), found, ctypes.byref(size)), name)
@@ -142,9 +140,9 @@ class Sysctl:
         data = self._read(mib, name)
         integer = form.integer
         if integer:
-            # kstats give eight bytes whatever their type says (kstat_sysctl() in spl_kstat.c)
+            # kstats return eight bytes whatever their type (kstat_sysctl() in spl_kstat.c)
             if len(data) < struct.calcsize(integer[1]):
-                raise SysctlError(errno.EINVAL, f"{len(data)} bytes are no {integer[0]}", name)
+                raise SysctlError(errno.EINVAL, f"{len(data)} bytes are not {integer[0]}", name)
             value: int = struct.unpack_from(integer[1], data)[0]
             return value
         if form.kind & _CTLTYPE == _STRING:
@@ -158,13 +156,13 @@ class Sysctl:
         return Format(struct.unpack_from("I", data)[0], text)
 
     def name(self, mib: Mib) -> str:
-        """Its parts joined by dots; they may have dots themselves. Raises SysctlError."""
+        """Its parts joined by dots; parts may contain dots themselves. Raises SysctlError."""
         data = self._read((0, _NAME, *mib), _dotted(mib))
         return data.partition(b"\0")[0].decode("utf-8", "replace")
 
     def children(self, parent: Mib, *, hidden: bool = False) -> Iterator[tuple[Mib, str]]:
-        """The nodes and leaves right below a node, with their own part of the name; hidden: with
-        those of CTLFLAG_SKIP (and what has no others below it). Raises SysctlError."""
+        """The nodes and leaves directly below a node, with their own part of the name; hidden: also
+        those with CTLFLAG_SKIP, and nodes with nothing else below. Raises SysctlError."""
         query = _NEXTNOSKIP if hidden else _NEXT
         prefix = self.name(parent) + "."
         after = parent
@@ -174,12 +172,12 @@ class Sysctl:
                 return
             child = leaf[: len(parent) + 1]
             if child <= after[: len(parent) + 1] and len(after) > len(parent):
-                return  # numbers rise; without that there would be no end
-            # a pool may be exported meanwhile: it is passed over
+                return  # numbers must rise, or the walk would not end
+            # None if it is gone meanwhile, e.g. an exported pool
             name = self._name_or_none(child)
             if name is not None and name.startswith(prefix):
                 yield child, name.removeprefix(prefix)
-            # nothing comes after this below the child, so the next leaf is its sibling's
+            # the last possible OID below the child, so the next leaf is its sibling's
             after = (*child, _LAST_NUMBER)
 
     def _name_or_none(self, mib: Mib) -> str | None:
@@ -189,7 +187,7 @@ class Sysctl:
             return None
 
     def _next(self, query: int, mib: Mib) -> Mib | None:
-        """What comes after this OID; None at the end."""
+        """The OID after this one; None at the end."""
         try:
             data = self._read((0, query, *mib), _dotted(mib))
         except SysctlError as error:
@@ -199,7 +197,7 @@ class Sysctl:
         return struct.unpack(f"{len(data) // 4}i", data)
 
     def _read(self, mib: Mib, name: str) -> bytes:
-        """All that it gives: its size first, then so much, again while it grows."""
+        """The whole value: asks for its size, then reads, and repeats while it grows."""
         oid = (ctypes.c_int * len(mib))(*mib)
         least = 0
         for _attempt in range(_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""Traces on FreeBSD that are made of kstats alone."""
+"""Traces on FreeBSD from kstats alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SysctlTxgs:
         return self._parameter("zfs_txg_timeout")
 
     def now_ns(self) -> int:
-        # gethrtime() is nanouptime(), as is CLOCK_MONOTONIC (include/os/freebsd/spl/sys/time.h)
+        # gethrtime() and CLOCK_MONOTONIC are nanouptime() (include/os/freebsd/spl/sys/time.h)
         return time.monotonic_ns()
 
 

@@ -1,4 +1,4 @@
-"""Who sets a sysctl: values are compared, and where dtrace(1) runs it names the process."""
+"""Who sets a sysctl: values are compared, and dtrace(1), if it runs, names the process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from zfs_freebsd.dtrace.process import Dtrace
 
 SCRIPT = "sysctlwrite-json.d"
-# How long a change waits for the word of its writer: dtrace gives it ten times a second, and
-# whoever asks the watch for a writer waits for 0.2 s (zfstune.changes.apply).
+# How long a change waits for the event that names its writer: dtrace prints ten times a second, and
+# callers that want a writer wait 0.2 s (zfstune.changes.apply).
 _LATE_S = 0.15
 
 
 class TracedWatch:
-    """Implements zfstrace.params.Watch: compares values and asks DTrace who wrote; when that ends,
-    is late or has lost an event, the comparison still tells of the change.
+    """Implements zfstrace.params.Watch: compares values and asks DTrace who wrote. If the script
+    ends, is late or loses an event, the comparison still reports the change.
 
-    known_as gives the parameters by what writers call them; ours are pids.
+    known_as maps the names that writers use to parameters; ours are pids.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class TracedWatch:
         self._compared, self._known_as, self._clock = compared, known_as, clock
         self._trace: Dtrace | None = trace
         self._ours = frozenset({os.getpid(), *ours})
-        self._since: dict[str, float] = {}  # changes of which no writer is known yet
+        self._since: dict[str, float] = {}  # changes whose writer is not known yet
 
     def poll(self) -> list[Change]:
         changes = self._traced()

@@ -45,7 +45,7 @@ class LinuxParameters:
 
     def write(self, name: str, value: int, identity: str | None = None) -> None:
         path = self._directory / name
-        anew = ParameterError(f"cannot set {name}: {LOADED_ANEW}")
+        anew = ParameterError(f"cannot set {name}: {LOADED_ANEW}", "run the command again")
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             try:

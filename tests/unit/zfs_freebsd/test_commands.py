@@ -111,7 +111,7 @@ def test_illegal_values_and_a_missing_module_are_refused(machine: Machine) -> No
 def test_without_privilege_set_says_what_to_do(machine: Machine) -> None:
     machine.environment["SYSCTL_STANDIN_USER"] = "1"
     said = machine.run("params", "set", "zfs_txg_timeout=9s", status=4)
-    assert "no permission to write vfs.zfs.txg.timeout, run as root" in said
+    assert "no permission to write vfs.zfs.txg.timeout" in said
     machine.table.add("security/jail/jailed", "int", 1).write()
     assert "no permission" in machine.run("params", "set", "zfs_txg_timeout=9s", status=3)
 

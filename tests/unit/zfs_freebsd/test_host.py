@@ -145,7 +145,7 @@ def test_checks_tell_ok_from_missing_and_blocking(
     (tmp_path / "dev/dtrace/dtrace").unlink()
     assert host.survey().probes == ()
     assert {tool.why for tool in host.tools()} == {"dtrace has no modules loaded"}
-    assert scripts.check(tmp_path).fix == "run `kldload dtraceall`, outside of jails"
+    assert scripts.check(tmp_path).fix == "run `kldload dtraceall`, outside jails"
     table.add("security/jail/jailed", "int", 1).add(
         "kstat/zfs/tank/txgs", "string", "", "s"
     ).write()

@@ -88,7 +88,7 @@ def test_flame_records_where_fsyncs_wait(machine: Machine) -> None:
     assert "lost: 0 stacks not walked" in said
     assert "zil_commit" in (machine.root / "fsync.svg").read_text()
     said = machine.run("flame", "--wakeup", "--duration", "1s", status=3)
-    assert "give --off-cpu or --on-cpu" in said
+    assert "hint: use --off-cpu or --on-cpu" in said
 
 
 @pytest.mark.parametrize(

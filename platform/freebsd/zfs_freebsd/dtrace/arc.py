@@ -1,4 +1,4 @@
-"""The ARC by arcstate-json.d."""
+"""The ARC, traced by arcstate-json.d."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zfstrace.types import Json
 
 
 class ScriptedArc(Scripted):
-    """Implements zfstrace.host.ArcSession: the arcstats, and the waits for eviction."""
+    """Implements zfstrace.host.ArcSession: arcstats and waits for eviction."""
 
     def __init__(self, stats: Callable[[], dict[str, int]]) -> None:
         self._stats = stats

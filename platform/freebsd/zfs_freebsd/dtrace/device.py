@@ -1,4 +1,4 @@
-"""I/O of vdevs by zfsdevice-json.d."""
+"""I/O of vdevs, traced by zfsdevice-json.d."""
 
 from __future__ import annotations
 

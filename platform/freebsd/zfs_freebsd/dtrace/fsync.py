@@ -1,4 +1,4 @@
-"""Fsyncs by zilevent-json.d."""
+"""Fsyncs, traced by zilevent-json.d."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, index
 from zfstrace.types import DatasetCounts, FsyncOptions, Json, SlowEvent
 
-# The stage of a D script that is log_write, flush or wakeup.
+# The D script's stage that is log_write, flush or wakeup.
 _DEVICE_WAIT = "device_wait"
 
 
 class _Dataset:
-    """Commits of one dataset so far. number is its place among the datasets."""
+    """Commits of one dataset so far. number is its index among the datasets."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -45,12 +45,12 @@ class _Dataset:
 
 
 class ScriptedFsyncs(Scripted):
-    """Implements zfstrace.host.FsyncSession. objset is that of the dataset wanted, 0 for all. A
-    trace of slow operations has a throttle trace beside it, unless that does not run.
+    """Implements zfstrace.host.FsyncSession. objset selects a dataset, 0 all. A trace of slow
+    operations runs a throttle trace beside it, if that can start.
 
-    An operation is a call of zil_commit(): what comes before it (write-back) is not in it. Calls
-    that went past the log are of the kind ``other``, and of all processes; only their number,
-    sum and maximum are known.
+    An operation is a call of zil_commit(), without what comes before it (write-back). Calls that
+    bypassed the log count as ``other``, for all processes; only their number, sum and maximum are
+    known.
     """
 
     def __init__(self, options: FsyncOptions, objset: int, parameter: Parameter) -> None:
@@ -61,7 +61,7 @@ class ScriptedFsyncs(Scripted):
         self._device_waits = 0
         super().__init__("fsync", "zilevent-json.d", "0", *_pool(options.pool))
         if options.slow_ns:
-            with suppress(TraceError):  # its field is null then, the rest of the trace goes on
+            with suppress(TraceError):  # its field is null then; the rest of the trace works
                 self._throttle = ScriptedThrottle(options.pool, None, parameter)
 
     def tick(self) -> None:
@@ -95,7 +95,7 @@ class ScriptedFsyncs(Scripted):
             return
         if row["type"] == "bypassed":
             count, total = row["count"], row["total_ns"]
-            # no distribution: they are as fast as they are many, each counts as the mean
+            # there are too many of them for a distribution: each counts as the mean
             buckets = {index(total // count): count}
             self._dataset(row).bypassed = Hist(count, total, row["max_ns"], buckets)
         elif row["type"] == "commit" and self._options.pid in (None, row["pid"]):
@@ -111,7 +111,7 @@ class ScriptedFsyncs(Scripted):
         parts = dict(row["stages"])
         unknown = parts.pop(_DEVICE_WAIT)
         self._device_waits += unknown > 0
-        # what the stages leave is in no probe's reach
+        # no probe covers the rest
         parts["other"] = row["total_ns"] - sum(parts.values())
         dataset = self._dataset(row)
         dataset.kinds[row["kind"]] += 1

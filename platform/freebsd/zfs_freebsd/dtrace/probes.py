@@ -1,10 +1,10 @@
-"""Which probes of the D scripts this kernel has, by `dtrace -l`.
+"""Which probes of the D scripts this kernel has, from `dtrace -l`.
 
-One call lists them all. dtrace(1) prints a heading and a line for each probe, and on standard error
-a line "failed to match ..." for each description without one; its status is 0 all the same (1 only
-when it could not begin), so the lines are read and not the status. As root it loads dtraceall when
-that is not loaded, so whoever must change nothing looks for the device first (tools.why_not). The
-module is no part of a description: ZFS is `zfs` as a module and `kernel` when it is built in.
+One call lists them all. dtrace(1) prints a heading and a line for each probe, and on stderr a line
+"failed to match ..." for each description without one. It exits with 0 either way (1 only if it
+could not start), so the lines are read, not the status. As root, it loads dtraceall if necessary;
+callers that must change nothing look for the device first (scripts.why_not). Descriptions omit the
+module: ZFS is `zfs` as a module and `kernel` when built in.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from zfstrace.types import Probe, merged
 
 @dataclass(frozen=True)
 class Need:
-    """A place that a tracer watches: any of the probes is enough. cost is what it costs when there
-    is none; where that is a stage, merges says it, as in Probe."""
+    """A place that a tracer watches; any one of the probes is enough. cost says what is lost
+    without it; if that is a stage, merges says so, as in Probe."""
 
     tracer: str
     name: str
@@ -30,8 +30,8 @@ class Need:
     merges: tuple[str, ...] = ()
 
 
-# What the commands run: zilevent-json.d, txgstate-json.d ... Those of "flush" are of zfsflush.d,
-# which no command runs.
+# What the commands run: zilevent-json.d, txgstate-json.d ... "flush" belongs to zfsflush.d, which
+# no command runs.
 TRACERS = ("fsync", "txg", "throttle", "device", "arc", "stacks", "sysctl")
 
 _NOTHING = "nothing can be measured"
@@ -47,7 +47,7 @@ _COMMIT = ("fbt::zil_commit_flags:entry", "fbt::zil_commit:entry")
 _WAIT_SYNCED = ("fbt::txg_wait_synced_flags:entry", "fbt::txg_wait_synced:entry")
 _CLOCK = ("profile:::tick-500ms",)
 
-# In each group first what newer versions have.
+# In each group, newer versions come first.
 NEEDS: tuple[Need, ...] = (
     Need("fsync", "zil_commit", _COMMIT, _NOTHING, required=True),
     Need(
@@ -218,7 +218,7 @@ NEEDS: tuple[Need, ...] = (
         "stacks",
         "zfs_fsync:return",
         ("fbt::zfs_fsync:return",),
-        "a thread is taken to be in fsync(2) for ever",
+        "threads seem never to leave fsync(2)",
         required=True,
     ),
     Need("stacks", "zil_commit", _COMMIT, "pools are not known"),
@@ -262,30 +262,33 @@ NEEDS: tuple[Need, ...] = (
         "flush",
         "zil_lwb_flush_vdevs_done",
         ("fbt::zil_lwb_flush_vdevs_done:entry",),
-        "there is no `flush`",
+        "`flush` is not measured",
     ),
     Need(
-        "flush", "zil_lwb_add_block", ("fbt::zil_lwb_add_block:entry",), "there is no `log_write`"
+        "flush",
+        "zil_lwb_add_block",
+        ("fbt::zil_lwb_add_block:entry",),
+        "`log_write` is not measured",
     ),
     Need("flush", "vdev_geom_io_start", ("fbt::vdev_geom_io_start:entry",), _NO_FLUSHES),
     Need("flush", "vdev_geom_io_intr", ("fbt::vdev_geom_io_intr:entry",), _NO_FLUSHES),
 )
 
-# dtrace compiles the libraries of /usr/lib/dtrace and asks every provider first: about a second,
-# on an emulated machine half a minute.
+# dtrace first compiles the libraries of /usr/lib/dtrace and asks every provider: about a second,
+# half a minute on an emulated machine.
 _TIMEOUT_S = 180
 
-# Runs a command line: its output, and why it is not all there.
+# Runs a command line: its output, and why that is incomplete ("" if it is not).
 Run = Callable[[Sequence[str]], tuple[str, str]]
 
 
 def program() -> str:
-    """dtrace(1); the PATH of cron(8) and of sudo may lack its directory."""
+    """The path of dtrace(1); the PATH of cron(8) and sudo may lack its directory."""
     return shutil.which("dtrace") or "/usr/sbin/dtrace"
 
 
 def run(argv: Sequence[str]) -> tuple[str, str]:
-    """What it prints, and why it ended otherwise than well ("" if it did not)."""
+    """Its output, and why it failed ("" if it did not)."""
     try:
         done = processes.run(argv, _TIMEOUT_S)
     except TimeoutError:
@@ -303,8 +306,8 @@ def run(argv: Sequence[str]) -> tuple[str, str]:
 def survey(
     tracers: Sequence[str], *, run: Run = run, needs: Iterable[Need] | None = None
 ) -> tuple[Probe, ...]:
-    """The places that these tracers watch, each `found` or `missing`; never raises. needs is
-    another table than NEEDS, for tests."""
+    """The places that these tracers watch, each `found` or `missing`; never raises. needs replaces
+    NEEDS, for tests."""
     table = [need for need in (NEEDS if needs is None else needs) if need.tracer in tracers]
     wanted = sorted({probe for need in table for probe in need.any_of})
     there, why = look_up(wanted, run=run)
@@ -312,7 +315,8 @@ def survey(
 
 
 def look_up(wanted: Sequence[str], *, run: Run = run) -> tuple[set[str], str]:
-    """Which of these descriptions have a probe, and why it is not known; never raises."""
+    """Which of these descriptions have a probe, and why that is unknown ("" if it is known); never
+    raises."""
     if not wanted:
         return set(), ""
     argv = [program(), "-l"]
@@ -324,8 +328,8 @@ def look_up(wanted: Sequence[str], *, run: Run = run) -> tuple[set[str], str]:
 
 
 def of_host(run: Run = run) -> tuple[Probe, ...]:
-    """For `zfstune doctor`, whose verdict is about fsyncs: what others require is no reason to say
-    that nothing can be traced."""
+    """For `zfstune doctor`, whose verdict is about fsyncs: only their tracer's probes are
+    required."""
     return tuple(
         replace(probe, required=probe.required and probe.tracer == "fsync")
         for probe in survey(TRACERS, run=run)
@@ -333,22 +337,15 @@ def of_host(run: Run = run) -> tuple[Probe, ...]:
 
 
 def lacks(probes: Iterable[Probe], tracer: str) -> str:
-    """Why the tracer cannot work: of its required probes those that are missing; "" when it can."""
+    """Why the tracer cannot work: which of its required probes are missing; "" if it can."""
     missing = [p for p in probes if p.tracer == tracer and p.required and p.missing]
-    whys = [probe.why for probe in missing]
-    unknown = [why for why in whys if not why.startswith(_ABSENT)]
-    if unknown or not whys:
-        return unknown[0] if unknown else ""
-    return f"{_ABSENT} {', '.join(why.removeprefix(_ABSENT).strip() for why in whys)}"
-
-
-_ABSENT = "the kernel has no"
+    return "; ".join(dict.fromkeys(probe.why for probe in missing))
 
 
 def _probe(need: Need, there: Collection[str], why: str) -> Probe:
     symbol = next((probe for probe in need.any_of if probe in there), "")
     if not symbol:
-        why = why or f"{_ABSENT} {' or '.join(need.any_of)}"
+        why = why or f"the kernel has no {' or '.join(need.any_of)}"
     return Probe(
         name=need.name,
         symbol=symbol or need.any_of[0],
@@ -368,8 +365,8 @@ def _key(description: str) -> tuple[str, str, str]:
 
 
 def _listed(text: str) -> Iterable[tuple[str, str, str]]:
-    """The keys that match the lines of `dtrace -l`: ID PROVIDER MODULE FUNCTION NAME, of which some
-    lack a module, or a function as well."""
+    """The keys that match the lines of `dtrace -l`: ID PROVIDER MODULE FUNCTION NAME, where module,
+    or module and function, may be missing."""
     for line in text.splitlines():
         words = line.split()
         if len(words) >= 3 and words[0].isdigit():

@@ -1,4 +1,4 @@
-"""A D script under dtrace(1): its lines, and what dtrace says of events that it dropped."""
+"""A D script under dtrace(1): its lines, and how many events dtrace dropped."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import IO
 
 from zfstrace.errors import TraceError
 
-# What a script prints when all its probes are enabled.
+# A script prints this when all its probes are enabled.
 _BEGUN = re.compile(r"Tracing|\{.*\"type\":\"trace_begin\"")
-# Enabling hundreds of probes takes a second or two, on an emulated machine a minute.
+# Enabling hundreds of probes takes a second or two, a minute on an emulated machine.
 _START_S = 180.0
 _END_S = 20.0
 # "dtrace: 12 dynamic variable drops with non-empty dirty list", "dtrace: 3 drops on CPU 1"
 # (dt_handle.c of libdtrace)
 _DROPS = re.compile(r"(\d+) (?:[\w ]+ )?drops?\b")
 _FAULT = "error on enabled probe"
-# Lines that wait for the reader, about 400 bytes each.
+# Most lines kept for the reader, about 400 bytes each.
 _MOST_LINES = 1_000_000
 
 
@@ -31,9 +31,9 @@ class Dtrace:
     """Runs from the constructor, which returns when all probes are enabled, to finish() or
     close(). Raises TraceError.
 
-    What it prints is taken from it at once, or it would drop events. It has a session of its own:
-    Ctrl-C in a terminal is for its reader, who ends it. When the reader dies, it does so with the
-    next line that it prints.
+    Its output is read at once, or it would drop events. It runs in its own session: Ctrl-C in a
+    terminal reaches only the reader, which ends it. If the reader dies, it dies at the next line
+    that it prints.
     """
 
     def __init__(self, script: Path, *args: str) -> None:
@@ -41,7 +41,7 @@ class Dtrace:
         self.drops = 0
         self._news = Condition()
         self._lines: deque[str] = deque()
-        self._said: deque[str] = deque(maxlen=10)  # on stderr, but for drops and faults
+        self._said: deque[str] = deque(maxlen=10)  # on stderr, except drops and faults
         self._begun = self._ended = False
         command = [shutil.which("dtrace") or "/usr/sbin/dtrace", "-Zs", str(script), *args]
         try:
@@ -55,7 +55,7 @@ class Dtrace:
                 errors="replace",
             )
         except OSError as error:
-            raise TraceError(f"cannot trace, {command[0]} does not start: {error}") from None
+            raise TraceError(f"cannot trace: {command[0]} does not start: {error}") from None
         self._readers = [
             Thread(target=self._follow, args=(self._process.stdout, self._on_line), daemon=True),
             Thread(target=self._follow, args=(self._process.stderr, self._on_error), daemon=True),
@@ -69,32 +69,32 @@ class Dtrace:
             raise
 
     def lines(self, timeout_ms: int) -> list[str]:
-        """The lines that have come; waits so long for the first. May be empty. Raises TraceError
-        when the script has ended by itself."""
+        """The lines printed since the last call; waits up to timeout_ms for the first, [] if there
+        is none. Raises TraceError if the script has exited by itself."""
         with self._news:
             self._news.wait_for(lambda: self._lines or self._ended, timeout_ms / 1000)
             found = list(self._lines)
             self._lines.clear()
         if not found and self._ended:
-            raise TraceError(f"{self.name} ended by itself: {self._why()}")
+            raise TraceError(f"{self.name} exited unexpectedly: {self._why()}")
         return found
 
     def finish(self) -> list[str]:
-        """Ends it; the lines that were left. Raises TraceError when it does not end."""
+        """Ends it and returns the remaining lines. Raises TraceError if it does not end."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             raise TraceError(
-                f"{self.name} did not end in {_END_S:g} s, what it had is lost"
+                f"{self.name} did not end within {_END_S:g} s: its data is lost"
             ) from None
         finally:
             self.close()
         return list(self._lines)
 
     def close(self) -> None:
-        """Kills it if it still runs; what it has printed is lost. May be called again."""
+        """Kills it if it still runs, and discards its output. May be called again."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -107,11 +107,11 @@ class Dtrace:
         if self._begun:
             return
         if self._ended:
-            raise TraceError(f"cannot trace, dtrace does not run {self.name}: {self._why()}")
-        raise TraceError(f"cannot trace, {self.name} did not begin in {_START_S:g} s")
+            raise TraceError(f"cannot trace: dtrace does not run {self.name}: {self._why()}")
+        raise TraceError(f"cannot trace: {self.name} did not start within {_START_S:g} s")
 
     def _why(self) -> str:
-        """What dtrace said last."""
+        """dtrace's last message, or its status."""
         self._readers[1].join()
         return self._said[-1] if self._said else f"status {self._process.wait()}"
 

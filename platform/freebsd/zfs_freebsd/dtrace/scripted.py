@@ -1,4 +1,4 @@
-"""Traces made of what a D script prints, one JSON object per line (docs/dtrace-json.md)."""
+"""Traces from the output of a D script, one JSON object per line (docs/dtrace-json.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, index
 from zfstrace.types import Json, Losses, Probe
 
-# A script says how it is twice a second. What it prints then, sums included, may be 0.2 s old.
+# A script prints its state twice a second. That and the sums with it may be 0.2 s old.
 _STATE_S = 10.0
 _PRINT_S = 0.25
 
@@ -42,15 +42,14 @@ class Times:
 
 
 class Buckets:
-    """A histogram as a script prints it: by bucket the count, the sum and the greatest in ns, each
-    time all of it."""
+    """A histogram as a script prints it: count, sum and maximum of each bucket, cumulative, in
+    ns."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[int, int, int]] = {}
 
     def take(self, row: Json) -> None:
-        """A row of the script with bucket, count, total_ns and max_ns. Raises KeyError for another
-        one."""
+        """A row with bucket, count, total_ns and max_ns. Raises KeyError if one is missing."""
         self._rows[row["bucket"]] = row["count"], row["total_ns"], row["max_ns"]
 
     def hist(self) -> Hist:
@@ -65,32 +64,32 @@ class Buckets:
 
 
 class Scripted(ABC):
-    """What the traces have in common. Runs from the constructor to close(); raises TraceError."""
+    """The common part of the traces. Runs from the constructor to close(); raises TraceError."""
 
     def __init__(self, tracer: str, script: str, *args: str) -> None:
         self._probes = probes.survey((tracer,))
         self._state: Json = {}
-        self._state_s = 0.0  # when it came
+        self._state_s = 0.0  # when it arrived
         self._unread = 0
         self._closed = False
         self._dtrace = Dtrace(scripts.script(script), *args)
 
     def tick(self) -> None:
-        """Reads what has come, so that it does not pile up; call it every second. Does nothing
-        once the trace is closed. Raises TraceError."""
+        """Reads the script's output, so that it does not pile up; call it every second. Does
+        nothing once the trace is closed. Raises TraceError."""
         if not self._closed:
             self._read(0)
 
     def refresh(self) -> None:
-        """Waits until the script has printed what there is now. Raises TraceError."""
+        """Waits until the script has printed its current state. Raises TraceError."""
         begun = time.monotonic()
         while self._state_s < begun + _PRINT_S:
             self._read(20)
             if time.monotonic() > begun + _STATE_S:
-                raise TraceError(f"{self._dtrace.name} has said nothing for {_STATE_S:g} s")
+                raise TraceError(f"{self._dtrace.name} printed nothing for {_STATE_S:g} s")
 
     def losses(self) -> Losses:
-        """start is what dtrace dropped and what faults of the script cut short, missed commits
+        """start counts events that dtrace dropped and clauses cut short by a fault, missed commits
         whose end was not seen."""
         return Losses(
             start=self._dtrace.drops + self._unread + self._state.get("errors", 0),
@@ -99,7 +98,7 @@ class Scripted(ABC):
         )
 
     def probes(self) -> tuple[Probe, ...]:
-        """The places that the script watches, missing ones included."""
+        """The places that the script watches, including missing ones."""
         return self._probes
 
     def close(self) -> None:
@@ -121,18 +120,18 @@ class Scripted(ABC):
 
     @abstractmethod
     def _on_row(self, row: Json) -> None:
-        """A line of the script; KeyError, TypeError and ValueError mean that it is broken."""
+        """Takes a line of the script; KeyError, TypeError and ValueError mean that it is broken."""
 
     def _log_blocks(self) -> int:
-        """Waits whose log block was not known."""
+        """How many waits had no known log block."""
         return 0
 
 
 def _pool(name: str | None) -> tuple[str, ...]:
-    """As the last argument of a script."""
+    """The last argument of a script."""
     return () if name is None else (name,)
 
 
 def _monotonic(wall_ns: int) -> int:
-    """A moment of the wall clock on CLOCK_MONOTONIC: dtrace's timestamp is neither."""
+    """A time of the wall clock on CLOCK_MONOTONIC; dtrace's timestamp is neither."""
     return wall_ns - time.time_ns() + time.monotonic_ns()

@@ -9,7 +9,7 @@ from zfs_freebsd.dtrace import probes
 from zfstrace.errors import TraceError
 from zfstrace.types import Check, Tool
 
-# The one-file tools, and whose probes in probes.NEEDS are theirs.
+# The one-file tools, and the tracer in probes.NEEDS whose probes they use.
 TRACERS = {
     "arcstate.d": "arc",
     "fsyncstack.d": "stacks",
@@ -20,10 +20,10 @@ TRACERS = {
     "zilslower.d": "fsync",
 }
 NAMES = tuple(TRACERS)
-# made by dtrace.ko (sys/cddl/dev/dtrace/dtrace_load.c); dtraceall brings the providers
+# made by dtrace.ko (sys/cddl/dev/dtrace/dtrace_load.c); dtraceall adds the providers
 _DEVICE = "dev/dtrace/dtrace"
 
-# this file is below platform/freebsd of a checkout, or below lib/zfstune/python
+# this file is below platform/freebsd in a checkout, below lib/zfstune/python when installed
 _HERE = Path(__file__).resolve()
 _CHECKOUT = _HERE.parents[4] / "tracers/dtrace/freebsd"
 _INSTALLED = _HERE.parents[3] / "dtrace"
@@ -31,32 +31,31 @@ _INSTALLED = _HERE.parents[3] / "dtrace"
 
 def script(name: str) -> Path:
     """The path of a D script ("zilevent-json.d"): below $ZFSTUNE_DTRACE_DIR, else in the checkout
-    or the installation. Raises TraceError when it is not there."""
+    or the installation. Raises TraceError if it does not exist."""
     named = os.environ.get("ZFSTUNE_DTRACE_DIR")
     for directory in (Path(named),) if named else (_CHECKOUT, _INSTALLED):
         if (directory / name).is_file():
             return directory / name
     if named:
         raise TraceError(
-            f"cannot trace, ZFSTUNE_DTRACE_DIR is {named}, which has no {name}, unset or correct it"
+            f"cannot trace: {named} has no {name}", "correct or unset ZFSTUNE_DTRACE_DIR"
         )
-    raise TraceError(f"cannot trace, {name} is not installed, run scripts/install.py again")
+    raise TraceError(f"cannot trace: {name} is not installed", "run scripts/install.py again")
 
 
 def why_not(root: Path) -> tuple[str, str]:
-    """What dtrace(1) lacks here, and what to do; ("", "") when it is all there."""
+    """What dtrace(1) lacks here, and what to do; ("", "") if nothing."""
     if not Path(probes.program()).exists():
         return "dtrace is not installed", "install it: base system, or the package FreeBSD-dtrace"
     if not (root / _DEVICE).exists():
-        return "dtrace has no modules loaded", "run `kldload dtraceall`, outside of jails"
+        return "dtrace has no modules loaded", "run `kldload dtraceall`, outside jails"
     if os.geteuid() != 0:
         return "dtrace needs root", "run as root"
     return "", ""
 
 
 def check(root: Path) -> Check:
-    """Whether dtrace(1) could run a script here: blocking when it could not. root is where /dev
-    is."""
+    """Whether dtrace(1) could run a script here; blocking if not. /dev is below root."""
     why, fix = why_not(root)
     if not why:
         return Check("dtrace", "kernel", "present")
@@ -65,7 +64,7 @@ def check(root: Path) -> Check:
 
 
 def tools(root: Path, *, run: probes.Run = probes.run) -> list[Tool]:
-    """Every tool, and why it would not work. dtrace(1) is not started when it is not loaded."""
+    """Every tool, and why it would not work. Does not start dtrace(1) if it is not loaded."""
     why, _fix = why_not(root)
     found = [] if why else probes.survey(tuple(TRACERS.values()), run=run)
     return [

@@ -1,4 +1,4 @@
-"""A recording of stacks by fsyncstack.d: threads inside an fsync, off CPU or on it."""
+"""Stacks recorded by fsyncstack.d: threads inside an fsync, off CPU or on it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _SCRIPT = "fsyncstack.d"
 _OTHER_TARGETS = {
     "txg-sync": ("threads that sync a txg", "leave --txg-sync out"),
     "zfs": ("all threads in ZFS", "leave --all-zfs out"),
-    # The script sees a process only while it is in an fsync. As a graph of the process that would
-    # be wrong.
+    # The script sees a process only inside an fsync, which would make a wrong graph of the process.
     "pid": (
         "a whole process",
-        f"run `{_SCRIPT} 0 PID > FILE` for the fsyncs of one and `zfstune flame convert FILE`",
+        f"run `{_SCRIPT} 0 PID > FILE` for its fsyncs, then `zfstune flame convert FILE`",
     ),
 }
 
@@ -29,15 +28,15 @@ class ScriptedStacks:
     """Implements zfstrace.host.StackSession. Runs from the constructor, which raises TraceError
     for what the script cannot record.
 
-    Stacks begin with pool, stage and comm. The stage is always ``other``, since the script does
-    not tell them apart; the pool is ``[unknown]`` until the fsync commits, and with options.pool
-    what comes before that is in losses.lost_ns.
+    Stacks begin with pool, stage and comm. The stage is always ``other``, as the script does not
+    distinguish stages; the pool is ``[unknown]`` until the fsync commits, and with options.pool the
+    time before that is in losses.lost_ns.
     """
 
     def __init__(self, options: StackOptions) -> None:
         check(options)
         self._kind = options.kind
-        # it ends with this process, however that ends
+        # the script exits with this process
         args = ["0", str(options.pid or 0), options.pool or "", str(os.getpid())]
         path = scripts.script(_SCRIPT)
         self._probes = probes.survey(("stacks",))
@@ -58,31 +57,31 @@ def check(options: StackOptions) -> None:
     """Raises NotSupported for what the script cannot record."""
     if options.kind not in ("off-cpu", "on-cpu"):
         raise NotSupported(
-            "cannot record who wakes threads on FreeBSD, only where they sleep or run: "
-            "give --off-cpu or --on-cpu"
+            "cannot record who wakes threads on FreeBSD, only where they sleep or run",
+            "use --off-cpu or --on-cpu",
         )
     if options.target in _OTHER_TARGETS:
         who, instead = _OTHER_TARGETS[options.target]
-        raise NotSupported(f"cannot record {who} on FreeBSD, only threads in an fsync: {instead}")
+        raise NotSupported(f"cannot record {who} on FreeBSD, only threads in an fsync", instead)
 
 
 def build(lines: list[str], kind: str, drops: int) -> Recording:
-    """The recording in what the script has printed; drops is what dtrace says that it dropped.
+    """The recording that the script has printed; drops is the number of events that dtrace dropped.
 
-    Raises TraceError when the output is not whole.
+    Raises TraceError if the output is incomplete.
     """
     found = raw_dtrace.read_fsyncstack(lines, _SCRIPT)
     totals = found.totals
     if totals is None:
-        raise TraceError(f"{_SCRIPT} ended before it had printed all, try again")
+        raise TraceError(f"{_SCRIPT} exited before it had printed everything", "try again")
     on_cpu = kind == "on-cpu"
     counts = found.on if on_cpu else found.off
     losses = StackLosses(
         no_stack=sum(stack.endswith(NO_STACK) for stack in counts),
-        # dtrace does not say of what: an aggregation or a variable had no room
+        # an aggregation or a variable had no room; dtrace does not say which
         sums_full=drops,
         lost_ns=0 if on_cpu else totals.before_ns + totals.off_ns - sum(found.off.values()),
-        # a clause that ends in a fault
+        # clauses cut short by a fault
         skipped=totals.errors,
         fsyncs=totals.lost,
         asleep=0 if on_cpu else max(0, totals.asleep),

@@ -1,4 +1,4 @@
-"""Throttled writers by zfsthrottle-json.d."""
+"""Throttled writers, traced by zfsthrottle-json.d."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIMITS = ("zfs_dirty_data_max", "zfs_delay_min_dirty_percent", "zfs_delay_scale
 
 
 class ScriptedThrottle(Scripted):
-    """Implements zfstrace.host.ThrottleSession. The kind of a wait is told by the limits as of
+    """Implements zfstrace.host.ThrottleSession. The kind of a wait follows from the limits as of
     the last tick()."""
 
     def __init__(self, pool: str | None, pid: int | None, parameter: Parameter) -> None:
@@ -26,7 +26,7 @@ class ScriptedThrottle(Scripted):
         super().__init__("throttle", "zfsthrottle-json.d", *_pool(pool))
 
     def tick(self) -> None:
-        """Reads the parameters as well: an administrator or a tuner may change them."""
+        """Also reads the parameters, as an administrator or a tuner may change them."""
         super().tick()
         self._learn_limits()
 
@@ -37,8 +37,8 @@ class ScriptedThrottle(Scripted):
         return [waiter.counts(*key) for key, waiter in self._waiters.items()]
 
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int:
-        """How many processes waited for the pool in a span of CLOCK_MONOTONIC and have done so."""
-        with suppress(TraceError):  # its own reader is told
+        """How many processes finished a wait for the pool in a span of CLOCK_MONOTONIC."""
+        with suppress(TraceError):  # its own reader reports that
             self._read(0)
         return self._seen.within(pool, start_ns, end_ns)
 
@@ -51,9 +51,9 @@ class ScriptedThrottle(Scripted):
         waiter.add(self._kind(row), row["ns"], row["dirty_bytes"])
 
     def _kind(self, row: Json) -> str:
-        """Which limit it was. dmu_tx_delay() (module/zfs/dmu_tx.c) sleeps for dirty data or for
-        log data, whichever is longer; the first can be computed again. A wait without a sleep and
-        with little dirty data may be either: it goes with the one before."""
+        """Which limit caused the wait. dmu_tx_delay() (module/zfs/dmu_tx.c) sleeps for dirty data
+        or for log data, whichever is longer; the first can be recomputed. A wait without a sleep
+        and with little dirty data may be either: it counts as the previous one."""
         dirty_max, percent, scale = self._limits
         dirty, sleep = row["dirty_bytes"], row["delay_ns"]
         if row["dirty_wait"] is None:
@@ -68,7 +68,7 @@ class ScriptedThrottle(Scripted):
         if not sleep:
             return "dirty_delay" if dirty > least else self._last_told
         ours = scale * (dirty - least) // (dirty_max - dirty) if dirty > least else 0
-        # dirty data moved a little in between
+        # tolerance: dirty data may have changed since
         self._last_told = "wrlog_delay" if sleep // 2 > ours else "dirty_delay"
         return self._last_told
 

@@ -1,4 +1,4 @@
-"""Transaction groups by txgstate-json.d."""
+"""Transaction groups, traced by txgstate-json.d."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zfstrace.types import Json
 
 
 class ScriptedTxgs(Scripted):
-    """Implements zfstrace.host.TxgSession; what only the kstat knows comes from source."""
+    """Implements zfstrace.host.TxgSession; source adds what only the kstat knows."""
 
     def __init__(self, pool: str | None, source: Source) -> None:
         self._completed = Completed(source)
@@ -21,7 +21,7 @@ class ScriptedTxgs(Scripted):
         return self._completed.ready()
 
     def _on_row(self, row: Json) -> None:
-        # one of which the sync was not seen from its beginning is left out
+        # skips a txg that was already syncing when the trace began
         if row["type"] != "txg" or row["sync_ns"] is None:
             return
         reason = row["reason"]
