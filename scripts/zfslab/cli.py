@@ -35,14 +35,14 @@ examples:
   scripts/lab run --out results -- sh -c 'fio --output=/out/fio.json ...'
 
 exit status: that of COMMAND; 125 if the guest panicked, hung or took too long; 2 for a wrong
-command line, 3 if something is missing here."""
+command line; 3 if this machine lacks something."""
 
 _BUILD_EXAMPLES = """\
 examples:
   scripts/lab build                      Debian 13: kernel 6.12, ZFS 2.3
   scripts/lab build bookworm             Debian 12: kernel 6.1, ZFS 2.1
   scripts/lab build all                  all flavours
-  scripts/lab build --again trixie       with today's packages, although there is an image"""
+  scripts/lab build --again trixie       rebuild with today's packages"""
 
 _SHELL_EXAMPLES = """\
 examples:
@@ -54,24 +54,26 @@ Leave with `exit` or Ctrl-D; the guest and its disks are gone then."""
 _DISK_HELP = (
     "add a disk: /dev/vdb, then /dev/vdc...; SPEC is size=8G,KEY=VALUE,... with the keys "
     "sector (physical, in bytes), bps, read-bps, write-bps, iops, read-iops, write-iops (limits, "
-    "per second), read-delay, write-delay, flush-delay (in ms, on /dev/mapper/vdb-delay), cache"
+    "per second), read-delay, write-delay, flush-delay (as 20ms, on /dev/mapper/vdb-delay), cache"
 )
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors in one line, like all others of the lab."""
-
     def error(self, message: str) -> NoReturn:
-        raise LabError(f"{message}: see `{self.prog} -h`", USAGE)
+        """Raises LabError. The second line of an ArgumentTypeError, if any, is the hint."""
+        what, _, hint = message.partition("\n")
+        raise LabError(what, hint or f"see `{self.prog} -h`", status=USAGE)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     try:
         given = parse(sys.argv[1:] if arguments is None else arguments)
         return _COMMANDS[given.action](given)
     except LabError as error:
-        print(f"lab: {error}", file=sys.stderr)
+        print(f"lab: error: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
         return 130
@@ -81,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The parsed command line; what is behind `--` is in `command`, untouched."""
+    """The parsed command line; words after `--` are in `command`, untouched. Raises LabError."""
     command: list[str] = []
     if "--" in arguments:
         split = arguments.index("--")
@@ -90,9 +92,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if given.action == "run":
         given.command = [*given.command, *command]
         if not given.command:
-            raise LabError("run: COMMAND is missing: write it behind `--`", USAGE)
+            raise LabError("run: COMMAND is missing", "write it after `--`", status=USAGE)
     elif command:
-        raise LabError(f"{given.action} takes no COMMAND: use `scripts/lab run`", USAGE)
+        raise LabError(f"{given.action} takes no COMMAND", "use `scripts/lab run`", status=USAGE)
     return given
 
 
@@ -114,14 +116,14 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    build = action("build", "build images, unless they are there", _BUILD_EXAMPLES)
+    build = action("build", "build images that do not exist yet", _BUILD_EXAMPLES)
     build.add_argument(
         "flavours",
         nargs="*",
         metavar="FLAVOUR",
         help=f"{', '.join(recipe.FLAVOURS)} or all (default: {recipe.DEFAULT_FLAVOUR})",
     )
-    build.add_argument("--again", action="store_true", help="build it even if it is there")
+    build.add_argument("--again", action="store_true", help="rebuild existing images")
 
     run = action("run", "run a command as root in a fresh guest", _RUN_EXAMPLES)
     _machine_arguments(run)
@@ -136,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _machine_arguments(action("shell", "open a shell in a fresh guest", _SHELL_EXAMPLES))
     action("list", "list the images, their versions and sizes")
-    clean = action("clean", "remove images of older recipes, and left-overs")
+    clean = action("clean", "remove images of older recipes, and leftovers")
     clean.add_argument("--all", action="store_true", help="remove all images")
     return parser
 
@@ -154,7 +156,7 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
         type=_checked(_cpus),
         default=1,
         metavar="N",
-        help="how many there could be: the rest can be plugged in (default: as --cpus)",
+        help="possible CPUs, of which the rest can be hot-plugged (default: as --cpus)",
     )
     parser.add_argument(
         "--memory", type=_checked(_memory), default=4 << 30, metavar="SIZE", help="default: 4G"
@@ -174,26 +176,28 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="where files that the guest leaves in /out arrive; made if it is not there",
+        help="directory for files that the guest leaves in /out; created if necessary",
     )
-    parser.add_argument("--no-zfs", action="store_true", help="leave the zfs module unloaded")
+    parser.add_argument("--no-zfs", action="store_true", help="do not load the zfs module")
     parser.add_argument(
         "--kernel-arg",
         action="append",
         default=[],
         metavar="ARG",
-        help="add ARG to the kernel's command line",
+        help="add ARG to the kernel command line",
     )
     parser.add_argument(
         "--accel",
         choices=("auto", "kvm", "tcg"),
         default="auto",
-        help="virtualisation: auto (default) uses KVM if a test boot works with it",
+        help="virtualisation: auto (default) uses KVM if a test boot succeeds with it",
     )
     parser.add_argument(
-        "--console", type=Path, metavar="FILE", help="keep the kernel's console log in FILE"
+        "--console", type=Path, metavar="FILE", help="write the kernel's console log to FILE"
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="say what is used, and when")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="print versions, and when the guest is ready"
+    )
 
 
 def _build(given: argparse.Namespace) -> int:
@@ -201,7 +205,7 @@ def _build(given: argparse.Namespace) -> int:
     if "all" in names:
         names = list(recipe.FLAVOURS)
     for name in names:
-        recipe.flavour(name)  # complain about a wrong name before minutes of work
+        recipe.flavour(name)  # reject wrong names before minutes of work
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up
     for name in names:
         built = image.build(name, given.again)
@@ -216,7 +220,7 @@ def _run(given: argparse.Namespace) -> int:
 
 def _shell(given: argparse.Namespace) -> int:
     if not sys.stdin.isatty():
-        raise LabError("shell needs a terminal: use `scripts/lab run`", USAGE)
+        raise LabError("shell needs a terminal", "use `scripts/lab run`", status=USAGE)
     print("lab: starting, 10 to 30 seconds under emulation", file=sys.stderr)
     return _start(given, ["bash", "-l"], terminal=True, command_s=0)
 
@@ -230,7 +234,7 @@ def _start(
         try:
             given.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LabError(f"--out {given.out}: {error.strerror}", USAGE) from None
+            raise LabError(f"--out {given.out}: {error.strerror}", status=USAGE) from None
     accelerator = qemu.accelerator(program, found, given.accel)
     if given.verbose:
         print(
@@ -281,7 +285,7 @@ def _clean(given: argparse.Namespace) -> int:
 
 
 def _checked(convert: Callable[[str], _T]) -> Callable[[str], _T]:
-    """Make argparse show the text of `convert`'s ValueError."""
+    """Makes argparse show the text of `convert`'s ValueError."""
 
     def checked(text: str) -> _T:
         try:
@@ -302,7 +306,7 @@ def _positive_time(text: str) -> float:
 def _memory(text: str) -> int:
     value = parse_size(text)
     if value < 512 << 20:
-        raise ValueError(f"{text} is too little, the guest needs 512M")
+        raise ValueError(f"{text} is too little: the guest needs 512M")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Read the console log of a guest: did its kernel oops, and what did it say last."""
+"""The console log of a guest: did its kernel oops, and what did it print last?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 TAIL_LINES = 40
 
-# The first line that matches tells what went wrong; what follows it is consequence.
+# The first line that matches is the cause; what follows it are consequences.
 _FATAL = (
     (re.compile(r"zfslab: (.*)"), "the guest did not start"),
     (re.compile(r"(VERIFY.*failed.*|PANIC at .*)"), "ZFS assertion failed in the guest"),
@@ -25,7 +25,7 @@ _TIMESTAMP = re.compile(r"^\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ?")
 
 
 def clean(raw: bytes) -> list[str]:
-    """The lines of a console log, without carriage returns and terminal control."""
+    """The non-empty lines of a console log, without carriage returns and terminal control."""
     text = raw.decode(errors="replace")
     text = re.sub(r"\x1b(?:\[[0-9;?]*[A-Za-z]|c)", "", text)
     text = re.sub(r"[^\t\n\x20-\x7e\u00a0-\U0010ffff]", "", text)
@@ -33,7 +33,7 @@ def clean(raw: bytes) -> list[str]:
 
 
 def diagnose(lines: list[str]) -> str | None:
-    """What killed the guest, in one line, or None when the log tells nothing of the kind."""
+    """What killed the guest, in one line; None if the log does not show it."""
     for line in lines:
         message = _TIMESTAMP.sub("", line)
         for pattern, what in _FATAL:
@@ -44,7 +44,7 @@ def diagnose(lines: list[str]) -> str | None:
 
 
 def tail(lines: list[str]) -> list[str]:
-    """The end of the log; all of the first oops when there is one, which may be longer."""
+    """The end of the log, or the whole first oops, which may be longer."""
     start = max(0, len(lines) - TAIL_LINES)
     for number, line in enumerate(lines):
         if diagnose([line]) is not None:

@@ -1,4 +1,4 @@
-"""Write cpio archives ("newc"), the format of an initial RAM disk."""
+"""cpio archives ("newc"), the format of an initial RAM disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ _TRAILER = "TRAILER!!!"
 
 
 class Archive:
-    """Collects files in memory; `data()` is the finished archive, which can be concatenated."""
+    """Collects files in memory; `data()` is the finished archive, to which others may be
+    appended."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -16,7 +17,7 @@ class Archive:
         self._directories: set[str] = set()
 
     def directory(self, name: str) -> None:
-        """Add directory `name` and those above it, once."""
+        """Adds directory `name` and its parents, once."""
         path = ""
         for part in name.strip("/").split("/"):
             path = f"{path}/{part}".lstrip("/")
@@ -25,13 +26,13 @@ class Archive:
                 self._entry(path, stat.S_IFDIR | 0o755, b"")
 
     def file(self, name: str, content: bytes, executable: bool = False) -> None:
-        """Add a regular file, with its directories."""
+        """Adds a regular file, with its directories."""
         if "/" in name:
             self.directory(name.rpartition("/")[0])
         self._entry(name, stat.S_IFREG | (0o755 if executable else 0o644), content)
 
     def device(self, name: str, major: int, minor: int) -> None:
-        """Add a character device; no privilege is needed, it is only text in the archive."""
+        """Adds a character device; being only text in the archive, it needs no privilege."""
         if "/" in name:
             self.directory(name.rpartition("/")[0])
         self._entry(name, stat.S_IFCHR | 0o600, b"", (major, minor))

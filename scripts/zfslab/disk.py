@@ -26,7 +26,7 @@ KEYS = ("size", "sector", *_LIMITS, *_DELAYS, "cache")
 @dataclass(frozen=True)
 class Disk:
     """One virtual disk. Limits by QEMU's names (bytes or requests per second), delays in ms;
-    sector_bytes is the physical one, the logical one is always 512."""
+    sector_bytes is the physical sector, the logical one is always 512."""
 
     size_bytes: int = 8 << 30
     limits: dict[str, int] = field(default_factory=dict)
@@ -39,12 +39,12 @@ class Disk:
         return "".join(f",throttling.{name}={value}" for name, value in self.limits.items())
 
     def sectors(self) -> str:
-        """QEMU's `-device` option for them, with a leading comma."""
+        """QEMU's `-device` option for the sectors, with a leading comma; "" for the default."""
         plain = self.sector_bytes == Disk.sector_bytes
         return "" if plain else f",physical_block_size={self.sector_bytes}"
 
     def delay_legs(self) -> str:
-        """`READ WRITE FLUSH` in milliseconds for dm-delay, or nothing without delays."""
+        """`READ WRITE FLUSH` in milliseconds for dm-delay; "" without delays."""
         if not self.delays_ms:
             return ""
         return " ".join(str(self.delays_ms.get(key, 0)) for key in _DELAYS)
@@ -53,7 +53,7 @@ class Disk:
 def parse_disk(text: str) -> Disk:
     """The disk described by `size=8G,write-bps=30M,flush-delay=20ms`.
 
-    Raises LabError naming the key that is wrong.
+    Raises LabError, which names the wrong key.
     """
     size = Disk.size_bytes
     cache = Disk.cache
@@ -64,7 +64,7 @@ def parse_disk(text: str) -> Disk:
         key, equals, value = item.partition("=")
         try:
             if not equals:
-                raise ValueError("has no value, write it as KEY=VALUE")
+                raise ValueError("has no value\nwrite it as KEY=VALUE")
             if key == "size":
                 size = _at_least(parse_size(value), 64 << 20, "64M")
             elif key == "sector":
@@ -75,18 +75,19 @@ def parse_disk(text: str) -> Disk:
                 delays[key] = _milliseconds(value)
             elif key == "cache":
                 if value not in CACHES:
-                    raise ValueError(f"{value!r} is none of {', '.join(CACHES)}")
+                    raise ValueError(f"unknown mode {value!r}\nuse {', '.join(CACHES)}")
                 cache = value
             else:
-                raise ValueError(f"is not known: use {', '.join(KEYS)}")
+                raise ValueError(f"unknown key\nuse {', '.join(KEYS)}")
         except ValueError as error:
-            raise LabError(f"--disk {text}: {key}: {error}", USAGE) from None
+            why, _, hint = str(error).partition("\n")
+            raise LabError(f"--disk {text}: {key}: {why}", hint, status=USAGE) from None
     for what in ("bps", "iops"):
         if f"{what}-total" in limits and {f"{what}-read", f"{what}-write"} & limits.keys():
             raise LabError(
-                f"--disk {text}: {what} limits both directions together: "
+                f"--disk {text}: {what} limits both directions together",
                 f"use it alone, or read-{what} and write-{what}",
-                USAGE,
+                status=USAGE,
             )
     return Disk(size, limits, delays, cache, sector)
 
@@ -105,8 +106,8 @@ def _sector(value: int) -> int:
 
 def _milliseconds(text: str) -> int:
     if re.fullmatch(r"\d+(\.\d+)?", text) and float(text) != 0:
-        raise ValueError(f"{text!r} has no unit: write {text}ms")
+        raise ValueError(f"{text!r} has no unit\nwrite {text}ms")
     value_ms = parse_time_s(text) * 1000
     if abs(value_ms - round(value_ms)) > 1e-6:
-        raise ValueError(f"{text}: dm-delay counts in whole milliseconds, the least is 1ms")
+        raise ValueError(f"{text}: dm-delay takes whole milliseconds, at least 1ms")
     return round(value_ms)

@@ -1,4 +1,4 @@
-"""How the lab says no: one line, what, why, what to do, and an exit status."""
+"""Errors that end the lab: one line on stderr, a hint, and an exit status."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ USAGE = 2
 """The command line is wrong."""
 
 NOT_POSSIBLE = 3
-"""The command line is right, but something is missing on this machine."""
+"""The command line is right, but this machine lacks something."""
 
 GUEST_FAILED = 125
-"""The guest panicked, hung or ran out of time, so there is no status of the command."""
+"""The guest panicked, hung or ran out of time, so the command has no status."""
 
 
 class LabError(Exception):
-    """An error a person can act on: the message is one line, `status` the exit status."""
+    """Printed as `lab: error: WHAT: WHY` and, if there is one, `hint: WHAT TO DO`."""
 
-    def __init__(self, message: str, status: int = NOT_POSSIBLE) -> None:
+    def __init__(self, message: str, hint: str = "", *, status: int = NOT_POSSIBLE) -> None:
         super().__init__(message)
+        self.hint = hint
         self.status = status

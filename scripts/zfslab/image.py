@@ -1,4 +1,4 @@
-"""Build images once, keep them in the user's cache, find them again."""
+"""Builds images, keeps them in the user's cache, and finds them there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .units import format_size, format_time
 _VIRTUAL_SIZE = "6G"
 _CHROOT_LINK = "chroot"
 _QUIET_S = 20.0
-"""A build says something at least this often."""
+"""A build prints something at least this often."""
 
 
 @dataclass(frozen=True)
@@ -55,31 +55,30 @@ class Image:
         return content
 
     def size_bytes(self) -> int:
-        """What the image takes on disk; the files are sparse."""
+        """Allocated size; the files are sparse."""
         return sum(entry.stat().st_blocks * 512 for entry in self.path.iterdir())
 
 
 def cache_dir() -> Path:
     """`$XDG_CACHE_HOME/zfstune/lab`, by default under `~/.cache`."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # the specification says that a relative path is to be ignored
+    # the specification says to ignore a relative path
     root = Path(base) if base.startswith("/") else Path.home() / ".cache"
     return root / "zfstune" / "lab"
 
 
 def find(name: str) -> Image:
-    """The image of flavour `name`; LabError when it has not been built."""
+    """The image of flavour `name`. Raises LabError if it has not been built."""
     image = _image(recipe.flavour(name))
     if not image.path.is_dir():
         raise LabError(
-            f"there is no image of {name} yet: run `scripts/lab build {name}` "
-            "(once, about 5 minutes)"
+            f"no image of {name} yet", f"run `scripts/lab build {name}` (once, about 5 minutes)"
         )
     return image
 
 
 def everything() -> list[Image]:
-    """All finished images in the cache, also those of older recipes."""
+    """All finished images in the cache, including those of older recipes."""
     found = []
     for path in sorted(cache_dir().glob("*/manifest.json")):
         if not path.parent.name.startswith("tmp-"):
@@ -95,7 +94,8 @@ def is_current(image: Image) -> bool:
 
 
 def build(name: str, again: bool = False) -> Image:
-    """Build flavour `name` unless it is there (or `again`), and return the image."""
+    """Builds flavour `name` unless it exists (or even then, if `again`), and returns the image.
+    Raises LabError."""
     flavour = recipe.flavour(name)
     image = _image(flavour)
     if image.path.is_dir() and not again:
@@ -104,7 +104,7 @@ def build(name: str, again: bool = False) -> Image:
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LabError(f"{cache_dir()}: {error.strerror}: set XDG_CACHE_HOME") from None
+        raise LabError(f"{cache_dir()}: {error.strerror}", "set XDG_CACHE_HOME") from None
     started = time.monotonic()
     with _lock(f"{name}-{image.key}") as waited:
         if image.path.is_dir() and (waited or not again):
@@ -123,7 +123,7 @@ def build(name: str, again: bool = False) -> Image:
 
 
 def clean(everything_too: bool = False) -> list[str]:
-    """Remove images of older recipes and left-overs (or all images); returns what went."""
+    """Removes images of older recipes and leftovers (or all images); returns their names."""
     gone = []
     for image in everything():
         if everything_too or not is_current(image):
@@ -143,11 +143,11 @@ def _check_tools() -> None:
     tools = ["mmdebstrap", "mke2fs", "tar", *([] if os.geteuid() == 0 else ["fakeroot"])]
     missing = missing_programs(tools)
     if missing:
-        raise LabError(f"{', '.join(missing)} not found: run scripts/bootstrap")
+        raise LabError(f"{', '.join(missing)} not found", "run scripts/bootstrap")
 
 
 def _fill(scratch: Path, flavour: recipe.Flavour, started: float) -> None:
-    """Make the image of `flavour` in the empty directory `scratch`."""
+    """Makes the image of `flavour` in the empty directory `scratch`."""
     progress = _Progress(flavour.name, scratch / "build.log", started)
     archive = scratch / "root.tar"
     progress.step("installing Debian and compiling OpenZFS")
@@ -158,8 +158,8 @@ def _fill(scratch: Path, flavour: recipe.Flavour, started: float) -> None:
             [*_own_mounts(), command[0], "--verbose", *command[1:]], {"TMPDIR": str(directory)}
         )
     progress.step("making the disk image")
-    # Device nodes need privilege, and the guest makes its own: they are left out.  fakeroot
-    # remembers owners for the time of one command, so all of this is one command.
+    # Device nodes need privilege, and the guest makes its own. fakeroot remembers owners during one
+    # command only, so all of this is one command.
     script = (
         'mkdir "$1/tree" && tar -C "$1/tree" --exclude="./dev/*" -xf "$1/root.tar" && '
         'mke2fs -q -F -t ext4 -m 0 -O "^has_journal,^metadata_csum" '
@@ -184,7 +184,7 @@ def _fill(scratch: Path, flavour: recipe.Flavour, started: float) -> None:
         "packages": packages,
     }
     archive.unlink()
-    # directories without write permission stop an ordinary user from removing what is in them
+    # an ordinary user cannot empty directories without write permission
     subprocess.run(["chmod", "-R", "u+rwX", str(tree)], check=False, capture_output=True)
     shutil.rmtree(tree)
     (scratch / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
@@ -192,9 +192,9 @@ def _fill(scratch: Path, flavour: recipe.Flavour, started: float) -> None:
 
 @contextmanager
 def _chroot(scratch: Path) -> Iterator[Path]:
-    """Where mmdebstrap may work: not in the cache, which its other users cannot enter.
+    """A directory for mmdebstrap, outside the cache, which its other users cannot enter.
 
-    A link in `scratch` leads there, for the one who finds it after a build that was killed.
+    A link in `scratch` leads there, so that it can be removed after a build that was killed.
     """
     directory = Path(tempfile.mkdtemp(prefix="zfslab-", dir=scratch_dir()))
     (scratch / _CHROOT_LINK).symlink_to(directory)
@@ -207,24 +207,24 @@ def _chroot(scratch: Path) -> Iterator[Path]:
 
 
 def _own_mounts() -> list[str]:
-    """Make what root's mmdebstrap mounts invisible to others, and gone when it is killed."""
+    """Hides the mounts of root's mmdebstrap from others, and ends them if it is killed."""
     return ["unshare", "--mount", "--propagation", "private", "--"] if os.geteuid() == 0 else []
 
 
 def _remove_chroot(directory: Path) -> None:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         if line.split()[4].startswith(f"{directory}/"):
-            raise LabError(f"{line.split()[4]} is still mounted: unmount it, then build again")
+            raise LabError(f"{line.split()[4]} is still mounted", "unmount it, then build again")
     shutil.rmtree(directory, ignore_errors=True)
     if directory.exists() and os.geteuid() != 0:
-        # what is left belongs to users of our name space
+        # the rest belongs to users of our name space
         helper = ["mmdebstrap", "--unshare-helper", "rm", "-rf", str(directory)]
         subprocess.run(helper, check=False, capture_output=True)
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def _replace(scratch: Path, target: Path) -> None:
-    """Put `scratch` where `target` is, in one step that cannot be seen half done."""
+    """Atomically replaces `target` by `scratch`."""
     if target.is_dir():
         old = target.with_name(f"tmp-old-{target.name}")
         shutil.rmtree(old, ignore_errors=True)
@@ -236,7 +236,7 @@ def _replace(scratch: Path, target: Path) -> None:
 
 
 def _remove_stale() -> list[str]:
-    """Remove temporary directories whose builder is gone: nobody holds their lock."""
+    """Removes temporary directories whose builder is gone: their lock is free."""
     gone = []
     for path in cache_dir().glob("tmp-*"):
         name = path.name.removeprefix("tmp-").removeprefix("old-")
@@ -254,7 +254,8 @@ _held: set[str] = set()
 
 @contextmanager
 def _lock(name: str, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock called `name`; yields whether somebody else held it before."""
+    """Holds the lock called `name`; yields whether it had to wait for another holder. Raises
+    BlockingIOError instead of waiting if not `wait`."""
     if name in _held:  # flock does not nest
         yield False
         return
@@ -265,7 +266,7 @@ def _lock(name: str, wait: bool = True) -> Iterator[bool]:
         except BlockingIOError:
             if not wait:
                 raise
-            _say(f"{name}: another build is running, waiting for it")
+            _say(f"{name}: waiting for another build")
             fcntl.flock(file, fcntl.LOCK_EX)
             waited = True
         _held.add(name)
@@ -276,21 +277,21 @@ def _lock(name: str, wait: bool = True) -> Iterator[bool]:
 
 
 class _Progress:
-    """Runs the steps of a build: everything into a log file, the main points to stderr."""
+    """Runs the steps of a build: logs everything to a file, the main points to stderr."""
 
     def __init__(self, name: str, log: Path, started: float) -> None:
         self._name = name
         self._log = log
         self._started = started
         self._spoken = started
-        self._latest = "still at it"
+        self._latest = "still building"
 
     def step(self, text: str) -> None:
         self._spoken = time.monotonic()
         _say(f"{self._name}: {text} ({format_time(self._spoken - self._started)})")
 
     def run(self, command: list[str], environment: dict[str, str] | None = None) -> None:
-        """Run `command`; LabError with the end of its output when it fails."""
+        """Runs `command`. Prints the end of its output and raises LabError if it fails."""
         recent: list[str] = []
         with self._log.open("a") as log, self._heartbeat():
             process = subprocess.Popen(
@@ -323,10 +324,11 @@ class _Progress:
             sys.stderr.writelines(recent)
             kept = cache_dir() / f"failed-{self._name}.log"
             shutil.copyfile(self._log, kept)
-            raise LabError(f"building {self._name} failed ({command[0]}: {status}): see {kept}", 1)
+            what = f"cannot build {self._name}: {command[0]} ended with status {status}"
+            raise LabError(what, f"see {kept}", status=1)
 
     def _show(self, line: str) -> None:
-        """Say the main points; the rest is at hand for when nothing else is said for long."""
+        """Prints the main points; keeps the latest other line for the heartbeat."""
         if line.startswith("I: "):
             self.step(line.removeprefix("I: ").strip())
         elif line.strip() and not line[0].isspace():
@@ -334,7 +336,7 @@ class _Progress:
 
     @contextmanager
     def _heartbeat(self) -> Iterator[None]:
-        """Say something every now and then: compiling OpenZFS takes minutes without a word."""
+        """Prints something now and then: compiling OpenZFS is silent for minutes."""
         over = threading.Event()
 
         def beat() -> None:

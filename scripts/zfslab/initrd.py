@@ -1,8 +1,8 @@
 """The initial RAM disk: busybox, the few modules needed to reach the root file system, a script.
 
-Debian's own initrd takes several seconds to unpack under emulation; this one is made by hand.
-The part that is in the image does not change; what differs from run to run (guest scripts,
-configuration) is a second archive behind it, so that editing a script rebuilds no image.
+Debian's own initrd takes several seconds to unpack under emulation, hence this one. The part in the
+image does not change; what differs between runs (guest scripts, configuration) is appended as a
+second archive, so that editing a script rebuilds no image.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from .cpio import Archive
 from .errors import LabError
 
-# "virtio_mmio"-less on purpose: the machines are PCI machines
+# without virtio_mmio: these are PCI machines
 _WANTED = ("virtio_pci", "virtio_blk", "virtio_console", "ext4", "9p", "9pnet_virtio", "overlay")
 # kernels before 6.14 reach crc32c through the crypto API, without a dependency on the module
 _WHERE_PRESENT = ("crc32c_generic", "crc32c_intel")
@@ -75,7 +75,7 @@ def _load_order(modules: Path) -> list[Path]:
         if name in depends:
             add(name)
         elif name not in builtin and name in _WANTED:
-            raise LabError(f"kernel module {name} is not in the image: is it a cloud kernel?")
+            raise LabError(f"kernel module {name} is not in the image", "avoid cloud kernels")
     return list(order.values())
 
 

@@ -1,4 +1,4 @@
-"""The virtual machine: from options to QEMU's command line and the guest's configuration."""
+"""The virtual machine: QEMU's command line and the guest's configuration, from options."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _MAX_DISKS = 25  # /dev/vdb to /dev/vdz
 _KERNEL_ARGUMENTS = (
     "console=ttyS0",
     "quiet",
-    # an oops ends the run at once, and so does a failed assertion of ZFS, which by default only
-    # stops the thread it happened in
+    # an oops ends the run at once, as does a failed assertion in ZFS, which by default only stops
+    # its thread
     "panic=-1",
     "oops=panic",
     "spl.spl_panic_halt=1",
-    # without effect on what is measured here, but slow under emulation
+    # irrelevant to what is measured here, but slow under emulation
     "mitigations=off",
     "apparmor=0",
     "audit=0",
 )
 
-# Emulated CPUs all read the host's time stamp counter, which is consistent, but the guest cannot
-# know that: a pause of the host makes its watchdog distrust the counter and change the clock in
-# the middle of a run. On a machine with more guests than CPUs the timer may be so late at boot
-# that the kernel takes it for broken and panics: it need not look.
+# All emulated CPUs read the host's time stamp counter, which is consistent, but the guest cannot
+# know that: if the host pauses, the guest's watchdog distrusts the counter and switches the clock
+# source in the middle of a run. With more guests than CPUs, the timer may be so late at boot that
+# the kernel considers it broken and panics, so the check is off.
 _EMULATION_ARGUMENTS = ("tsc=reliable", "no_timer_check")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may choose about a machine."""
+    """The choices for a machine."""
 
     checkout: Path
     cpus: int = 2
-    possible_cpus: int = 0  # those above `cpus` are not plugged in
+    possible_cpus: int = 0  # beyond `cpus`, not plugged in
     memory_bytes: int = 4 << 30
     disks: tuple[Disk, ...] = ()
     share: Path | None = None
@@ -57,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Launch:
-    """A command line for QEMU and the file descriptors it needs to inherit."""
+    """A command line for QEMU and the file descriptors that it must inherit."""
 
     command: list[str]
     descriptors: tuple[int, ...]
@@ -75,11 +75,12 @@ def launch(
 ) -> Launch:
     """The command line for one run.
 
-    `port` is the socket of the agent, `console` takes the kernel's messages.  All files made here
-    are without a name (`files` closes them), so nothing stays behind, however the run ends.
+    `port` is the agent's socket, `console` receives the kernel's messages. All files made here are
+    unnamed (`files` closes them), so nothing stays behind, however the run ends.
     """
     if len(options.disks) > _MAX_DISKS:
-        raise LabError(f"{len(options.disks)} disks are too many: at most {_MAX_DISKS}", USAGE)
+        what = f"{len(options.disks)} disks are too many: at most {_MAX_DISKS} are possible"
+        raise LabError(what, status=USAGE)
     ramdisk = _unnamed_file(files)
     ramdisk.write(image.initrd.read_bytes())
     ramdisk.write(initrd.per_run(guest_config(image, options), command))
@@ -97,7 +98,7 @@ def launch(
         *("-serial", "chardev:console"),
         *("-chardev", f"socket,id=agent,fd={port}"),
         *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=zfslab"),
-        # writes go to a temporary file of QEMU's own: any number of runs share an image
+        # QEMU writes to a temporary file: any number of runs share an image
         *("-drive", f"file={_quoted(image.disk)},if=none,id=root,format=raw,snapshot=on"),
         *("-device", "virtio-blk-pci,drive=root"),
     ]
@@ -122,7 +123,7 @@ def launch(
 
 
 def guest_config(image: Image, options: Options) -> dict[str, str]:
-    """The shell variables that the guest's start scripts read."""
+    """The shell variables for the guest's start scripts."""
     delays = " ".join(
         f"vd{letter}:{disk.delay_legs().replace(' ', ':')}"
         for letter, disk in zip(string.ascii_lowercase[1:], options.disks, strict=False)
@@ -160,7 +161,7 @@ def _unnamed_file(files: ExitStack) -> IO[bytes]:
 
 
 def _possible_cache(cache: str, file: IO[bytes]) -> str:
-    """`cache`, or what comes nearest to it on a file system without direct input and output."""
+    """`cache`, or the nearest mode on a file system without direct I/O."""
     if cache in ("none", "directsync"):
         try:
             os.close(os.open(_inherited(file), os.O_RDWR | os.O_DIRECT))

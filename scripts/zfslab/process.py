@@ -1,4 +1,4 @@
-"""Small things about processes that the standard library leaves out."""
+"""What the standard library lacks for processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """A `preexec_fn` after which the child gets signal `number` when the lab dies, however."""
+    """A `preexec_fn` that makes the child get signal `number` when the lab dies in any way."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def set_signal() -> None:
@@ -23,10 +23,8 @@ def die_with_parent(number: signal.Signals) -> Callable[[], None]:
 
 
 def ends_with_parent(group: int) -> subprocess.Popen[str]:
-    """Watch over process group `group`: it gets SIGTERM when the lab dies without a word.
-
-    The word is the line `done` on the standard input of the returned process.
-    """
+    """Starts a process that sends SIGTERM to process group `group` if the lab dies, that is, if its
+    standard input ends without the line `done`. Returns that process."""
     script = 'read -r word; [ "$word" = done ] || kill -s TERM -- "-$1"'
     return subprocess.Popen(
         ["sh", "-c", script, "sh", str(group)],
@@ -38,15 +36,15 @@ def ends_with_parent(group: int) -> subprocess.Popen[str]:
 
 
 def missing_programs(names: Iterable[str]) -> list[str]:
-    """Those of `names` that cannot be run; /usr/sbin counts even when PATH leaves it out."""
+    """The `names` that are not installed; /usr/sbin counts even if it is not in PATH."""
     return [name for name in names if find_program(name) is None]
 
 
 def find_program(name: str) -> str | None:
-    """The path of program `name`, looked for in PATH and the system directories."""
+    """The path of program `name`, from PATH and the system directories; None if not found."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
 
 
 def scratch_dir() -> str:
-    """Where large temporary files live: not in /tmp, which is in memory on many systems."""
+    """The directory for large temporary files: not /tmp, which is in memory on many systems."""
     return os.environ.get("TMPDIR") or "/var/tmp"

@@ -1,4 +1,4 @@
-"""Which QEMU is here, and whether it can use KVM: found out by trying, not by looking."""
+"""Which QEMU is installed, and whether it can use KVM, which is tried."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .image import Image, cache_dir
 from .process import die_with_parent, find_program
 
 STABLE_MAJOR = 10
-"""Older ones race with the kernel's text patching when they emulate CPUs in parallel."""
+"""Older versions race with the kernel's text patching when they emulate CPUs in parallel."""
 
 _PROBE_TIMEOUT_S = 30.0
 _PROBE_MARK = b"zfslab: guest code runs"
@@ -38,11 +38,11 @@ class Qemu:
 
 
 def find() -> Qemu:
-    """QEMU from `$ZFSTUNE_QEMU` or PATH; LabError when there is none."""
+    """QEMU from `$ZFSTUNE_QEMU` or PATH. Raises LabError if there is none."""
     wanted = os.environ.get("ZFSTUNE_QEMU") or "qemu-system-x86_64"
     program = find_program(wanted)
     if program is None:
-        raise LabError(f"{wanted} not found: run scripts/bootstrap")
+        raise LabError(f"{wanted} not found", "run scripts/bootstrap")
     result = subprocess.run(
         [program, "--version"], capture_output=True, text=True, check=False, errors="replace"
     )
@@ -53,7 +53,7 @@ def parse_version(text: str) -> tuple[int, int, int]:
     """The version in the output of `qemu-system-x86_64 --version`."""
     match = re.search(r"version (\d+)\.(\d+)(?:\.(\d+))?", text)
     if match is None:
-        raise LabError(f"QEMU does not tell its version ({text[:60]!r}): reinstall it")
+        raise LabError(f"QEMU does not print its version, but {text[:60]!r}", "reinstall it")
     return int(match[1]), int(match[2]), int(match[3] or 0)
 
 
@@ -68,18 +68,18 @@ def accelerator(qemu: Qemu, image: Image, wanted: str = "auto") -> str:
         return "kvm"
     if qemu.version[0] < STABLE_MAJOR:
         print(
-            f"lab: QEMU {qemu.shown} is older than {STABLE_MAJOR}: emulating all CPUs in one "
-            "thread, which is slower: run scripts/bootstrap for a newer one",
+            f"lab: QEMU {qemu.shown} is older than {STABLE_MAJOR} and emulates all CPUs in one "
+            "thread, slowly; run scripts/bootstrap for a newer one",
             file=sys.stderr,
         )
     return emulation(qemu.version)
 
 
 def kvm_works(qemu: Qemu, image: Image) -> bool:
-    """Whether the kernel of `image` gets as far as its first program under KVM.
+    """Whether the kernel of `image` reaches its first program under KVM.
 
-    `/dev/kvm` alone says little: nested and restricted ones exist that cannot run a stock
-    kernel.  The answer is kept until the next boot.
+    `/dev/kvm` alone says little: some nested and restricted ones cannot run a stock kernel. The
+    answer is cached until the next boot.
     """
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
@@ -96,7 +96,7 @@ def kvm_works(qemu: Qemu, image: Image) -> bool:
             json.dump({key: works}, file)
         Path(file.name).replace(answers)
     except OSError:
-        pass  # the answer is only not remembered
+        pass  # only not cached
     return works
 
 
@@ -112,7 +112,7 @@ def _probe_key(qemu: Qemu, image: Image) -> str:
 
 
 def _try_kvm(qemu: Qemu, image: Image) -> bool:
-    """Boot the kernel with a first program that prints a line and switches off."""
+    """Boots the kernel with a first program that prints a line and switches off."""
     with tempfile.TemporaryFile() as ramdisk:
         ramdisk.write(image.initrd.read_bytes() + initrd.per_run({"mode": "probe"}, {}))
         ramdisk.flush()

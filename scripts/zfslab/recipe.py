@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .errors import USAGE, LabError
 
 FORMAT = 1
-"""Raised when the way an image is laid out changes, so that older ones are not used."""
+"""Increased when the layout of an image changes, so that older ones are not used."""
 
 _PACKAGES = (
     # the kernel and OpenZFS, compiled by DKMS in the chroot
@@ -18,7 +18,7 @@ _PACKAGES = (
     "dkms",
     "zfs-dkms",
     "zfsutils-linux",
-    # what is under test, and what it is compared with
+    # what is tested, and what it is compared with
     "bpftrace",
     "bpftool",
     "bpfcc-tools",
@@ -28,7 +28,7 @@ _PACKAGES = (
     "pahole",
     "gcc",
     "make",
-    # what `zfstune tune` computes with; optuna, which Debian lacks, comes from .venv/guest
+    # for `zfstune tune`; optuna, which Debian lacks, comes from .venv/guest
     "python3-alembic",
     "python3-colorlog",
     "python3-matplotlib",
@@ -54,7 +54,7 @@ _PACKAGES = (
     "util-linux",
 )
 
-# Kernel, ZFS and bpftool come from backports together with what has to match them.
+# Kernel, ZFS and bpftool come from backports, with everything that must match them.
 _BACKPORTED = (
     "linux-image-*",
     "linux-headers-*",
@@ -71,8 +71,8 @@ _BACKPORTED = (
     "bpftool",
 )
 
-# A kernel in backports may be newer than ZFS there can be compiled for: take the newest that the
-# ZFS installed before it declares to support, with the initrd generator that needs no systemd.
+# A kernel in backports may be too new for ZFS there: take the newest that the ZFS installed before
+# declares to support, with the initrd generator that needs no systemd.
 _NO_KERNEL = {"linux-image-amd64", "linux-headers-amd64"}
 _NEWEST_KERNEL = """
 set -e
@@ -91,8 +91,8 @@ apt-get install -y --no-install-recommends "linux-image-$release" "linux-headers
 }
 """
 
-# DTrace for Linux is in sid only. What it needs comes from Debian 13 where that is new enough; apt
-# fails rather than remove or upgrade anything for it (it would take zfs-dkms away).
+# DTrace for Linux is in sid only. Its dependencies come from Debian 13 where they are new enough;
+# apt fails rather than remove or upgrade anything for it (it would remove zfs-dkms).
 _DTRACE = """
 set -e
 apt-get install -y --no-install-recommends --no-remove --no-upgrade dtrace
@@ -100,8 +100,8 @@ dpkg-query -W zfs-dkms zfsutils-linux
 dtrace -V
 """
 
-# Documentation is not read in a guest, and the initial RAM disk that these hooks would fill is
-# not used; leaving them out makes the build faster, too.
+# Nobody reads documentation in a guest, and the initial RAM disk that these hooks fill is not used;
+# the build is faster without them.
 _EXCLUDED = (
     "/usr/share/doc/*",
     "/usr/share/man/*",
@@ -165,17 +165,18 @@ DEFAULT_FLAVOUR = "trixie"
 
 
 def flavour(name: str) -> Flavour:
-    """The flavour called `name`, or a LabError that lists them."""
+    """The flavour called `name`. Raises LabError, which lists them."""
     try:
         return FLAVOURS[name]
     except KeyError:
-        raise LabError(f"flavour {name!r} is not known: use {', '.join(FLAVOURS)}", USAGE) from None
+        hint = f"use {', '.join(FLAVOURS)}"
+        raise LabError(f"unknown flavour {name!r}", hint, status=USAGE) from None
 
 
 def mmdebstrap(flavour: Flavour, target: str, mirror: str | None = None) -> list[str]:
     """The command that writes the root file system of `flavour` as a tar archive to `target`.
 
-    Without `mirror`, mmdebstrap's own default is used (Debian's mirror, security and updates).
+    Without `mirror`, mmdebstrap uses its default (Debian's mirror, security and updates).
     """
     packages = list(_PACKAGES)
     if flavour.backports:
@@ -194,7 +195,7 @@ def mmdebstrap(flavour: Flavour, target: str, mirror: str | None = None) -> list
         command += [f"--setup-hook={hook}"]
         command += [_in_chroot(_NEWEST_KERNEL)]
     if flavour.dtrace:
-        # the Release file of sid is not always renewed in time
+        # sid's Release file is not always renewed in time
         command += ['--aptopt=Acquire::Check-Valid-Until "false"']
         command += [f"--setup-hook={_other_suite_hook(flavour.suite, 'sid', ('*',), 50)}"]
         command += [_in_chroot(_DTRACE)]
@@ -215,7 +216,7 @@ def _in_chroot(script: str) -> str:
 
 
 def _other_suite_hook(suite: str, other: str, packages: tuple[str, ...], priority: int) -> str:
-    """Shell text that adds suite OTHER on the mirror that SUITE itself comes from."""
+    """Shell text that adds suite `other` from the mirror of `suite`."""
     name = other.removeprefix(f"{suite}-")
     pins = "".join(
         f"Package: {pattern}\\nPin: release n={other}\\nPin-Priority: {priority}\\n\\n"

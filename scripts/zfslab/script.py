@@ -1,4 +1,4 @@
-"""What the scripts that run something in a guest share."""
+"""For scripts that run a program in a guest."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _LAB = Path(__file__).resolve().parents[1] / "lab"
 
 
 def run_lab(*arguments: str) -> int:
-    """``scripts/lab run`` with these arguments; returns its exit status.
+    """Runs ``scripts/lab run`` with these arguments; returns its exit status.
 
-    Ctrl-C comes to both. It is the lab's: that ends the guest, removes its files and returns 130.
-    Not by ignoring the signal, which the lab would inherit.
+    Ctrl-C reaches both. The lab handles it: it ends the guest, removes its files and returns 130.
+    The signal is not ignored here, because the lab would inherit that.
     """
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:

@@ -1,4 +1,4 @@
-"""One run: start the machine, carry the command's output to ours, return its status."""
+"""One run: starts the machine, passes on the command's output, returns its status."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 @dataclass(frozen=True)
 class Limits:
-    """How long to wait, in seconds: for the guest to be ready, and for the command."""
+    """How long to wait for the guest to be ready, and for the command, in seconds."""
 
     boot_s: float = 180.0
     command_s: float = 1800.0
@@ -63,10 +63,11 @@ def run(
     verbose: bool = False,
     console_path: Path | None = None,
 ) -> int:
-    """Run `argv` in a new guest and return its exit status.
+    """Runs `argv` in a new guest and returns its exit status. Raises LabError if QEMU does not
+    start.
 
-    125 means that there is none, because the guest panicked, hung or took too long; the reason
-    and the end of the console log are on stderr then.
+    125 means that there is none because the guest panicked, hung or took too long; stderr then has
+    the reason and the end of the console log.
     """
     command = {"argv": argv, "tty": terminal, "environment": {"ZFSTUNE_LAB": image.flavour}}
     if terminal:
@@ -93,7 +94,7 @@ def run(
                 if interrupted.number != signal.SIGALRM:
                     return 128 + interrupted.number
                 return _failed(session.overdue(), log)
-            except BrokenPipeError:  # the reader of our output is gone, as with `| head`
+            except BrokenPipeError:  # nobody reads our output any more, as after `| head`
                 _discard_output()
                 return 128 + signal.SIGPIPE
             finally:
@@ -113,7 +114,7 @@ def _start(launch: machine.Launch, complaints: IO[bytes]) -> subprocess.Popen[by
         stdout=complaints,
         stderr=complaints,
         pass_fds=launch.descriptors,
-        # Ctrl-C is ours to handle; and QEMU must not survive us, whatever ends us
+        # we handle Ctrl-C; and QEMU must not survive us, however we end
         start_new_session=True,
         preexec_fn=die_with_parent(signal.SIGKILL),
         env={**os.environ, "TMPDIR": scratch_dir()},
@@ -132,7 +133,7 @@ class _Session:
         signal.setitimer(signal.ITIMER_REAL, limits.boot_s)
 
     def output(self) -> int | None:
-        """Pass the command's output on until it ends; its status, or None if the guest died."""
+        """Passes on the command's output; returns its status, or None if the guest died."""
         for kind, content in self._frames():
             if kind == b"X":
                 return int(content)
@@ -140,7 +141,7 @@ class _Session:
         return None
 
     def terminal(self) -> int | None:
-        """As `output`, with our terminal connected to the guest's."""
+        """Like `output`, with our terminal connected to the guest's."""
         with _raw_terminal(), self._window_changes():
             for kind, content in self._frames(keyboard=True):
                 if kind == b"X":
@@ -149,7 +150,7 @@ class _Session:
         return None
 
     def overdue(self) -> str:
-        """What to say when time is up."""
+        """Which limit has been exceeded."""
         if not self.ready:
             return f"the guest was not ready after {format_time(self._limits.boot_s)}"
         return f"timeout: the command took longer than {format_time(self._limits.command_s)}"
@@ -165,10 +166,10 @@ class _Session:
             if self._verbose:
                 took = time.monotonic() - self._started
                 uptime = json.loads(content)["uptime_s"]
-                _say(f"guest ready after {took:.1f}s (its own clock says {uptime:.1f}s)")
+                _say(f"guest ready after {took:.1f}s ({uptime:.1f}s by its own clock)")
 
     def _frames(self, keyboard: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Frames from the guest until its end; sends what is typed when `keyboard`."""
+        """Frames from the guest until it ends; sends it keyboard input if `keyboard`."""
         received = bytearray()
         sources: list[int | socket.socket] = [self._connection, *([0] if keyboard else [])]
         while True:
@@ -190,7 +191,8 @@ class _Session:
                 while len(received) >= _HEADER.size:
                     kind, length = _HEADER.unpack_from(received)
                     if length > _MAX_FRAME:
-                        raise LabError("the guest sent nonsense", GUEST_FAILED)
+                        what = f"the guest sent a malformed frame of {length} bytes"
+                        raise LabError(what, status=GUEST_FAILED)
                     end = _HEADER.size + length
                     if len(received) < end:
                         break
@@ -214,7 +216,7 @@ class _Session:
 
 
 def _stopped(complaints: IO[bytes], log: IO[bytes], session: _Session) -> int:
-    """Explain why QEMU ended before the command did."""
+    """Prints why QEMU ended before the command. Raises LabError if it did not start."""
     complaints.seek(0)
     said = complaints.read().decode(errors="replace").strip().splitlines()
     log.seek(0)
@@ -228,7 +230,7 @@ def _stopped(complaints: IO[bytes], log: IO[bytes], session: _Session) -> int:
 
 
 def _failed(reason: str, log: IO[bytes]) -> int:
-    """Say why there is no status, with the end of the console log."""
+    """Prints why there is no status, and the end of the console log."""
     log.seek(0)
     lines = console.clean(log.read())
     found = console.diagnose(lines)
@@ -251,7 +253,7 @@ def _console_file(path: Path | None, files: ExitStack) -> IO[bytes]:
 
 @contextlib.contextmanager
 def _signals_raise() -> Iterator[None]:
-    """Turn the signals that end a run into exceptions, also out of a blocked write."""
+    """Turns signals that end a run into exceptions, which also interrupt a blocked write."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -266,7 +268,7 @@ def _signals_raise() -> Iterator[None]:
 
 
 def _ignore_signals() -> None:
-    """The run is over: a second Ctrl-C must not disturb the cleaning up."""
+    """Protects the cleanup at the end of a run from a second Ctrl-C."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
@@ -274,7 +276,7 @@ def _ignore_signals() -> None:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Hand every key to the guest, Ctrl-C included."""
+    """Passes every key to the guest, including Ctrl-C."""
     if not os.isatty(0):
         yield
         return
@@ -302,7 +304,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _discard_output() -> None:
-    """Keep Python from complaining at exit about a stdout that nobody reads."""
+    """Keeps Python from complaining at exit about a stdout that nobody reads."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

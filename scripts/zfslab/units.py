@@ -1,4 +1,4 @@
-"""Sizes (`30M`) and times (`500ms`, `5m`) as they are written everywhere in zfstune."""
+"""Sizes (`30M`) and times (`500ms`, `5m`), written as everywhere in zfstune."""
 
 from __future__ import annotations
 

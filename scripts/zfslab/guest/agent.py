@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Process 1 of the guest: runs the command and carries its output to the host.
 
-Standard output, standard error and the exit status go as frames over one virtio serial port, so
-that they arrive in order, complete, and without a word of the kernel's in between.  A frame is a
-letter, a 32-bit length (big endian) and the content:
+Standard output, standard error and the exit status are sent as frames over one virtio serial port,
+so that they arrive in order, complete, and without kernel messages in between. A frame is a letter,
+a 32-bit length (big endian) and the content:
 
   to the host   R ready (JSON)   O standard output   E standard error   X exit status (text)
   to the guest  I terminal input   W window size (two 16-bit numbers: rows, columns)
@@ -26,7 +26,7 @@ DIRECTORY = Path("/run/zfslab")
 
 
 def main() -> NoReturn:
-    """Run the command of command.json, report its status, and wait to be switched off."""
+    """Runs the command of command.json, reports its status, and waits to be switched off."""
     command = json.loads((DIRECTORY / "command.json").read_text())
     wakeup, wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
@@ -52,18 +52,18 @@ def find_port(name: str) -> str:
             if file.read_text().strip() == name:
                 return f"/dev/{file.parent.name}"
         time.sleep(0.05)
-    raise SystemExit(f"zfslab: there is no virtio port {name}")
+    raise SystemExit(f"zfslab: no virtio port {name}")
 
 
 def send(port: int, kind: bytes, content: bytes) -> None:
-    """Write one frame; blocks while the host is slow, which slows the command down, too."""
+    """Writes one frame; blocks while the host is slow, which also slows down the command."""
     data = HEADER.pack(kind, len(content)) + content
     while data:
         data = data[os.write(port, data) :]
 
 
 def spawn(command: dict[str, Any], stdin: int, stdout: int, stderr: int) -> int:
-    """Start the command in a session of its own; returns its process id."""
+    """Starts the command in its own session; returns its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -79,14 +79,14 @@ def spawn(command: dict[str, Any], stdin: int, stdout: int, stderr: int) -> int:
         os.environ.update(command["environment"])
         os.execvp(command["argv"][0], command["argv"])
     except OSError as error:
-        os.write(2, f"lab: {command['argv'][0]}: {error.strerror}\n".encode())
+        os.write(2, f"lab: error: {command['argv'][0]}: {error.strerror}\n".encode())
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
     finally:
         os._exit(126)
 
 
 def run_with_pipes(port: int, wakeup: int, command: dict[str, Any]) -> int:
-    """Run the command without a terminal; returns its status as a shell would show it."""
+    """Runs the command without a terminal; returns its status as a shell would."""
     null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
     pid = spawn(command, null, pipes[0][1], pipes[1][1])
@@ -106,8 +106,8 @@ def run_with_pipes(port: int, wakeup: int, command: dict[str, Any]) -> int:
                 status = reap(pid)
             elif not forward(port, descriptor, kinds[descriptor]):
                 poll.unregister(descriptor)
-    # What the command wrote is in the pipes by now.  Processes it left behind may hold them open
-    # for ever, so the end of file is not waited for.
+    # The command's output is in the pipes by now. Processes that it left behind may hold them open
+    # forever, so do not wait for the end of file.
     for descriptor, kind in kinds.items():
         while forward(port, descriptor, kind):
             pass
@@ -115,7 +115,7 @@ def run_with_pipes(port: int, wakeup: int, command: dict[str, Any]) -> int:
 
 
 def run_on_terminal(port: int, wakeup: int, command: dict[str, Any]) -> int:
-    """Run the command on a terminal of its own, connected to the one at the host."""
+    """Runs the command on a new terminal, connected to the one on the host."""
     master, slave = os.openpty()
     resize(master, command["rows"], command["columns"])
     pid = spawn(command, slave, slave, slave)
@@ -142,7 +142,7 @@ def run_on_terminal(port: int, wakeup: int, command: dict[str, Any]) -> int:
 
 
 def handle(received: bytes, master: int) -> bytes:
-    """Act on the whole frames in `received`; returns what is left."""
+    """Handles the complete frames in `received`; returns the rest."""
     while len(received) >= HEADER.size:
         kind, length = HEADER.unpack_from(received)
         end = HEADER.size + length
@@ -157,17 +157,17 @@ def handle(received: bytes, master: int) -> bytes:
 
 
 def resize(terminal: int, rows: int, columns: int) -> None:
-    """Set the window size of `terminal`, which tells the programs on it."""
+    """Sets the window size of `terminal`, of which the kernel informs the programs on it."""
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 def forward(port: int, descriptor: int, kind: bytes) -> bool:
-    """Send what can be read now; false when there is nothing (more)."""
+    """Sends what can be read now; returns whether there was anything."""
     try:
         content = os.read(descriptor, 65536)
     except BlockingIOError:
         return False
-    except OSError:  # a terminal without programs on it gives EIO
+    except OSError:  # EIO: no program has the terminal open any more
         return False
     if content:
         send(port, kind, content)
@@ -175,7 +175,7 @@ def forward(port: int, descriptor: int, kind: bytes) -> bool:
 
 
 def drain(descriptor: int) -> None:
-    """Throw away what is in a pipe that only wakes us up."""
+    """Empties a pipe that only wakes us up."""
     try:
         while os.read(descriptor, 4096):
             pass
@@ -184,7 +184,8 @@ def drain(descriptor: int) -> None:
 
 
 def reap(wanted: int) -> int | None:
-    """Collect all ended processes (we are process 1); the status of `wanted` if it is there."""
+    """Reaps all ended processes (we are process 1); returns the status of `wanted` if it is one of
+    them, else None."""
     status = None
     while True:
         try:
@@ -199,7 +200,7 @@ def reap(wanted: int) -> int | None:
 
 
 def flush_out() -> None:
-    """Write back what is cached of /out; only that, since pools on slow disks may take long."""
+    """Syncs /out, and nothing else, as pools on slow disks may take long."""
     descriptor = os.open("/out", os.O_RDONLY)
     ctypes.CDLL(None).syncfs(descriptor)
     os.close(descriptor)

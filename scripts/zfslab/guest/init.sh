@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
-# First program of the guest, in the initial RAM disk: find the root file system and go there.
+# First program of the guest, in the initial RAM disk: finds the root file system and switches to it.
 export PATH=/bin
 /bin/busybox --install -s /bin 2>/dev/null
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Second program of the guest, in the root file system: what an init would set up, and no more.
-# It ends by becoming the agent, which runs the command.
+# Second program of the guest, in the root file system: sets up the minimum that an init would, then
+# executes the agent, which runs the command.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8
 zfs='' share='' out='' delays='' hostname=''
@@ -12,7 +12,7 @@ die() {
 	exec busybox poweroff -f
 }
 
-# The slowest step goes first and runs beside everything else.
+# The slowest step starts first and runs in parallel.
 if [ "$zfs" = yes ]; then
 	modprobe zfs &
 	zfs_pid=$!
@@ -33,7 +33,7 @@ ln -sf /proc/self/fd/2 /dev/stderr
 echo "$hostname" >/proc/sys/kernel/hostname
 busybox ip link set lo up
 
-# Without a running udev `zpool create` does not find the partitions it has just made.
+# Without udev, `zpool create` does not find the partitions that it has just made.
 /usr/lib/systemd/systemd-udevd --daemon
 udevadm trigger --action=add --subsystem-match=block --subsystem-match=misc
 
@@ -52,7 +52,7 @@ workdir=/run/zfslab/overlay/work" zfstune /zfstune || die "/zfstune cannot be mo
 [ "$out" = yes ] && mount_9p out /out rw
 
 PYTHONPATH=/zfstune/tracers:/zfstune/tuner:/zfstune/platform/linux
-export PYTHONPATH # for the scenarios; the command itself does not need it
+export PYTHONPATH # for the scenarios; the command does not need it
 ln -s /zfstune/bin/zfstune /usr/local/bin/zfstune
 
 udevadm settle --timeout=60
@@ -69,5 +69,5 @@ if [ "$zfs" = yes ]; then
 	wait "$zfs_pid" || die "modprobe zfs failed"
 	udevadm settle --timeout=60
 fi
-cd /zfstune || die "there is no /zfstune"
+cd /zfstune || die "/zfstune does not exist"
 exec python3 -I /run/zfslab/agent.py

@@ -14,7 +14,7 @@ import pytest
 from zfs_linux.fanotify import FanotifyWatch
 from zfs_linux.parameters import LinuxParameters
 from zfstrace.errors import ParameterError
-from zfstrace.params import LOADED_ANEW, Change, ComparingWatch, Watch
+from zfstrace.params import Change, ComparingWatch, Watch
 
 
 @pytest.fixture
