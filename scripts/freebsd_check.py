@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What scripts/freebsd-check runs: every part of zfstune on this FreeBSD host, once, with a text
-for an issue at the end. It works from an unpacked source tree, with the standard library alone."""
+"""Tries every part of zfstune on this FreeBSD host and prints a text for an issue; run by
+scripts/freebsd-check. Needs only an unpacked source tree and the standard library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# it puts zfstune on the path
+# puts zfstune on the path
 from freebsd_host import COMMAND_S, FSYNCS, Failed, Host, Result, Skipped
 from freebsd_items import ITEMS, TXG_TIMEOUT, Item
 
@@ -22,34 +22,34 @@ from zfstrace import processes
 from zfstune import __version__
 
 DESCRIPTION = """\
-Tries every part of zfstune on this FreeBSD host and prints PASS, FAIL or SKIP for each, and at the
-end a text to paste into an issue: versions, the shape of the pools without their names, and what
-failed. It takes one to two minutes. By default nothing is changed and no file is written; D scripts
-run for a second or two each, which needs root and `kldload dtraceall`.
+Tries every part of zfstune on this FreeBSD host and prints PASS, FAIL or SKIP for each, then a text
+to paste into an issue: versions, the layout of the pools without their names, and what failed. It
+takes one to two minutes. By default it changes nothing and writes no file; D scripts run for a
+second or two each, which needs root and `kldload dtraceall`.
 """
 EXAMPLES = """\
 examples:
-  scripts/freebsd-check                       what works without changing anything
-  scripts/freebsd-check --dir /tank/scratch   and whether fsyncs are counted exactly
-  scripts/freebsd-check --write               and whether a parameter is set and put back
-  scripts/freebsd-check --only zilcommit.d    one item again
+  scripts/freebsd-check                       everything that changes nothing
+  scripts/freebsd-check --dir /tank/scratch   also whether fsyncs are counted exactly
+  scripts/freebsd-check --write               also whether a parameter is set and restored
+  scripts/freebsd-check --only zilcommit.d    a single item
   scripts/freebsd-check --json > check.json
 
-exit status: 0 nothing failed, 1 something did, 2 usage, 3 not FreeBSD, 130 interrupted
+exit status: 0 nothing failed, 1 an item failed, 2 usage, 3 not FreeBSD, 130 interrupted
 """
 
 DONE, FAILED, NOT_POSSIBLE, INTERRUPTED = 0, 1, 3, 130
 
 
 def try_item(name: str, item: Item, host: Host) -> Result:
-    """Its verdict; whatever it raises is one."""
+    """The item's verdict; never raises."""
     try:
         said = item(host)
     except Skipped as why:
         return Result(name, "SKIP", str(why))
     except Failed as why:
         return Result(name, "FAIL", str(why), why.more)
-    except Exception as error:  # a fault of ours or of the host's: the others are still tried
+    except Exception as error:  # our fault or the host's: go on with the other items
         return Result(name, "FAIL", f"{type(error).__name__}: {error}")
     text, more = (said, ()) if isinstance(said, str) else said
     return Result(name, "PASS", text, tuple(more))
@@ -62,7 +62,7 @@ _KIND = re.compile(r"(mirror|raidz\d?|draid\d?|spares?|replacing|logs|cache|spec
 
 
 def layout() -> list[str]:
-    """The shape of each pool as zpool(8) shows it, without names."""
+    """The layout of each pool as zpool(8) shows it, without names."""
     said = processes.output(["zpool", "status"], COMMAND_S)
     found: list[str] = []
     for block in re.findall(r"^\s*NAME\s+STATE.*\n((?:\t.*\n)+)", said, re.MULTILINE):
@@ -79,7 +79,7 @@ def layout() -> list[str]:
 def facts(host: Host) -> list[str]:
     """Versions and sizes; no names of the host, its pools or its disks."""
     name = os.uname()
-    # not the version of uname(3): it may name who has built the kernel, and where
+    # not the version of uname(3), which may tell who built the kernel, and where
     osreldate = host.sysctl.get_int("kern.osreldate")
     memory = host.sysctl.get_int("hw.physmem") or 0
     lines = [
@@ -93,7 +93,7 @@ def facts(host: Host) -> list[str]:
 
 
 def without_names(text: str, host: Host) -> str:
-    """The text with pool1 for the first pool, pool1/... for its datasets, DIR and HOST."""
+    """The text, with pool1 for the first pool, pool1/... for its datasets, DIR and HOST."""
     hidden = {os.uname().nodename: "HOST"}
     if host.directory:
         hidden[str(host.directory)] = "DIR"
@@ -106,7 +106,7 @@ def without_names(text: str, host: Host) -> str:
 
 
 def issue(results: Sequence[Result], about: Sequence[str]) -> list[str]:
-    """What to paste: all results, with their details."""
+    """The text to paste: all results, with their details."""
     lines = ["```", *about, ""]
     for result in results:
         lines.append(f"{result.verdict} {result.item}: {result.said}")
@@ -115,13 +115,13 @@ def issue(results: Sequence[Result], about: Sequence[str]) -> list[str]:
 
 
 def interrupted(host: Host) -> None:
-    """Says how to put back what a Ctrl-C may have left."""
-    hint = ", run `zfstune status`" if host.write else ""
+    """Prints how to restore a parameter that Ctrl-C may have left."""
+    hint = "\nhint: run `zfstune status`" if host.write else ""
     print(f"\nfreebsd-check: interrupted{hint}", file=sys.stderr)
 
 
 def check(host: Host, *, as_json: bool) -> int:
-    """Tries all, prints, returns the exit status."""
+    """Tries all chosen items, prints the results, returns the exit status."""
     out = sys.stderr if as_json else sys.stdout
     results = []
     chosen = [(name, item) for name, item in ITEMS if not host.only or name in host.only]
@@ -148,7 +148,7 @@ def check(host: Host, *, as_json: bool) -> int:
 
 
 def main(arguments: Sequence[str] | None = None, **others: Any) -> int:
-    """Run the command line; returns the exit status. others are fields of Host, for tests."""
+    """Runs the command line; returns the exit status. others are fields of Host, for tests."""
     parser = argparse.ArgumentParser(
         prog="scripts/freebsd-check",
         description=DESCRIPTION,
@@ -157,10 +157,10 @@ def main(arguments: Sequence[str] | None = None, **others: Any) -> int:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help=f"do {FSYNCS} fsyncs there, on a file that goes"
+        "--dir", type=Path, metavar="DIR", help=f"do {FSYNCS} fsyncs there, on a temporary file"
     )
     parser.add_argument(
-        "--write", action="store_true", help=f"set {TXG_TIMEOUT} to one more, and back"
+        "--write", action="store_true", help=f"increase {TXG_TIMEOUT} by one, and restore it"
     )
     parser.add_argument(
         "--earlier-boot", default="", metavar="ID", help="the boot id before a reboot"
@@ -171,17 +171,15 @@ def main(arguments: Sequence[str] | None = None, **others: Any) -> int:
         default=[],
         choices=[name for name, _ in ITEMS],
         metavar="ITEM",
-        help="only this item; may be given more than once",
+        help="only this item; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the text")
     given = parser.parse_args(arguments)
     if given.dir is not None and not given.dir.is_dir():
-        parser.error(f"--dir {given.dir} is no directory: make it, on a ZFS dataset")
+        parser.error(f"--dir {given.dir} is not a directory\nhint: create it on a ZFS dataset")
     if not sys.platform.startswith("freebsd"):
-        print(
-            f"freebsd-check: this is {sys.platform}, not FreeBSD, run it on the host to be checked",
-            file=sys.stderr,
-        )
+        print(f"freebsd-check: error: this is {sys.platform}, not FreeBSD", file=sys.stderr)
+        print("hint: run it on the host to be checked", file=sys.stderr)
         return NOT_POSSIBLE
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -192,12 +190,12 @@ def main(arguments: Sequence[str] | None = None, **others: Any) -> int:
         interrupted(host)
         return INTERRUPTED
     except BrokenPipeError:
-        # nobody reads any more, and Python would complain once more at its end
+        # the reader is gone, and Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"freebsd-check: cannot go on, {error.strerror or error}", file=sys.stderr)
+        print(f"freebsd-check: error: cannot go on: {error.strerror or error}", file=sys.stderr)
         return FAILED
 
 

@@ -1,5 +1,5 @@
-"""The FreeBSD host that freebsd_check.py looks at: what it has, commands of zfstune, and processes
-that run meanwhile."""
+"""The FreeBSD host that freebsd_check.py examines: its facts, zfstune's commands, and processes in
+the background."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from zfs_freebsd.sysctl import Sysctl, SysctlError  # noqa: E402
 
 Json = dict[str, Any]
 
-# not there, and cannot be made: the commands are not to touch the journal of the host
+# cannot exist, so that commands do not touch the host's journal
 NOWHERE = "/var/empty/zfstune-check"
 FSYNCS = 40
-COMMAND_S = 60.0  # a command of zfstune's
-_BEGIN_S = 120.0  # until a D script has its probes enabled
+COMMAND_S = 60.0  # for a zfstune command
+_BEGIN_S = 120.0  # until a D script has enabled its probes
 _END_S = 30.0
-_GRACE_S = 5.0  # of what is given up
+_GRACE_S = 5.0  # for a process that is given up
 
 
 class Skipped(Exception):
@@ -42,7 +42,7 @@ class Skipped(Exception):
 
 
 class Failed(Exception):
-    """The item does not work; the message says what, more has the details."""
+    """The item does not work; the message says why, more has the details."""
 
     def __init__(self, message: str, more: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of an item. verdict is PASS, FAIL or SKIP."""
+    """The result of an item. verdict is PASS, FAIL or SKIP."""
 
     item: str
     verdict: str
@@ -61,7 +61,7 @@ class Result:
 
 @dataclass
 class Host:
-    """The host, and what was asked for; the fields after that are others in tests only.
+    """The host and the options; tests also set the fields from root on.
 
     run_s is how long a D script runs, window_s covers two txgs of an idle pool.
     """
@@ -86,7 +86,7 @@ class Host:
         return self.sysctl.get_text("vfs.zfs.version.module")
 
     def boot(self) -> str:
-        """A digest of the identity of this boot; "" where there is none."""
+        """A digest of the identity of this boot; "" if there is none."""
         for name in ("kern.boot_id", "kern.boottime"):
             with suppress(SysctlError):
                 value = self.sysctl.get(name)
@@ -107,19 +107,19 @@ class Host:
     def require_dtrace(self) -> None:
         why, fix = scripts.why_not(self.root)
         if why:
-            raise Skipped(f"{why}, {fix}")
+            raise Skipped(f"{why}; {fix}")
         self.require_zfs()
 
-    # --- commands of zfstune's
+    # --- zfstune's commands
 
     def environment(self, *, journal: bool) -> dict[str, str]:
-        """journal: with the one of this host."""
+        """For a command, with this host's journal or none."""
         if journal:
             return dict(os.environ)
         return os.environ | {"ZFSTUNE_STATE_DIR": NOWHERE, "ZFSTUNE_RUN_DIR": NOWHERE}
 
     def zfstune(self, *words: str, ok: Sequence[int] = (0,), journal: bool = False) -> str:
-        """Its standard output. Raises Failed."""
+        """The standard output of a command. Raises Failed."""
         with started(
             [*self.command, *words], self.environment(journal=journal), errors_apart=True
         ) as process:
@@ -127,24 +127,24 @@ class Host:
                 out, err = process.communicate(timeout=COMMAND_S)
             except subprocess.TimeoutExpired:
                 raise Failed(
-                    f"`zfstune {' '.join(words)}` takes more than {COMMAND_S:g} s"
+                    f"`zfstune {' '.join(words)}` took more than {COMMAND_S:g} s"
                 ) from None
         what = f"`zfstune {' '.join(words)}`"
         if "Traceback" in err:
-            raise Failed(f"{what} ends in a traceback", tail(err, 30))
+            raise Failed(f"{what} ended in a traceback", tail(err, 30))
         if process.returncode not in ok:
-            raise Failed(f"{what} ends with status {process.returncode}", tail(err or out))
+            raise Failed(f"{what} ended with status {process.returncode}", tail(err or out))
         return out
 
 
-# --- what runs meanwhile
+# --- processes in the background
 
 
 @contextmanager
 def started(
     argv: Sequence[str], environment: dict[str, str] | None = None, *, errors_apart: bool = False
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process of its own session, so that Ctrl-C reaches only this one; it is gone at the end."""
+    """A process in its own session, so that Ctrl-C reaches only us; ended with the block."""
     process = subprocess.Popen(
         argv,
         env=environment,
@@ -170,7 +170,7 @@ def started(
 
 
 def wait_for(process: subprocess.Popen[str], pattern: str, *, errors: bool) -> str:
-    """What it has printed until then. Raises Failed when it ends or takes too long."""
+    """Its output up to the pattern. Raises Failed if it ends or takes too long."""
     pipe = process.stderr if errors else process.stdout
     assert pipe
     said = b""
@@ -178,10 +178,10 @@ def wait_for(process: subprocess.Popen[str], pattern: str, *, errors: bool) -> s
     while not re.search(pattern, said.decode("utf-8", "replace")):
         left = end - time.monotonic()
         ready, _, _ = select.select([pipe], [], [], max(left, 0))
-        # the number, not the file: what it holds back would not be seen by select
+        # by number: select does not see what the file object has buffered
         data = os.read(pipe.fileno(), 1 << 16) if ready else b""
         if not data:
-            what = "did not begin in time" if not ready else "ended at once"
+            what = "did not start in time" if not ready else "exited at once"
             err = ""
             with suppress(subprocess.TimeoutExpired):
                 err = process.communicate(timeout=_GRACE_S)[1] or ""
@@ -191,7 +191,7 @@ def wait_for(process: subprocess.Popen[str], pattern: str, *, errors: bool) -> s
 
 
 def stop(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """The rest of its output and errors, after Ctrl-C. Raises Failed."""
+    """Interrupts it; returns the rest of its output and errors. Raises Failed."""
     process.send_signal(signal.SIGINT)
     try:
         out, err = process.communicate(timeout=_END_S)
@@ -201,7 +201,7 @@ def stop(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def fsyncs(directory: Path, pause_s: float) -> None:
-    """FSYNCS of them, on a file that is gone after a pause."""
+    """Does FSYNCS fsyncs on a file that it removes after a pause."""
     with tempfile.NamedTemporaryFile(prefix="zfstune-check.", dir=directory) as file:
         for _ in range(FSYNCS):
             file.write(b"x" * 4096)
@@ -215,8 +215,8 @@ def tail(text: str, lines: int = 5) -> list[str]:
 
 
 def rows(text: str) -> list[Json]:
-    """JSON lines. Raises Failed."""
+    """The objects in JSON lines. Raises Failed."""
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError:
-        raise Failed("what it prints is not JSON", tail(text)) from None
+        raise Failed("its output is not JSON", tail(text)) from None

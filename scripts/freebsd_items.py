@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# it puts zfstune on the path
+# puts zfstune on the path
 from freebsd_host import (
     COMMAND_S,
     FSYNCS,
@@ -41,7 +41,7 @@ TXG_TIMEOUT = "vfs.zfs.txg.timeout"
 _NEAR_S = 3600
 
 
-# What to say, and lines with more.
+# The text of a result, with or without lines of details.
 Said = str | tuple[str, Sequence[str]]
 
 
@@ -57,13 +57,13 @@ def system(host: Host) -> Said:
 
 def zfs(host: Host) -> Said:
     if not host.version():
-        raise Failed("vfs.zfs.version.module is not there, run `kldload zfs`")
+        raise Failed("vfs.zfs.version.module does not exist; run `kldload zfs`")
     return host.version()
 
 
 def parameters(host: Host) -> Said:
-    """Each parameter of the catalogue that this version has: that it is an integer, is writable or
-    not as the catalogue says, and is read as sysctl(8) reads it."""
+    """Each parameter of the catalogue that this version has is an integer, writable as the
+    catalogue says, and reads as sysctl(8) reads it."""
     host.require_zfs()
     known = catalogue.load()
     names = {name: one.freebsd for name, one in known.items() if one.freebsd}
@@ -79,37 +79,37 @@ def parameters(host: Host) -> Said:
                 wrong.append(f"{oid}: {error.strerror}")
             continue
         if not form.integer or not isinstance(value, int):
-            wrong.append(f"{oid}: type {form.kind & 0xF:#x}, format {form.text}: no integer")
+            wrong.append(f"{oid}: not an integer: type {form.kind & 0xF:#x}, format {form.text}")
             continue
         values[oid] = value
         if form.writable != (known[name].access != "load"):
             wrong.append(f"{oid}: {'can' if form.writable else 'cannot'} be set at run time")
     printed = by_sysctl(list(values))
     if not printed and values:
-        wrong.append(f"`sysctl -e` prints nothing of {len(values)} that can be read")
+        wrong.append(f"`sysctl -e` prints none of {len(values)} readable sysctls")
     for oid, value in values.items() if printed else ():
         if printed.get(oid) != str(value):
             wrong.append(f"{oid}: read as {value}, sysctl(8) says {printed.get(oid, 'nothing')}")
     here = version.version_key(host.version())
     absent = [
-        f"{one.freebsd}: not there"
+        f"{one.freebsd}: absent"
         for name, one in known.items()
         if one.freebsd and name not in there and in_version(one, here)
     ]
     if wrong or not there:
         raise Failed(f"{len(wrong)} of {len(there)} are not as expected", [*wrong, *absent])
-    return f"{len(there)} read as sysctl(8) does, {len(absent)} not there", absent
+    return f"{len(there)} read as sysctl(8) does, {len(absent)} absent", absent
 
 
 def in_version(one: catalogue.Parameter, here: tuple[int, ...]) -> bool:
-    """Whether the catalogue says that this version has it."""
+    """Whether this version has it, according to the catalogue."""
     since = version.version_key(one.since or "")
     until = version.version_key(one.until or "")
     return since <= here and (not until or here[: len(until)] <= until)
 
 
 def by_sysctl(names: Sequence[str]) -> dict[str, str]:
-    """What sysctl(8) prints of them."""
+    """The values that sysctl(8) prints."""
     said = processes.output(["sysctl", "-e", *names], COMMAND_S)
     return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 
@@ -134,36 +134,36 @@ def kstats(host: Host) -> Said:
 
 
 def txgs(host: Host) -> Said:
-    """The txgs kstat of each pool: numbers rise, and its clock is that of Python's monotonic_ns."""
+    """The txgs kstat of each pool has rising numbers and the clock of Python's monotonic_ns."""
     pools = host.require_pool()
     count = 0
     for number, pool in enumerate(pools, 1):
         found = host.kstats.txg_rows(pool)
         if not found:
-            raise Failed(f"pool {number} has no rows, is vfs.zfs.txg.history 0?")
+            raise Failed(f"pool {number} has no rows: is vfs.zfs.txg.history 0?")
         count += len(found)
         txg = [row.txg for row in found]
         if txg != sorted(txg):
-            raise Failed(f"numbers of txgs of pool {number} do not rise", [str(txg[-20:])])
+            raise Failed(f"the txg numbers of pool {number} do not rise", [str(txg[-20:])])
         age_s = (time.monotonic_ns() - found[-1].birth_ns) / 1e9
         if not 0 <= age_s < _NEAR_S:
-            raise Failed(f"by CLOCK_MONOTONIC the open txg of pool {number} is {age_s:.0f} s old")
+            raise Failed(f"the open txg of pool {number} is {age_s:.0f} s old by CLOCK_MONOTONIC")
     return f"{count} rows"
 
 
 def boot(host: Host) -> Said:
     now = host.boot()
     if not now:
-        raise Failed("neither kern.boot_id nor kern.boottime can be read")
+        raise Failed("cannot read kern.boot_id or kern.boottime")
     if host.earlier_boot == now:
-        raise Failed(f"it is still {now}: has the host been booted since?")
-    after = "" if host.earlier_boot else f"; after a reboot run with --earlier-boot {now}"
+        raise Failed(f"still {now}: has the host been rebooted?")
+    after = "" if host.earlier_boot else f"; after a reboot, run with --earlier-boot {now}"
     return f"{now}{after}"
 
 
 def doctor(host: Host) -> Said:
     found = json.loads(host.zfstune("doctor", "--json", ok=(0, 1, 3)))
-    # what dtrace lacks is an item of its own, and then all probes lack the same
+    # without dtrace, which another item reports, all probes are missing
     usable = not scripts.why_not(host.root)[0]
     lacks = [
         f"{row['name']}: {row.get('value') or row.get('why')}; {row['cost']}"
@@ -171,7 +171,7 @@ def doctor(host: Host) -> Said:
         if row["status"] != "ok"
     ]
     if found["status"] == "impossible" and usable:
-        raise Failed("it says that nothing can be traced here", lacks)
+        raise Failed("it reports that nothing can be traced here", lacks)
     return f"{found['status']}, {len(found['probes'])} probes", lacks
 
 
@@ -179,7 +179,7 @@ def params(host: Host) -> Said:
     host.require_zfs()
     found = json.loads(host.zfstune("params", "list", "--all", "--json"))["parameters"]
     if not found:
-        raise Failed("`zfstune params list` knows no parameter")
+        raise Failed("`zfstune params list` lists no parameter")
     host.zfstune("params", "list")
     return f"{len(found)} listed"
 
@@ -191,7 +191,7 @@ def status(host: Host) -> Said:
 
 def keep(host: Host) -> Said:
     host.require_zfs()
-    # 1: nothing is set, so there is nothing to keep
+    # 1: nothing is set, so nothing to keep
     host.zfstune("keep", "--print", ok=(0, 1))
     return "`zfstune keep --print` works"
 
@@ -207,27 +207,27 @@ def kstat_traces(host: Host) -> Said:
 
 
 def dtrace(host: Host) -> Said:
-    """Whether dtrace(1) runs; it is not started when its modules are not loaded, since it would
-    load them."""
+    """Whether dtrace(1) runs. It is not started if its modules are not loaded, as it would load
+    them."""
     why, fix = scripts.why_not(host.root)
     if why:
-        raise Failed(f"{why}, {fix}")
+        raise Failed(f"{why}; {fix}")
     said = processes.output(["dtrace", "-V"], COMMAND_S).strip()
     there, why = probes.look_up(("profile:::tick-1s",))
     if not there:
-        raise Failed("dtrace lists no probe", [why or "and does not say why"])
+        raise Failed("dtrace lists no probe", [why or "without saying why"])
     return said.removeprefix("dtrace: ")
 
 
 def probe_list(host: Host) -> Said:
-    """Every probe of the scripts; alternatives are enough for the verdict."""
+    """Every probe of the scripts; for the verdict, one of several alternatives is enough."""
     host.require_dtrace()
     seen = {entry["name"] for entry in tomllib.loads(SEEN.read_text())["probe"]}
     names = sorted(seen | {name for need in probes.NEEDS for name in need.any_of})
     there, why = probes.look_up(names)
     missing = [name for name in names if name not in there]
     if why:
-        raise Failed(f"cannot be looked up: {why}")
+        raise Failed(f"cannot look them up: {why}")
     lacks = [
         f"{probe.tracer} {probe.name}: {probe.why}; {probe.cost}"
         for probe in probes.survey((*probes.TRACERS, "flush"))
@@ -235,14 +235,14 @@ def probe_list(host: Host) -> Said:
     ]
     if lacks:
         raise Failed(f"{len(missing)} of {len(names)} missing", [*lacks, *missing])
-    return f"{len(there)} of {len(names)} there", missing
+    return f"{len(there)} of {len(names)} found", missing
 
 
 def one_script(host: Host, path: Path) -> Said:
-    """It compiles, begins, and ends cleanly."""
+    """It compiles, starts, and exits cleanly."""
     host.require_dtrace()
     began = time.monotonic()
-    # sysctlwrite-json.d ends with the process that it is given
+    # sysctlwrite-json.d exits with the given process
     arguments = [str(os.getpid())] if path.name.startswith("sysctl") else []
     with started(["dtrace", "-Zs", str(path), *arguments], errors_apart=True) as process:
         said = wait_for(process, "Tracing|trace_begin", errors=False)
@@ -251,27 +251,27 @@ def one_script(host: Host, path: Path) -> Said:
         out, err = stop(process)
     said += out
     if process.returncode != 0:
-        raise Failed(f"ends with status {process.returncode}", tail(err or said))
+        raise Failed(f"ended with status {process.returncode}", tail(err or said))
     faults = re.search(r'"errors":(\d+)|errors: (\d+)', said)
     if path.name.endswith("-json.d"):
         last = rows(said)[-1]
         if last["type"] != "trace_end":
-            raise Failed("the last line is not trace_end", tail(said))
+            raise Failed("its last line is not trace_end", tail(said))
     elif not faults:
         raise Failed("its last line is missing", tail(said))
     if faults and (faults[1] or faults[2]) != "0":
-        raise Failed("faults while it ran", tail(err or said, 10))
-    return f"began after {took_s:.1f} s", tail(err)
+        raise Failed("it ran into faults", tail(err or said, 10))
+    return f"started after {took_s:.1f} s", tail(err)
 
 
 def dataset_of(host: Host) -> str:
     if host.directory is None:
-        raise Skipped("give --dir DIR, a directory on ZFS in which nobody else works")
+        raise Skipped("use --dir DIR, a directory on ZFS that nothing else writes to")
     host.require_dtrace()
     number = host.directory.stat().st_dev
     name = mounts.datasets().get((os.major(number), os.minor(number)))
     if name is None:
-        raise Failed("the directory of --dir is not on ZFS")
+        raise Failed("the directory given by --dir is not on ZFS")
     return name
 
 
@@ -297,7 +297,7 @@ def count_by_script(host: Host) -> Said:
     never = [name for name in end["never_fired"] if name]
     if found < FSYNCS or kstat < found or end["lost"]:
         why = "; is it a dataset with sync=disabled?" if not kstat else ""
-        more = [f"lost {end['lost']}, past the log {end['bypassed']}, never fired {never}"]
+        more = [f"lost {end['lost']}, bypassed the log {end['bypassed']}, never fired {never}"]
         raise Failed(f"{numbers}{why}", [*more, *tail(err)])
     return numbers, [f"never fired: {name}" for name in never]
 
@@ -313,7 +313,7 @@ def count_by_command(host: Host) -> Said:
         fsyncs(host.directory, host.run_s)
         out, err = stop(process)
     if process.returncode:
-        raise Failed(f"ends with status {process.returncode}", tail(err))
+        raise Failed(f"ended with status {process.returncode}", tail(err))
     seen = [row for row in rows(out) if row.get("dataset") == dataset]
     found = seen[-1]["commits"] if seen else 0
     if found < FSYNCS:
@@ -325,18 +325,18 @@ def count_by_command(host: Host) -> Said:
 
 
 def write(host: Host) -> Said:
-    """zfs_txg_timeout is set to one second more, seen by sysctl(8), and put back."""
+    """zfs_txg_timeout is increased by one second, as sysctl(8) confirms, and restored."""
     if not host.write:
-        raise Skipped("give --write to set zfs_txg_timeout to one second more, and back")
+        raise Skipped("use --write to increase zfs_txg_timeout by one second, and restore it")
     host.require_zfs()
     if os.geteuid() != 0 or host.sysctl.get_int("security.jail.jailed"):
-        raise Skipped("run as root outside of jails")
+        raise Skipped("run as root outside jails")
     before = json.loads(host.zfstune("status", "--json", journal=True))
     if before["state"] != "unchanged":
-        raise Skipped("zfstune has set parameters here, which `zfstune revert` would undo as well")
+        raise Skipped("zfstune has set parameters here, which this item would also revert")
     old = host.sysctl.get_int(TXG_TIMEOUT)
     if old is None:
-        raise Failed(f"{TXG_TIMEOUT} cannot be read")
+        raise Failed(f"cannot read {TXG_TIMEOUT}")
     try:
         host.zfstune("params", "set", f"zfs_txg_timeout={old + 1}", journal=True)
         seen = by_sysctl([TXG_TIMEOUT]).get(TXG_TIMEOUT)
@@ -346,9 +346,9 @@ def write(host: Host) -> Said:
         host.zfstune("revert", journal=True)
     after = by_sysctl([TXG_TIMEOUT]).get(TXG_TIMEOUT)
     if seen != str(old + 1) or after != str(old):
-        raise Failed(f"{TXG_TIMEOUT} was {old}, was set to {old + 1}, read {seen}, now {after}")
+        raise Failed(f"{TXG_TIMEOUT} was {old}, was set to {old + 1}, read {seen}, is now {after}")
     if changed == "unchanged" or f"{TXG_TIMEOUT}={old + 1}" not in kept:
-        raise Failed("`zfstune status` or `zfstune keep --print` do not show it", tail(kept))
+        raise Failed("`zfstune status` or `zfstune keep --print` does not show it", tail(kept))
     return f"{TXG_TIMEOUT}: {old}, {seen}, {after}"
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Install zfstune or its one-file tools below a prefix, or remove them from there; `make install`
-and `make install-tools` call this."""
+"""Installs zfstune or its one-file tools below a prefix, or removes them; called by `make install`
+and `make install-tools`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from typing import NoReturn
 
 if sys.version_info < (3, 11):  # noqa: UP036  (the reader may have an older one)
     sys.exit(
-        "install: Python 3.11 or newer is needed, this is "
-        f"{sys.version_info.major}.{sys.version_info.minor}: put a newer python3 first in PATH"
+        "install: error: Python 3.11 or newer is needed: this is "
+        f"{sys.version_info.major}.{sys.version_info.minor}\n"
+        "hint: put a newer python3 first in PATH"
     )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +29,7 @@ PACKAGES = (
     "platform/linux/zfs_linux",
     "platform/freebsd/zfs_freebsd",
 )
-# py.typed, the catalogue of parameters, and what goes into the page of a flame graph or report
+# sources, py.typed, rules, and parts of the pages of flame graphs and reports
 MODULE_FILES = (".py", ".typed", ".toml", ".css", ".js")
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 API = ROOT / "tracers/libzfstrace"
@@ -39,7 +40,7 @@ RC_SCRIPT = ROOT / "platform/freebsd/rc.d/zfstune"
 SYSTEMS = ("linux", "freebsd")
 SYSTEM = "freebsd" if sys.platform.startswith("freebsd") else "linux"  # this one
 
-# Below the prefix. HOME and what is in it are ours alone.
+# Below the prefix. HOME is ours alone.
 HOME = Path("lib/zfstune")
 PYTHON = HOME / "python"
 COMMAND = Path("bin/zfstune")
@@ -56,8 +57,8 @@ RC = Path("etc/rc.d/zfstune")
 SCRIPTS = ("*-json.d", "fsyncstack.d")
 SCRIPT_HOME = HOME / "dtrace"
 
-# The one-file tools need root, so they go where root finds commands, with their suffixes: Debian
-# puts those of bpftrace there as well.
+# The one-file tools need root, so they go where root finds commands, with their suffixes; Debian
+# also puts bpftrace's tools there.
 TOOLS = {
     "linux": ("tracers/bpftrace/*.bt", "tracers/bcc/*.py", "tracers/dtrace/linux/*.d"),
     "freebsd": ("tracers/dtrace/freebsd/*.d",),
@@ -66,7 +67,7 @@ TOOL_PAGES = {"linux": "*.8", "freebsd": "*.d.8"}
 TOOL_COMMANDS = Path("sbin")
 TOOL_MAN = Path("share/man/man8")
 
-# What is ours in directories that others use as well.
+# Our files in shared directories.
 OURS = (
     (INCLUDE, "zfstrace*.h"),
     (EXAMPLES, "*.c"),
@@ -79,15 +80,17 @@ OURS = (
 USAGE = 2
 NOT_POSSIBLE = 3
 
-# It finds the rest from its own place: the prefix may be moved or staged (DESTDIR).
+# It finds the rest relative to itself: the prefix may be moved or staged (DESTDIR).
 LAUNCHER = """\
 #!/usr/bin/env -S python3 -I
-# zfstune, as `make install` put it here.
+# zfstune, installed by `make install`.
 import os
 import sys
 
 if sys.version_info < (3, 11):
-    sys.exit("zfstune: Python 3.11 or newer is needed, put a newer python3 first in PATH")
+    sys.exit(
+        "zfstune: error: Python 3.11 or newer is needed\\nhint: put a newer python3 first in PATH"
+    )
 
 lib = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/lib"
 os.environ.setdefault("ZFSTUNE_LIB", lib + "/%%LIBRARY%%")
@@ -110,21 +113,23 @@ examples:
 
 
 class InstallError(Exception):
-    """One line: what, why, what to do."""
+    """Printed as `install: error: WHAT: WHY` and `hint: WHAT TO DO`."""
 
-    def __init__(self, message: str, status: int = NOT_POSSIBLE) -> None:
+    def __init__(self, message: str, hint: str, *, status: int = NOT_POSSIBLE) -> None:
         super().__init__(message)
+        self.hint = hint
         self.status = status
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise InstallError(f"{message}: see `{self.prog} -h`", USAGE)
+        raise InstallError(message, f"see `{self.prog} -h`", status=USAGE)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file to install; target is below the prefix. link makes it a symbolic link to that."""
+    """A file to install; target is below the prefix. If link is not "", it is a symbolic link to
+    that."""
 
     target: Path
     content: bytes = b""
@@ -133,10 +138,10 @@ class Entry:
 
 
 def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry]:
-    """All files of an installation. Raises InstallError when the library is not built, which only
-    Linux has."""
+    """All files of an installation. Raises InstallError if the library, which only Linux has, is
+    not built."""
     if system == "linux" and not LIBRARY.exists():
-        raise InstallError(f"{LIBRARY.name} is not built: run `make all` first")
+        raise InstallError(f"{LIBRARY.name} is not built", "run `make all` first")
     for package in PACKAGES:
         source = ROOT / package
         for path in sorted(source.rglob("*")):
@@ -158,7 +163,7 @@ def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry
 
 
 def library_entries(prefix: str) -> Iterator[Entry]:
-    """libzfstrace, and what a program in C needs to use it."""
+    """libzfstrace, with everything needed to use it from C."""
     yield Entry(LIB / soname(), LIBRARY.read_bytes())
     yield Entry(LIB / LIBRARY.name, link=soname())
     for name in HEADERS:
@@ -174,19 +179,19 @@ def library_entries(prefix: str) -> Iterator[Entry]:
 
 
 def soname() -> str:
-    """The library's file name, with the number of its ABI."""
+    """The library's file name with its ABI number."""
     return f"{LIBRARY.name}.{one_of(r'^#define ZFSTRACE_ABI ([0-9]+)$', API / HEADERS[0])}"
 
 
 def one_of(pattern: str, path: Path) -> str:
-    """What the group of the pattern is in the only line of the file that matches."""
+    """The pattern's group in the only matching line of the file."""
     (found,) = re.findall(pattern, path.read_text(), re.MULTILINE)
     return str(found)
 
 
 def tool_entries(system: str) -> Iterator[Entry]:
-    """The one-file tools of a system, for bpftrace, bcc or dtrace, and their manual pages; nothing
-    to build."""
+    """The one-file tools of a system, for bpftrace, bcc or dtrace, and their manual pages, none of
+    which is built."""
     for pattern in TOOLS[system]:
         for path in sorted(ROOT.glob(pattern)):
             yield Entry(TOOL_COMMANDS / path.name, path.read_bytes(), 0o755)
@@ -195,22 +200,21 @@ def tool_entries(system: str) -> Iterator[Entry]:
 
 
 def plist() -> str:
-    """What a FreeBSD package has, as in pkg-plist: the command, the rc.d script, the one-file tools
-    and all manual pages, which the port compresses."""
+    """The pkg-plist of the FreeBSD port, which compresses manual pages."""
     targets = [entry.target for entry in (*entries("freebsd"), *tool_entries("freebsd"))]
     names = (f"{t}.gz" if t.parent in (MAN, TOOL_MAN) else str(t) for t in targets)
     return "".join(f"{name}\n" for name in sorted(names))
 
 
 def install_tools(base: Path, system: str) -> None:
-    """Put the one-file tools below base."""
+    """Puts the one-file tools below base."""
     for entry in tool_entries(system):
         write(base, entry)
         print(base / entry.target)
 
 
 def uninstall_tools(base: Path, system: str) -> None:
-    """Remove the one-file tools below base."""
+    """Removes the one-file tools below base."""
     for entry in tool_entries(system):
         with suppress(FileNotFoundError):
             (base / entry.target).unlink()
@@ -218,20 +222,20 @@ def uninstall_tools(base: Path, system: str) -> None:
 
 
 def install(base: Path, system: str, prefix: str) -> None:
-    """Put everything below base, the prefix as it is now (DESTDIR included)."""
+    """Puts everything below base, which is the prefix below DESTDIR."""
     wanted = list(entries(system, prefix))
     for entry in wanted:
         write(base, entry)
         print(base / entry.target)
     kept = {base / entry.target for entry in wanted}
     for path in own_files(base):
-        # a module that an older version had, and byte code of what was replaced
+        # modules of older versions, and stale byte code
         if path not in kept:
             path.unlink()
 
 
 def uninstall(base: Path) -> None:
-    """Remove everything below base, also what only an older version had."""
+    """Removes everything below base, including files of older versions."""
     found = [base / path for path in (COMMAND, COMPLETIONS / COMMAND.name, RC, PKG_CONFIG)]
     for folder, pattern in OURS:
         found += sorted((base / folder).glob(pattern))
@@ -244,13 +248,12 @@ def uninstall(base: Path) -> None:
     for home in (base / HOME, base / EXAMPLES.parent):
         directories = [path for path in home.rglob("*") if path.is_dir()]
         for path in [*sorted(directories, reverse=True), home]:
-            with suppress(OSError):  # not empty: somebody else's files are in it
+            with suppress(OSError):  # not empty: it has files that are not ours
                 path.rmdir()
 
 
 def own_files(base: Path) -> list[Path]:
-    """The files in the installed packages, with their byte code, the D scripts, and libraries of
-    any ABI."""
+    """The installed packages with their byte code, the D scripts, and libraries of any ABI."""
     found = sorted((base / SCRIPT_HOME).glob("*.d"))
     for folder in (LIB, HOME):
         found += sorted((base / folder).glob(f"{LIBRARY.name}*"))
@@ -261,7 +264,7 @@ def own_files(base: Path) -> list[Path]:
 
 
 def write(base: Path, entry: Entry) -> None:
-    """Replace a file at once: a command that runs meanwhile has the old one mapped."""
+    """Atomically replaces a file: a running command may have the old one mapped."""
     path = base / entry.target
     make_directory(path.parent)
     number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -280,7 +283,7 @@ def write(base: Path, entry: Entry) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """With its parents, readable for all whatever the umask; existing ones stay as they are."""
+    """Makes a directory and its parents, readable for all whatever the umask."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir()
@@ -288,14 +291,15 @@ def make_directory(path: Path) -> None:
 
 
 def base_of(prefix: str, destdir: str) -> Path:
-    """Where the prefix is now: below destdir when there is one."""
+    """The prefix, below destdir if that is not "". Raises InstallError."""
     if not Path(prefix).is_absolute():
-        raise InstallError(f"--prefix {prefix!r} does not begin with /: give it in full", USAGE)
+        what = f"--prefix {prefix!r} does not begin with /"
+        raise InstallError(what, "give an absolute path", status=USAGE)
     return Path(destdir).absolute() / prefix.lstrip("/") if destdir else Path(prefix)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     parser = _Parser(
         prog="scripts/install.py",
         description="Installs zfstune below a prefix; running it again replaces everything.",
@@ -304,15 +308,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--prefix", default="/usr/local", help="default: /usr/local")
-    parser.add_argument("--destdir", default="", help="directory that stands for / meanwhile")
+    parser.add_argument("--destdir", default="", help="stage the files below this directory")
     parser.add_argument("--uninstall", action="store_true", help="remove instead of installing")
     parser.add_argument(
-        "--system", choices=SYSTEMS, default=SYSTEM, help="whose files, default: this one's"
+        "--system", choices=SYSTEMS, default=SYSTEM, help="install for it, default: this system"
     )
     parser.add_argument("--tools", action="store_true", help="only the one-file tools")
-    parser.add_argument(
-        "--plist", action="store_true", help="install nothing, print the port's pkg-plist"
-    )
+    parser.add_argument("--plist", action="store_true", help="only print the port's pkg-plist")
     try:
         given = parser.parse_args(arguments)
         if given.plist:
@@ -327,21 +329,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 install(base, given.system, given.prefix)
     except InstallError as error:
-        print(f"install: {error}", file=sys.stderr)
-        return error.status
+        return fail(error)
     except PermissionError as error:
-        print(
-            f"install: no permission to change {error.filename}: use sudo, or another --prefix",
-            file=sys.stderr,
-        )
-        return NOT_POSSIBLE
+        what = f"no permission to change {error.filename}"
+        return fail(InstallError(what, "use sudo or another --prefix"))
     except OSError as error:
-        print(
-            f"install: {error.filename}: {error.strerror}: make room or give another --prefix",
-            file=sys.stderr,
-        )
-        return NOT_POSSIBLE
+        what = f"{error.filename}: {error.strerror}"
+        return fail(InstallError(what, "make room or use another --prefix"))
     return 0
+
+
+def fail(error: InstallError) -> int:
+    """Prints the error and its hint; returns its status."""
+    print(f"install: error: {error}\nhint: {error.hint}", file=sys.stderr)
+    return error.status
 
 
 if __name__ == "__main__":

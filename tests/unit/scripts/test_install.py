@@ -240,7 +240,7 @@ def test_old_d_scripts_are_removed(tmp_path: Path) -> None:
     assert not (base / "lib/zfstune").exists()
 
 
-def test_errors_are_one_line(
+def test_each_error_has_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert install.main(["--prefix", "usr"]) == 2
@@ -251,9 +251,10 @@ def test_errors_are_one_line(
     monkeypatch.setattr(install, "LIBRARY", tmp_path / "libzfstrace.so")
     assert install.main(["--prefix", str(tmp_path)]) == 3
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 4
-    assert all(line.startswith("install: ") for line in lines)
-    assert "`make all`" in lines[3]
+    assert len(lines) == 8
+    assert all(line.startswith("install: error: ") for line in lines[::2])
+    assert all(line.startswith("hint: ") for line in lines[1::2])
+    assert "`make all`" in lines[7]
 
 
 def test_the_launcher_of_a_checkout_runs(tmp_path: Path) -> None:
