@@ -107,8 +107,9 @@ class FreeBSDParameters:
         if error.errno == errno.EPERM and form and not form.writable:
             return ParameterError(f"{what}: {oid} is read-only", "set it in /boot/loader.conf")
         if error.errno == errno.EPERM:
-            why = f"no permission to write {oid}"
-            return ParameterError(f"{what}: {why}", "run as root outside jails")
+            return ParameterError(
+                f"{what}: no permission to write {oid}", "run as root outside jails"
+            )
         why = error.strerror
         if error.errno == errno.EINVAL and ALIASES.get(oid, oid) in _ARC_LIMITS:
             why = "it must be between the other limit and the memory"

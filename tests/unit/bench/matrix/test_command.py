@@ -186,7 +186,9 @@ def test_disks_that_cannot_be_blanked_are_named(host: FakeHost) -> None:
         raise OSError(5, "Input/output error")
 
     host.erase = fails  # type: ignore[method-assign]
-    assert scratch.blank(host, [scratch_disk()]) == ["test data is left on /dev/sdx (Input/output error)"]
+    assert scratch.blank(host, [scratch_disk()]) == [
+        "test data is left on /dev/sdx (Input/output error)"
+    ]
 
 
 # running
