@@ -6,7 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-_LAB = Path(__file__).resolve().parents[1] / "lab"
+LAB = Path(__file__).resolve().parents[1] / "lab"
 
 
 def run_lab(*arguments: str) -> int:
@@ -17,6 +17,6 @@ def run_lab(*arguments: str) -> int:
     """
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        return subprocess.run([str(_LAB), "run", *arguments], check=False).returncode
+        return subprocess.run([str(LAB), "run", *arguments], check=False).returncode
     finally:
         signal.signal(signal.SIGINT, before)

@@ -30,7 +30,7 @@ from .process import die_with_parent, scratch_dir
 from .qemu import Qemu
 from .units import format_time
 
-_HEADER = struct.Struct(">cI")
+HEADER = struct.Struct(">cI")
 _MAX_FRAME = 1 << 20
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
@@ -188,20 +188,20 @@ class _Session:
                 if not data:
                     return
                 received += data
-                while len(received) >= _HEADER.size:
-                    kind, length = _HEADER.unpack_from(received)
+                while len(received) >= HEADER.size:
+                    kind, length = HEADER.unpack_from(received)
                     if length > _MAX_FRAME:
                         what = f"the guest sent a malformed frame of {length} bytes"
                         raise LabError(what, status=GUEST_FAILED)
-                    end = _HEADER.size + length
+                    end = HEADER.size + length
                     if len(received) < end:
                         break
-                    content = bytes(received[_HEADER.size : end])
+                    content = bytes(received[HEADER.size : end])
                     del received[:end]
                     yield kind, content
 
     def _send(self, kind: bytes, content: bytes) -> None:
-        self._connection.sendall(_HEADER.pack(kind, len(content)) + content)
+        self._connection.sendall(HEADER.pack(kind, len(content)) + content)
 
     @contextlib.contextmanager
     def _window_changes(self) -> Iterator[None]:

@@ -48,36 +48,36 @@ class FakeSession:
         on_poll: Callable[[int], None] = lambda _ms: None,
         probes: tuple[Probe, ...] | None = None,
     ) -> None:
-        self._states = list(states)
+        self.states = list(states)
         self._events = list(events)
         self._losses = losses or Losses()
-        self._on_poll = on_poll
+        self.on_poll = on_poll
         self._probes = PROBES if probes is None else probes
-        self._now: Any = ()
+        self.now: Any = ()
         self.held: int | None = 7
         self.closed = False
 
     def refresh(self) -> None:
-        if self._states:
-            self._now = self._states.pop(0)
-        if isinstance(self._now, Exception):
-            raise self._now
+        if self.states:
+            self.now = self.states.pop(0)
+        if isinstance(self.now, Exception):
+            raise self.now
 
     def datasets(self) -> list[DatasetCounts]:
-        return list(self._now)
+        return list(self.now)
 
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
         return self.held
 
     def waits(self) -> list[ThrottleCounts]:
-        return list(self._now)
+        return list(self.now)
 
     def devices(self) -> list[DeviceCounts]:
-        return list(self._now)
+        return list(self.now)
 
     def state(self) -> ArcState:
-        assert isinstance(self._now, ArcState)
-        return self._now
+        assert isinstance(self.now, ArcState)
+        return self.now
 
     def losses(self) -> Losses:
         return self._losses
@@ -86,7 +86,7 @@ class FakeSession:
         return self._probes
 
     def poll(self, timeout_ms: int) -> list[Any]:
-        self._on_poll(timeout_ms)
+        self.on_poll(timeout_ms)
         events, self._events = self._events, []
         return events
 
@@ -160,7 +160,7 @@ class FakeHost:
         self.logs: int | None = 0
         self.bytes_written: tuple[int, dict[int, int]] = (0, {})
         self.vdevs = {1: "sda", 2: "sdb", 3: "sdc"}
-        self._checks = list(checks)
+        self.check_list = list(checks)
         self._survey = survey
         self.names = {
             ("tank", 54): "tank",
@@ -174,7 +174,7 @@ class FakeHost:
         self.asked: StackOptions | None = None
 
     def checks(self) -> list[Check]:
-        return list(self._checks)
+        return list(self.check_list)
 
     def survey(self) -> ProbeSurvey:
         return ProbeSurvey(PROBES if self._survey else (), "btf")

@@ -107,7 +107,7 @@ class FileParameters:
         """A write by nobody in particular."""
         self._replace(self.root / name, str(value))
         if name in TUNED:
-            self._replace(self.root / ".arc", json.dumps(vars(self._arc_tuning_update())))
+            self._replace(self.root / ".arc", json.dumps(vars(self.arc_tuning_update())))
 
     def _replace(self, path: Path, text: str) -> None:
         new = self.root / f".{path.name}.{os.getpid()}"
@@ -123,7 +123,7 @@ class FileParameters:
         """What arcstats has of it."""
         return self.variables().stats()
 
-    def _arc_tuning_update(self) -> Arc:
+    def arc_tuning_update(self) -> Arc:
         arc = self.variables()
         names = (name for name in TUNED if (self.root / name).exists())
         arc.arc_tuning_update({name: self.read(name) or 0 for name in names})

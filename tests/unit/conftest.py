@@ -30,5 +30,5 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
     for module in (keep, command, revert, status):
         monkeypatch.setattr(module, "open_host", lambda: found)
     monkeypatch.setattr("zfstune.host.open_host", lambda: found)
-    monkeypatch.setattr("zfstune.changes.lock._WAIT_S", 0.0)
+    monkeypatch.setattr("zfstune.changes.lock.WAIT_S", 0.0)
     return found

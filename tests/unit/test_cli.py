@@ -244,17 +244,17 @@ def subcommands(parser: argparse.ArgumentParser) -> set[str]:
     return set(found.choices)
 
 
-@pytest.mark.parametrize("package", cli._COMMANDS)
+@pytest.mark.parametrize("package", cli.COMMANDS)
 def test_a_command_is_made_by_its_package_alone(package: str) -> None:
-    for name in cli._COMMANDS[package]:
+    for name in cli.COMMANDS[package]:
         parser = cli.build_parser(name)
-        assert subcommands(parser) == set(cli._COMMANDS[package])
+        assert subcommands(parser) == set(cli.COMMANDS[package])
         assert parser.format_usage() == cli.build_parser().format_usage()
 
 
 @pytest.mark.parametrize("first", ["", "-h", "--", "fsync"])
 def test_an_unknown_command_loads_all_commands(first: str) -> None:
-    names = {name for names in cli._COMMANDS.values() for name in names}
+    names = {name for names in cli.COMMANDS.values() for name in names}
     assert subcommands(cli.build_parser(first)) == names
 
 

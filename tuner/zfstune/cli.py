@@ -39,7 +39,7 @@ exit status:
 """
 
 # The commands in the order of `zfstune -h`, by the package whose args.py adds them.
-_COMMANDS = {
+COMMANDS = {
     "trace": ("doctor", "trace"),
     "diagnose": ("diagnose",),
     "flame": ("flame",),
@@ -98,8 +98,8 @@ def build_parser(first: str = "") -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"zfstune {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
-    wanted = [package for package, names in _COMMANDS.items() if first in names]
-    for package in () if first == "--version" else wanted or _COMMANDS:
+    wanted = [package for package, names in COMMANDS.items() if first in names]
+    for package in () if first == "--version" else wanted or COMMANDS:
         importlib.import_module(f"zfstune.{package}.args").add(commands)
     return parser
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SCRIPT = "sysctlwrite-json.d"
 # How long a change waits for the event that names its writer: dtrace prints ten times a second, and
 # callers that want a writer wait 0.2 s (zfstune.changes.apply).
-_LATE_S = 0.15
+LATE_S = 0.15
 
 
 class TracedWatch:
@@ -47,7 +47,7 @@ class TracedWatch:
             self._since.setdefault(change.name, now)
         for change in changes:
             self._since.pop(change.name, None)
-        wait_s = _LATE_S if self._trace else 0.0
+        wait_s = LATE_S if self._trace else 0.0
         late = [name for name, since in self._since.items() if now - since >= wait_s]
         for name in late:
             del self._since[name]

@@ -32,7 +32,7 @@ _BLKRRPART = 0x125F
 # Headings of `zpool list -v`, which have no indent.
 _CLASSES = ("logs", "cache", "spare", "special", "dedup")
 # udev opens each new disk for a moment.
-_BUSY_S = 10.0
+BUSY_S = 10.0
 
 
 class NotFree(TraceError):
@@ -93,7 +93,7 @@ def _zero(fd: int, start: int, length: int) -> None:
 
 def _open(device: str, flags: int) -> int:
     """Opens it for exclusive use. Raises NotFree."""
-    deadline = time.monotonic() + _BUSY_S
+    deadline = time.monotonic() + BUSY_S
     while True:
         try:
             return os.open(device, flags | os.O_EXCL | os.O_CLOEXEC)

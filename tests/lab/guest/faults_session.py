@@ -139,7 +139,7 @@ class Driver:
         )
         try:
             with session:
-                self.say(supervisor=session._supervisor.pid)
+                self.say(supervisor=session.supervisor.pid)
                 try:
                     self._work(host, session)
                 except session_guard.SupervisorGone:

@@ -104,7 +104,7 @@ class WritePath:
         self._p: dict[str, int] = {}
         self.apply({**DEFAULTS, **(parameters or {})})
         # dirty data and txgs
-        self._dirty = self._wrlog = 0
+        self.dirty = self._wrlog = 0
         self._open = self._open_log = 0
         self._stalled: list[tuple[Callable[..., None], object]] = []
         self._syncing: int | None = None
@@ -177,15 +177,15 @@ class WritePath:
         """dmu_tx_assign(): waits over the limit, else for the delay (dmu_tx.c, dmu_tx_wait());
         where the ARC holds too much dirty data, until a txg is synced (arc.c,
         arc_tempreserve_space())."""
-        if self._dirty > self._costs.cache_bytes and self._syncing is not None:
+        if self.dirty > self._costs.cache_bytes and self._syncing is not None:
             self._stalls += 1
             self._stalled.append((then, argument))
             return
-        if self._dirty >= self._max:
+        if self.dirty >= self._max:
             self._over += 1
             self._blocked.append((then, argument))
             return
-        span = self._delay()
+        span = self.delay()
         if not span:
             then(argument)
             return
@@ -194,11 +194,11 @@ class WritePath:
         self._delays += 1
         self._at(wakeup, then, argument)
 
-    def _delay(self) -> float:
+    def delay(self) -> float:
         """Seconds (dmu_tx.c, dmu_tx_delay())."""
         span = 0.0
-        if self._dirty > self._delay_from:
-            span = self._scale * (self._dirty - self._delay_from) / (self._max - self._dirty)
+        if self.dirty > self._delay_from:
+            span = self._scale * (self.dirty - self._delay_from) / (self._max - self.dirty)
         if self._wrlog >= self._log_max:
             return _DELAY_MAX
         if self._wrlog > self._log_from:
@@ -228,7 +228,7 @@ class WritePath:
 
     def _dirtied(self, size: int) -> None:
         """dsl_pool_dirty_space(), dsl_pool_wrlog_count() (dsl_pool.c)."""
-        self._dirty += size
+        self.dirty += size
         self._open += size
         if self._syncing is None and self._kicked():
             self._sync()
@@ -237,8 +237,8 @@ class WritePath:
         return self._open > self._kick or self._open_log > self._log_kick
 
     def _undirtied(self, size: int) -> None:
-        self._dirty -= size
-        while self._blocked and self._dirty < self._max:
+        self.dirty -= size
+        while self._blocked and self.dirty < self._max:
             # they wake together and dirty what they have; the last ones may find it full again
             then, argument = self._blocked.popleft()
             self._assign(then, argument)
@@ -308,7 +308,7 @@ class WritePath:
         self._at(self._disk.flush(labels), self._synced, None)
 
     def _synced(self, _: object) -> None:
-        self._syncs.append((self.now, self.now - self._sync_start, self._sync_bytes))
+        self.syncs.append((self.now, self.now - self._sync_start, self._sync_bytes))
         self._wrlog -= self._sync_log
         self._syncing = None
         if self._kicked() or (self._stalled and self._open):
@@ -319,13 +319,13 @@ class WritePath:
 
     # The vdev queue (vdev_queue.c)
 
-    def _depth(self) -> int:
+    def depth(self) -> int:
         """vdev_queue_max_async_writes()."""
-        if self._dirty < self._low:
+        if self.dirty < self._low:
             return self._least
-        if self._dirty > self._high:
+        if self.dirty > self._high:
             return self._most
-        slope = (self._dirty - self._low) * (self._most - self._least)
+        slope = (self.dirty - self._low) * (self._most - self._least)
         return int(slope / (self._high - self._low)) + self._least
 
     def _pump(self) -> None:
@@ -334,7 +334,7 @@ class WritePath:
             size, then, argument = self._log_queue.popleft()
             self._log_active += 1
             self._at(self._disk.write(self.now, size), then, argument)
-        while self._queued > 0 and self._active < self._depth():
+        while self._queued > 0 and self._active < self.depth():
             size = min(_AGGREGATE, self._queued)
             self._queued -= size
             self._active += 1
@@ -381,7 +381,7 @@ class WritePath:
 
     def _clear(self) -> None:
         self._fsyncs: list[float] = []
-        self._syncs: list[tuple[float, float, int]] = []
+        self.syncs: list[tuple[float, float, int]] = []
         self._bulk = self._delays = self._over = self._stalls = 0
 
     def _metrics(self, seconds: float) -> dict[str, float]:
@@ -391,8 +391,8 @@ class WritePath:
             "write.throughput": self._bulk / seconds,
             "throttle.delays": (self._delays + self._over + self._stalls) / seconds,
         }
-        if self._syncs:
-            ends, spans, sizes = zip(*self._syncs, strict=True)
+        if self.syncs:
+            ends, spans, sizes = zip(*self.syncs, strict=True)
             out["txg.sync"] = sorted(spans)[len(spans) // 2] * 1e9
             out["txg.dirty"] = sorted(sizes)[len(sizes) // 2]
             out["txg.bandwidth"] = sum(sizes) / sum(spans)

@@ -245,7 +245,7 @@ def test_only_regular_files_are_opened(
 ) -> None:
     """The opening of /dev/watchdog alone arms it, and postgres may include what it likes."""
     if not proc:
-        monkeypatch.setattr(config_text, "_OWN", str(tmp_path / "no"))
+        monkeypatch.setattr(config_text, "OWN_FDS", str(tmp_path / "no"))
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("/dev/null")
     opened, real = [], os.open
@@ -271,7 +271,7 @@ def test_a_file_exchanged_before_it_is_opened_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without /proc the name is looked up again."""
-    monkeypatch.setattr(config_text, "_OWN", str(tmp_path / "no"))
+    monkeypatch.setattr(config_text, "OWN_FDS", str(tmp_path / "no"))
     (tmp_path / "a").write_text("a = 1\n")
     (tmp_path / "b").write_text("b = 1\n")
     real = os.open

@@ -38,7 +38,7 @@ class Counting(FakeSession):
         self.looks += 1
         # twice for each test: before and after
         n = 10 + 100 * (self.looks // 2)
-        self._now = [
+        self.now = [
             counts(objset=68, stages={"issue": [MS // 4] * n, "flush": [3 * MS // 4] * n}),
             counts(objset=70, stages={"flush": [9 * MS] * n}),
         ]
@@ -60,7 +60,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     host.devices[os.major(number), os.minor(number)] = "tank/db"
     monkeypatch.setattr("zfstune.bench.command.open_host", lambda: host)
     monkeypatch.setattr("zfstune.changes.recovery.if_needed", lambda _who: None)
-    monkeypatch.setattr(pg_test_fsync, "_DEBIAN", tmp_path / "none")
+    monkeypatch.setattr(pg_test_fsync, "DEBIAN", tmp_path / "none")
     programs = tmp_path / "bin"
     fake_programs.fio(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
@@ -177,7 +177,9 @@ def test_no_trace_attaches_nothing(zfstune: Any, host: FakeHost) -> None:
 
 
 def test_without_privilege_there_are_rates_without_stages(zfstune: Any, host: FakeHost) -> None:
-    host._checks = [Check("privileges", "privilege", "none", "blocking", "no BPF", "run as root")]
+    host.check_list = [
+        Check("privileges", "privilege", "none", "blocking", "no BPF", "run as root")
+    ]
     status, out, _ = zfstune("--test", "fsync")
     assert status == 1
     assert "2,000/s" in out

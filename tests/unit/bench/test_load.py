@@ -139,7 +139,7 @@ def test_recorded_output_of_pg_test_fsync_is_read(version: str) -> None:
     assert running is None
     assert len(lines) == 18
     found = {(line.section, line.label): line for line in lines}
-    for place in pg_test_fsync._PLACES.values():
+    for place in pg_test_fsync.PLACES.values():
         per_s, usecs = found[place].per_s, found[place].usecs
         assert per_s is not None
         assert usecs is not None
@@ -216,7 +216,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "bin"
     path.mkdir()
     monkeypatch.setenv("PATH", str(path))
-    monkeypatch.setattr(pg_test_fsync, "_DEBIAN", tmp_path / "postgresql")
+    monkeypatch.setattr(pg_test_fsync, "DEBIAN", tmp_path / "postgresql")
     return path
 
 
@@ -259,7 +259,7 @@ def test_the_raw_device_is_measured_by_fio(programs: Path) -> None:
     assert "--direct=1" in log
 
 
-@pytest.mark.parametrize("name", pg_test_fsync._PLACES)
+@pytest.mark.parametrize("name", pg_test_fsync.PLACES)
 def test_only_the_wanted_test_of_pg_test_fsync_takes_its_time(
     programs: Path, tmp_path: Path, name: str
 ) -> None:
@@ -269,7 +269,7 @@ def test_only_the_wanted_test_of_pg_test_fsync_takes_its_time(
     rate, watch = run(name, tmp_path, seconds=0.2)
     assert 0.2 <= time.monotonic() - start < 10
     lines, _ = pg_test_fsync.parse_text((BENCH / "pg_test_fsync-17.txt").read_text())
-    (line,) = [one for one in lines if (one.section, one.label) == pg_test_fsync._PLACES[name]]
+    (line,) = [one for one in lines if (one.section, one.label) == pg_test_fsync.PLACES[name]]
     assert rate.per_s == line.per_s
     assert (rate.count, rate.p50_ns, rate.tool) == (None, None, "pg_test_fsync 17.11")
     assert watch.seen == ["begun", "tick", "ended"]

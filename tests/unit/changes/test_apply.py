@@ -111,7 +111,7 @@ def test_failed_write_puts_the_others_back(fix: Fixture, name: str) -> None:
 def test_a_limit_that_zfs_ignores_is_an_error_and_undone(
     fix: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fix.host.params, "_arc_tuning_update", fix.host.params.variables)
+    monkeypatch.setattr(fix.host.params, "arc_tuning_update", fix.host.params.variables)
     with pytest.raises(ApplyError, match="ZFS ignores it and stays at 66571993088"):
         fix.applier().apply({"zfs_arc_max": 16 * GIB})
     assert fix.untouched()
@@ -151,7 +151,7 @@ def test_a_limit_not_back_in_force_is_reported(
 ) -> None:
     applier = fix.applier()
     applier.apply({"zfs_arc_sys_free": 8 * GIB})
-    monkeypatch.setattr(fix.host.params, "_arc_tuning_update", fix.host.params.variables)
+    monkeypatch.setattr(fix.host.params, "arc_tuning_update", fix.host.params.variables)
     report = applier.restore(fix.journal.layer)
     assert [name for name, _ in report.failed] == ["zfs_arc_sys_free"]
     assert f"stays at {8 * GIB}" in report.failed[0][1]

@@ -39,7 +39,7 @@ with contextlib.suppress(Abort), Stop(sys.stderr) as stop, ChangeSession(
     host, "tune", NAMES, progress.line, where=host.where, still_s=0
 ) as session:
     session.apply({{"zfs_txg_timeout": 9, "zfs_delay_min_dirty_percent": 70}})
-    print(session._supervisor.pid, flush=True)
+    print(session.supervisor.pid, flush=True)
     while session.alive() and not stop.wait(10**7):
         progress.line("trial " + 200 * "x")
         progress.status("settling")

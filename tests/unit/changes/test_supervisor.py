@@ -41,7 +41,7 @@ from support.fake_module import NAMES, ModuleHost
 from zfstune.changes.session import ChangeSession
 host = ModuleHost(Path({root!r}), create=False)
 with ChangeSession(host, "tune", NAMES, where=host.where, still_s=0) as session:
-    print(session._supervisor.pid, flush=True)
+    print(session.supervisor.pid, flush=True)
     for i in range(10**6):
         session.apply({{"zfs_txg_timeout": 6 + i % 5, "zfs_dirty_data_max": (1 + i % 4) << 28,
                        "zfs_delay_min_dirty_percent": 70 + i % 9, "zfs_arc_max": (3 + i % 4) << 30
@@ -135,7 +135,7 @@ def test_a_dead_supervisor_is_noticed(host: ModuleHost) -> None:
     with pytest.raises(SupervisorGone), session(host) as one:
         one.apply(CANDIDATE)
         assert one.alive()
-        os.kill(one._supervisor.pid, signal.SIGKILL)
+        os.kill(one.supervisor.pid, signal.SIGKILL)
         wait_for(lambda: not one.alive())
         one.apply({"zfs_txg_timeout": 8})
     assert untouched(host)
@@ -144,7 +144,7 @@ def test_a_dead_supervisor_is_noticed(host: ModuleHost) -> None:
 def test_a_second_session_is_refused_and_names_the_first(
     host: ModuleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zfstune.changes.lock._WAIT_S", 0.0)
+    monkeypatch.setattr("zfstune.changes.lock.WAIT_S", 0.0)
     with session(host) as one:
         one.apply(CANDIDATE)
         with pytest.raises(Busy, match=f"process {os.getpid()} .`zfstune tune tank`"):

@@ -219,7 +219,9 @@ def test_an_unknown_pool_is_refused_with_a_guess(zfstune: Any) -> None:
 
 def test_without_privilege_it_is_status_3(zfstune: Any) -> None:
     host = host_of(flush=MS)
-    host._checks = [Check("privileges", "privilege", "none", "blocking", "no BPF", "run as root")]
+    host.check_list = [
+        Check("privileges", "privilege", "none", "blocking", "no BPF", "run as root")
+    ]
     status, out, err = zfstune(host, "tank")
     assert (status, out) == (3, "")
     assert re.fullmatch(ONE_ERROR, err)

@@ -117,8 +117,8 @@ def test_a_file_where_others_may_put_links_is_refused(tmp_path: Path) -> None:
 
 
 def test_tables_being_made_by_another_host_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "_TRY_S", 0)
-    errors = [exc.IntegrityError("CREATE", {}, Exception("there")) for _ in range(storage._TRIES)]
+    monkeypatch.setattr(storage, "TRY_S", 0)
+    errors = [exc.IntegrityError("CREATE", {}, Exception("there")) for _ in range(storage.TRIES)]
 
     made = object()
 

@@ -481,7 +481,7 @@ def test_frames_of_the_agent_match_the_session() -> None:
     from zfslab import session
     from zfslab.guest import agent
 
-    assert agent.HEADER.format == session._HEADER.format
+    assert agent.HEADER.format == session.HEADER.format
     assert struct.calcsize(agent.HEADER.format) == 5
 
 
@@ -518,7 +518,7 @@ def test_ctrl_c_of_a_script_is_left_to_the_lab(
         "kill -INT $PPID $$\n"
     )
     lab.chmod(0o755)
-    monkeypatch.setattr(script, "_LAB", lab)
+    monkeypatch.setattr(script, "LAB", lab)
     assert script.run_lab("--flavour", "trixie") == 130
     assert (tmp_path / "cleaned").read_text() == "run --flavour trixie\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

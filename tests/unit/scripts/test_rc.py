@@ -81,9 +81,9 @@ def test_stop_ends_the_running_loop(script: Path) -> None:
 
 
 def test_the_mark_is_that_of_a_session() -> None:
-    from zfstune.changes.lock import _SESSION
+    from zfstune.changes.lock import SESSION
 
-    assert f'"/var/run/zfstune/{_SESSION}"' in (FREEBSD / "rc.d/zfstune").read_text()
+    assert f'"/var/run/zfstune/{SESSION}"' in (FREEBSD / "rc.d/zfstune").read_text()
 
 
 def test_the_port_lists_the_installed_files() -> None:

@@ -26,6 +26,6 @@ def test_the_service_pauses_before_a_restart() -> None:
 
 
 def test_the_path_is_the_mark_of_a_session() -> None:
-    from zfstune.changes.lock import _SESSION
+    from zfstune.changes.lock import SESSION
 
-    assert unit("zfstune-recover.path")["Path"]["PathExists"] == f"/run/zfstune/{_SESSION}"
+    assert unit("zfstune-recover.path")["Path"]["PathExists"] == f"/run/zfstune/{SESSION}"

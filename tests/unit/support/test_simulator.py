@@ -169,8 +169,8 @@ def test_parameters_act_while_it_runs() -> None:
 
 def delay(dirty: int, **parameters: int) -> float:
     path = WritePath(Workload(bulk_bytes=0, log_writers=0), parameters=parameters)
-    path._dirty = dirty
-    return path._delay()
+    path.dirty = dirty
+    return path.delay()
 
 
 def test_the_delay_follows_the_formula_of_the_kernel() -> None:
@@ -186,8 +186,8 @@ def test_the_depth_follows_the_formula_of_the_kernel() -> None:
     path = WritePath(parameters={"zfs_dirty_data_max": 1000})
     depths = []
     for dirty in (0, 299, 300, 450, 600, 601, 999):
-        path._dirty = dirty
-        depths.append(path._depth())
+        path.dirty = dirty
+        depths.append(path.depth())
     assert depths == [2, 2, 2, 6, 10, 10, 10]
 
 
@@ -196,7 +196,7 @@ def test_the_timer_ends_txgs_of_a_light_load() -> None:
     path = WritePath(load, parameters={"zfs_txg_timeout": 2}, seed=1)
     path.run(10.0)
     path.run(40.0)
-    assert 19 <= len(path._syncs) <= 20
+    assert 19 <= len(path.syncs) <= 20
 
 
 def test_a_fast_disk_needs_no_tuning() -> None:

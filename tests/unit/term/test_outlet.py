@@ -111,7 +111,7 @@ def test_lines_appear_when_the_terminal_continues(monkeypatch: pytest.MonkeyPatc
         assert taken(master).startswith(b"settling")
         termios.tcflow(slave, termios.TCOOFF)
         progress.status("measuring")
-        for n in range(outlet._KEPT + 20):
+        for n in range(outlet.KEPT + 20):
             progress.line(f"pair {n}")
         assert taken(master) == b""
         termios.tcflow(slave, termios.TCOON)
@@ -194,7 +194,7 @@ def test_a_file_gets_what_its_encoding_lacks_escaped(tmp_path: Path) -> None:
 
 
 def test_at_its_end_a_program_waits_for_a_slow_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlet, "_AT_END_S", 60)
+    monkeypatch.setattr(outlet, "AT_END_S", 60)
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as out, os.fdopen(reader, "rb", buffering=0) as file:
         one = Outlet(out)

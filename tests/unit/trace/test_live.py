@@ -102,7 +102,7 @@ def test_a_meter_gives_differences_and_sums() -> None:
     def rows(now: list[int], earlier: list[int], _span: Span) -> list[int]:
         return [now[0] - earlier[0]]
 
-    meter = Meter(session, stop, [0], lambda: session._now, rows)
+    meter = Meter(session, stop, [0], lambda: session.now, rows)
     stop.clock += SECOND
     found, span = meter.measure(step=True)
     assert (list(found), span.duration_ns, span.losses.lost) == ([1], SECOND, 2)

@@ -31,7 +31,7 @@ def host_of(**sessions: FakeSession | TraceError) -> FakeHost:
     for name, session in host.sessions.items():
         # the first refresh is at the start of the span
         if isinstance(session, FakeSession) and not name.startswith(("arc", "txg")):
-            session._states.insert(0, [])
+            session.states.insert(0, [])
     return host
 
 
@@ -39,7 +39,7 @@ def run(host: FakeHost, out: io.StringIO | None = None, **options: Any) -> str:
     out = out or io.StringIO()
     trace(run_of(host, out, FakeStop(), **({"duration": 4 * SECOND} | options)))
     for session in host.sessions.values():
-        assert isinstance(session, TraceError) or session.closed or not session._states
+        assert isinstance(session, TraceError) or session.closed or not session.states
     return out.getvalue()
 
 
@@ -119,7 +119,7 @@ def test_a_lack_of_privilege_has_its_own_words() -> None:
         arc_kstat=FakeSession([arc(1, None)], probes=()),
     )
     lack = Check("privileges", "privilege", "none", "blocking", "no BPF", "run it as root")
-    host._checks = [lack]
+    host.check_list = [lack]
     out = io.StringIO()
     trace(run_of(host, out, duration=SECOND))
     text = out.getvalue()
@@ -129,7 +129,7 @@ def test_a_lack_of_privilege_has_its_own_words() -> None:
 
 def test_without_any_view_the_lack_keeps_its_hint() -> None:
     host = host_of(txg_kstat=NoPrivilege("no txgs"), arc_kstat=NoPrivilege("no arcstats"))
-    host._checks = [Check("privileges", "privilege", "none", "blocking", "no BPF", "use sudo")]
+    host.check_list = [Check("privileges", "privilege", "none", "blocking", "no BPF", "use sudo")]
     with pytest.raises(TraceError) as lack:
         trace(run_of(host, duration=SECOND))
     assert "use sudo" in lack.value.in_one_line()

@@ -96,7 +96,7 @@ def test_json_has_all_fields_of_a_txg(capsys: pytest.CaptureFixture[str]) -> Non
 def test_source_kstat_attaches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     host = FakeHost(FakeSession(probes=()))
     stop = FakeStop()
-    host.session._on_poll = stop.passed
+    host.session.on_poll = stop.passed
     trace(run_of(host, None, stop, source="kstat", duration=SECOND))
     assert host.options == TraceOptions(kstat=True)
     assert "kstats, tracing all pools" in capsys.readouterr().err

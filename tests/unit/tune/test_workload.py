@@ -16,7 +16,7 @@ from zfstune.tune.workload import Workload, WorkloadFailed, account
 
 def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What it said last is known all the same."""
-    monkeypatch.setattr(workload, "_MOST_OUTPUT", 1 << 16)
+    monkeypatch.setattr(workload, "MOST_OUTPUT", 1 << 16)
     on = tmp_path / "on"
     talk = f"head -c 200000 /dev/zero; while [ ! -e {on} ]; do sleep 0.01; done"
     load = Workload(f"{talk}; echo the end; exit 3", None, shell=True)
@@ -55,14 +55,14 @@ def test_processes_started_by_the_load_end_with_it(tmp_path: Path) -> None:
 
 
 def test_a_load_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zfstune.tune.workload._TERM_S", 0.2)
+    monkeypatch.setattr("zfstune.tune.workload.TERM_S", 0.2)
     load = Workload("trap '' TERM; while :; do sleep 0.05; done", None, shell=True)
     time.sleep(0.2)
     load.close()
 
 
 def test_a_load_that_ends_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zfstune.tune.workload._QUICK_S", 0.0)
+    monkeypatch.setattr("zfstune.tune.workload.QUICK_S", 0.0)
     load = Workload("true", None)
 
     def restarted() -> bool:

@@ -160,7 +160,7 @@ SESSION = """
     import time
     with ChangeSession(open_host(), "tune", ["zfs_txg_timeout"], still_s=0) as session:
         session.apply({{"zfs_txg_timeout": 8}})
-        print(session._supervisor.pid, flush=True)
+        print(session.supervisor.pid, flush=True)
         time.sleep(60)
 """
 

@@ -167,9 +167,9 @@ def test_mounts_of_zfs_are_read() -> None:
 
 def test_running_databases_are_read_from_ps() -> None:
     # of "pid=,etimes=" ps(1) of FreeBSD makes one column (parsefmt() in bin/ps/keyword.c)
-    assert not any("=" in word.rstrip("=") for word in production._PS)
+    assert not any("=" in word.rstrip("=") for word in production.PS)
     if shutil.which("ps"):
-        found = production.parse_ps(processes.output(production._PS, 5))
+        found = production.parse_ps(processes.output(production.PS, 5))
         assert str(os.getpid()) in [pid for pid, _comm, _run_s in found]
     text = " 4711  360000 postgres\n   12      50 sh\nrubbish\n"
     assert list(production.parse_ps(text)) == [("4711", "postgres", 360000.0), ("12", "sh", 50.0)]

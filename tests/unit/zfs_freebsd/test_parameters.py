@@ -225,7 +225,7 @@ def test_the_traced_watch_names_the_writer(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("zfs_freebsd.watch._LATE_S", 5.0)  # tail(1), here, is slow to begin
+    monkeypatch.setattr("zfs_freebsd.watch.LATE_S", 5.0)  # tail(1), here, is slow to begin
     watch = params.watch(["zfs_txg_timeout", "zfs_arc_max", "zfs_nothing"], {4711})
     script, reader = (tmp_path / "arguments").read_text().split()
     assert (Path(script).name, reader) == ("sysctlwrite-json.d", str(os.getpid()))

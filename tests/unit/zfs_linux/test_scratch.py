@@ -193,7 +193,7 @@ def test_a_busy_disk_is_refused_after_a_wait(monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(16, os.strerror(16))
 
     monkeypatch.setattr(os, "open", busy)
-    monkeypatch.setattr(scratch, "_BUSY_S", 0.1)
+    monkeypatch.setattr(scratch, "BUSY_S", 0.1)
     with pytest.raises(NotFree, match="is now in use"):
         scratch._open("/dev/sdx", os.O_RDWR)
     assert scratch._exclusively("/dev/sdx") == (

@@ -110,7 +110,7 @@ class CSlow(ctypes.Structure):
 _EVENT_FN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 SLOW_FN = ctypes.CFUNCTYPE(None, ctypes.POINTER(CSlow), ctypes.c_void_p)
 
-_PROTOTYPES = {
+PROTOTYPES = {
     "zfstrace_abi": (ctypes.c_int, ()),
     "zfstrace_stage_name": (ctypes.c_char_p, (ctypes.c_uint,)),
     "zfstrace_kind_name": (ctypes.c_char_p, (ctypes.c_uint,)),
@@ -196,7 +196,7 @@ def load(path: str | None = None) -> ctypes.CDLL:
     try:
         # no use_errno: errors are negative return values
         lib = ctypes.CDLL(path)
-        for name, (result, arguments) in _PROTOTYPES.items():
+        for name, (result, arguments) in PROTOTYPES.items():
             function = getattr(lib, name)
             function.restype = result
             function.argtypes = arguments

@@ -12,8 +12,8 @@ from zfstrace.recording import StackLosses, StackOptions, StackSum
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
 
 # ZFSTRACE_STACKS_* of zfstrace_tables.h
-_KINDS = {"off-cpu": 0x01, "on-cpu": 0x02, "wakeup": 0x04}
-_TARGETS = {"fsync": 0x10, "txg-sync": 0x20, "pid": 0x40, "zfs": 0x80}
+KINDS = {"off-cpu": 0x01, "on-cpu": 0x02, "wakeup": 0x04}
+TARGETS = {"fsync": 0x10, "txg-sync": 0x20, "pid": 0x40, "zfs": 0x80}
 # the same names in C
 _LOSSES = tuple(StackLosses.__dataclass_fields__)
 
@@ -57,7 +57,7 @@ class StackTrace(Session):
             "stacks",
             pool=options.pool,
             pid=options.pid or 0,
-            mode=_KINDS[options.kind] | _TARGETS[options.target],
+            mode=KINDS[options.kind] | TARGETS[options.target],
         )
 
     def read(self) -> tuple[list[StackSum], StackLosses]:

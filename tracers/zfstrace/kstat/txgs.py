@@ -18,7 +18,7 @@ _TIMER_SLACK_NS = 50_000_000
 # How long a txg that ended waits for its row of the kstat.
 _ROW_NS = _SECOND
 # How often the kstat is read.
-_POLL_NS = _SECOND // 4
+POLL_NS = _SECOND // 4
 
 _NEEDED = {"txg", "birth", "otime", "qtime", "wtime", "stime"}
 
@@ -253,7 +253,7 @@ class KstatTxgs:
             time.sleep(wait / _SECOND)
         if time.monotonic_ns() < self._due:
             return []
-        self._due = time.monotonic_ns() + _POLL_NS
+        self._due = time.monotonic_ns() + POLL_NS
         return [txg for pool in self._pools() for txg in self._new(pool)]
 
     def _new(self, pool: str) -> list[Txg]:

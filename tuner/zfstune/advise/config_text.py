@@ -11,7 +11,7 @@ from zfstune.errors import NotPossible, UsageError
 # A configuration has some kilobytes.
 _MOST_BYTES = 4 << 20
 _GIVE = "give a configuration file"
-_OWN = "/proc/self/fd"
+OWN_FDS = "/proc/self/fd"
 _PATH = getattr(os, "O_PATH", 0)
 
 
@@ -59,7 +59,7 @@ def _regular(path: str, flags: int) -> int:
         if not stat.S_ISREG(status.st_mode):
             raise _NoFile("a directory" if stat.S_ISDIR(status.st_mode) else "no regular file")
         # opens the file just examined even if the name is another's now; needs /proc
-        own = f"{_OWN}/{found}"
+        own = f"{OWN_FDS}/{found}"
         name = own if found is not None and os.path.exists(own) else path  # noqa: PTH110
         fd = os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
     finally:

@@ -19,13 +19,13 @@ from zfstune.bench.child import Child
 from zfstune.bench.load import NOTHING, Rate, Test, Unable, Watcher, too_late
 from zfstune.term.signals import Stop
 
-_DEBIAN = Path("/usr/lib/postgresql")
+DEBIAN = Path("/usr/lib/postgresql")
 _LATE_S = 120.0
 _LOOK_S = 0.02
 
 # Section and label of each test.
 _ONE = "Compare file sync methods using one 8kB write"
-_PLACES = {
+PLACES = {
     "fdatasync": (_ONE, "fdatasync"),
     "fsync": (_ONE, "fsync"),
     "o_dsync": (_ONE, "open_datasync"),
@@ -76,7 +76,7 @@ def parse_text(text: str) -> tuple[list[Line], tuple[str, str] | None]:
 
 def find() -> PgTestFsync | None:
     """The one in PATH, or the newest in Debian's directories; None if none runs."""
-    paths = sorted(_DEBIAN.glob("*/bin/pg_test_fsync"), key=_version)
+    paths = sorted(DEBIAN.glob("*/bin/pg_test_fsync"), key=_version)
     path = shutil.which("pg_test_fsync") or (str(paths[-1]) if paths else None)
     if not path:
         return None
@@ -97,7 +97,7 @@ class PgTestFsync:
         self._path = path
 
     def lacks(self, test: Test) -> str:
-        if test.name in _PLACES:
+        if test.name in PLACES:
             return ""
         return "pg_test_fsync has only one writer; install fio"
 
@@ -118,7 +118,7 @@ class PgTestFsync:
         self, child: Child, test: Test, seconds: float, stop: Stop, watch: Watcher
     ) -> Rate | None:
         """Skips all tests but the wanted one, and ends that after its time."""
-        wanted = _PLACES[test.name]
+        wanted = PLACES[test.name]
         deadline = stop.now() + int((seconds + _LATE_S) * 1e9)
         began = 0
         text = ""

@@ -17,9 +17,9 @@ from zfstune.changes.state_dir import Places, open_directory, open_file
 from zfstune.errors import NotPossible
 
 # the lock itself, and what is there while a session is in force
-_LOCK, _SESSION = "lock", "session"
+_LOCK, SESSION = "lock", "session"
 # how long a command waits for the one before
-_WAIT_S = 2.0
+WAIT_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Lock:
                 raise
             run, fd, substitute = _substitute(where.run, error)
         try:
-            _flock(fd, _WAIT_S if wait_s is None else wait_s)
+            _flock(fd, WAIT_S if wait_s is None else wait_s)
         except BlockingIOError:
             holder = _read_holder(fd)
             os.close(fd)
@@ -87,7 +87,7 @@ class Lock:
     def mark_session(self) -> None:
         """A file that is there while a session is in force: systemd starts the recovery
         by it (zfstune-recover.path)."""
-        os.close(open_file(self._run, _SESSION, os.O_WRONLY | os.O_CREAT))
+        os.close(open_file(self._run, SESSION, os.O_WRONLY | os.O_CREAT))
 
     def release(self) -> None:
         """For this process; a supervisor keeps it."""
@@ -122,7 +122,7 @@ def _substitute(run: Path, error: Exception) -> tuple[int, int, bool]:
 def unmark_session(where: Places) -> None:
     """No session is in force, and nothing of one is left. With the lock held."""
     with contextlib.suppress(OSError):
-        (where.run / _SESSION).unlink()
+        (where.run / SESSION).unlink()
 
 
 def holder(where: Places) -> Holder | None:

@@ -91,12 +91,12 @@ class ChangeSession:
         undo.callback(self._applier.restore, self._layer)
         try:
             restore = functools.partial(self._after_death, lock)
-            self._supervisor = supervisor.start(restore, {lock.fd})
+            self.supervisor = supervisor.start(restore, {lock.fd})
         except OSError as error:
             raise NotPossible(f"cannot begin, no supervisor: {error.strerror}") from None
-        undo.callback(self._supervisor.dismiss)
+        undo.callback(self.supervisor.dismiss)
         self._applier.before_write = self._require_supervisor
-        watch = self._applier.params.watch(self._names, {self._supervisor.pid})
+        watch = self._applier.params.watch(self._names, {self.supervisor.pid})
         undo.callback(watch.close)
         self._applier.watch = watch
 
@@ -155,7 +155,7 @@ class ChangeSession:
         """Whether the supervisor is; ask every second, and end the session if not. It is the
         heartbeat as well: while something of the session is in force, a process that does not
         ask for a minute is killed, and all is put back."""
-        return self._supervisor.alive(in_force=self._in_force)
+        return self.supervisor.alive(in_force=self._in_force)
 
     def values(self) -> dict[str, int]:
         """The present values of the session's parameters."""
@@ -201,7 +201,7 @@ class ChangeSession:
         self._journal.close()
         if self._lock and self.report and self.report.complete:
             unmark_session(self._where)
-        self._supervisor.dismiss()
+        self.supervisor.dismiss()
         if self._lock:
             self._lock.release()
             self._lock = None

@@ -28,7 +28,7 @@ _PACKAGES = {
 }
 # A session with a candidate in force must not wait for a server that does not answer.
 _LIBPQ = {"connect_timeout": 10, "tcp_user_timeout": 20_000}  # s, ms
-_TRIES, _TRY_S = 3, 0.5
+TRIES, TRY_S = 3, 0.5
 _MOST = 300
 _FORM = "write DIALECT://USER@HOST/DATABASE"
 
@@ -49,11 +49,11 @@ def opened(storage: str | None) -> optuna.storages.BaseStorage:
     kwargs = _engine(storage)
     from sqlalchemy.exc import IntegrityError, ProgrammingError
 
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         with contextlib.suppress(IntegrityError, ProgrammingError):
             return _connect(storage, kwargs)
         # another host is creating the tables
-        time.sleep(_TRY_S)
+        time.sleep(TRY_S)
     return _connect(storage, kwargs)
 
 

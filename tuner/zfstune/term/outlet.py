@@ -22,8 +22,8 @@ from typing import TextIO
 from zfstrace.printable import printable
 
 # How many lines wait for a reader that has stopped.
-_KEPT = 100
-_AT_END_S = 1.0
+KEPT = 100
+AT_END_S = 1.0
 
 
 class Outlet:
@@ -39,7 +39,7 @@ class Outlet:
 
     def line(self, text: str) -> None:
         """Prints a line that stays, in the order of the calls; never waits."""
-        if len(self._lines) == _KEPT:
+        if len(self._lines) == KEPT:
             self._lines.popleft()
             self._left_out += 1
         self._lines.append(printable(text))
@@ -65,7 +65,7 @@ class Outlet:
 
     def deliver(self) -> None:
         """At exit: gives a slow reader another second."""
-        deadline = time.monotonic() + _AT_END_S
+        deadline = time.monotonic() + AT_END_S
         with contextlib.suppress(KeyboardInterrupt):
             while not self.go_on() and time.monotonic() < deadline:
                 time.sleep(0.02)

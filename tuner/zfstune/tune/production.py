@@ -24,7 +24,7 @@ _CLUSTER = (
 _DAY_S = 86400.0
 _ROOT = Path("/")
 # FreeBSD takes all that follows a = for the heading of that column
-_PS = ("ps", "-ax", "-o", "pid=", "-o", "etimes=", "-o", "comm=")
+PS = ("ps", "-ax", "-o", "pid=", "-o", "etimes=", "-o", "comm=")
 _PS_S = 5
 
 
@@ -77,7 +77,7 @@ def _processes(root: Path) -> Iterator[tuple[str, str, float]]:
             # starttime, in ticks of 1/100 s
             yield pid, comm, up_s - int(fields[19]) / 100
     if not seen and root == _ROOT:
-        yield from parse_ps(processes.output(_PS, _PS_S))
+        yield from parse_ps(processes.output(PS, _PS_S))
 
 
 def _numbers(directory: Path) -> list[str]:
@@ -88,7 +88,7 @@ def _numbers(directory: Path) -> list[str]:
 
 
 def parse_ps(text: str) -> Iterator[tuple[str, str, float]]:
-    """What ps(1) prints for _PS, of Linux and FreeBSD."""
+    """What ps(1) prints for PS, of Linux and FreeBSD."""
     for line in text.split("\n"):
         words = line.split(None, 2)
         if len(words) == 3 and words[1].isdigit():

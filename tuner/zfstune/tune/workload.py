@@ -14,13 +14,13 @@ from zfstrace import files, processes
 from zfstune.errors import NotPossible, RestoredError, UsageError
 
 # A command that ends sooner is not started again: it does no work.
-_QUICK_S = 1.0
+QUICK_S = 1.0
 # how long it may take to end when it is asked to
-_TERM_S = 5.0
+TERM_S = 5.0
 # what the command of another user gets of our environment
 _KEPT = ("PATH", "LANG", "TERM", "TZ")
 # bytes of output after which what a command has said so far is dropped
-_MOST_OUTPUT = 4 << 20
+MOST_OUTPUT = 4 << 20
 
 
 class WorkloadFailed(RestoredError):
@@ -73,7 +73,7 @@ class Workload:
         if status:
             how, said = processes.how_ended(status), processes.last_line(self._output)
             raise WorkloadFailed(f"the workload ended with {how}{f': {said}' if said else ''}")
-        if time.monotonic() - self._began < _QUICK_S:
+        if time.monotonic() - self._began < QUICK_S:
             raise WorkloadFailed(
                 "the workload ended at once, it must run for a second at least to be measured"
             )
@@ -83,12 +83,12 @@ class Workload:
     def _shorten(self) -> None:
         """Gives back what a talkative command has filled; it goes on behind the hole."""
         fd = self._output.fileno()
-        if os.fstat(fd).st_blocks * 512 > _MOST_OUTPUT:
+        if os.fstat(fd).st_blocks * 512 > MOST_OUTPUT:
             os.ftruncate(fd, 0)
 
     def close(self) -> None:
         """Ends it and all that it has started; does not wait for what hangs in the kernel."""
-        processes.end(self._process, _TERM_S)
+        processes.end(self._process, TERM_S)
         self._output.close()
 
 

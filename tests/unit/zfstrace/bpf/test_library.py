@@ -63,7 +63,7 @@ def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
 def test_every_function_of_the_header_is_bound() -> None:
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
     declared = set(re.findall(r"\b(zfstrace_\w+)\(", text))
-    assert declared == set(library._PROTOTYPES)
+    assert declared == set(library.PROTOTYPES)
 
 
 def test_abi_is_that_of_the_header() -> None:
@@ -79,7 +79,7 @@ def test_numbers_are_those_of_the_header() -> None:
     assert classes == [*device.CLASSES, "classes"]
     assert len(re.findall(r"\bZFSTRACE_WAIT_\w+,", text)) == len(throttle.KINDS)
     modes = [int(mode, 16) for mode in re.findall(r"#define ZFSTRACE_STACKS_\w+ (0x\w+)", text)]
-    assert modes == [*stacks._KINDS.values(), *stacks._TARGETS.values()]
+    assert modes == [*stacks.KINDS.values(), *stacks.TARGETS.values()]
     beyond = [name.lower() for name in re.findall(r"\bZFSTRACE_STAGE_(\w+)", text)]
     assert [*stages.NAMES, *beyond] == [*recording.STAGES]
 

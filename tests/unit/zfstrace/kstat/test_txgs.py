@@ -146,7 +146,7 @@ def write_rows(root: Path, pool: str, rows: list[tuple[int, str]]) -> None:
 
 
 def test_without_bpf_rows_become_txgs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kstat_txgs, "_POLL_NS", 0)
+    monkeypatch.setattr(kstat_txgs, "POLL_NS", 0)
     write_rows(tmp_path, "tank", [(4, "C"), (5, "S")])
     write_rows(tmp_path, "other", [(90, "C")])
     session = KstatTxgs("tank", ProcTxgs(tmp_path, tmp_path / "none"))
