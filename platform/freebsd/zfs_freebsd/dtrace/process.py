@@ -17,8 +17,8 @@ from zfstrace.errors import TraceError
 # A script prints this when all its probes are enabled.
 _BEGUN = re.compile(r"Tracing|\{.*\"type\":\"trace_begin\"")
 # Enabling hundreds of probes takes a second or two, a minute on an emulated machine.
-_START_S = 180.0
-_END_S = 20.0
+START_S = 180.0
+END_S = 20.0
 # "dtrace: 12 dynamic variable drops with non-empty dirty list", "dtrace: 3 drops on CPU 1"
 # (dt_handle.c of libdtrace)
 _DROPS = re.compile(r"(\d+) (?:[\w ]+ )?drops?\b")
@@ -84,10 +84,10 @@ class Dtrace:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
         try:
-            self._process.wait(_END_S)
+            self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             raise TraceError(
-                f"{self.name} did not end within {_END_S:g} s: its data is lost"
+                f"{self.name} did not end within {END_S:g} s: its data is lost"
             ) from None
         finally:
             self.close()
@@ -103,12 +103,12 @@ class Dtrace:
 
     def _wait_for_begin(self) -> None:
         with self._news:
-            self._news.wait_for(lambda: self._begun or self._ended, _START_S)
+            self._news.wait_for(lambda: self._begun or self._ended, START_S)
         if self._begun:
             return
         if self._ended:
             raise TraceError(f"cannot trace: dtrace does not run {self.name}: {self._why()}")
-        raise TraceError(f"cannot trace: {self.name} did not start within {_START_S:g} s")
+        raise TraceError(f"cannot trace: {self.name} did not start within {START_S:g} s")
 
     def _why(self) -> str:
         """dtrace's last message, or its status."""

@@ -15,7 +15,7 @@ from zfstrace.hist import Hist, index
 from zfstrace.types import Json, Losses, Probe
 
 # A script prints its state twice a second. That and the sums with it may be 0.2 s old.
-_STATE_S = 10.0
+STATE_S = 10.0
 _PRINT_S = 0.25
 
 Parameter = Callable[[str], int | None]
@@ -85,8 +85,8 @@ class Scripted(ABC):
         begun = time.monotonic()
         while self._state_s < begun + _PRINT_S:
             self._read(20)
-            if time.monotonic() > begun + _STATE_S:
-                raise TraceError(f"{self._dtrace.name} printed nothing for {_STATE_S:g} s")
+            if time.monotonic() > begun + STATE_S:
+                raise TraceError(f"{self._dtrace.name} printed nothing for {STATE_S:g} s")
 
     def losses(self) -> Losses:
         """start counts events that dtrace dropped and clauses cut short by a fault, missed commits

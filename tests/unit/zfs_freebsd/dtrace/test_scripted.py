@@ -127,7 +127,7 @@ def test_a_script_that_ends_by_itself_ends_the_trace(script: Path) -> None:
 def test_a_script_that_does_not_end_is_killed(
     script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_END_S", 0.3)
+    monkeypatch.setattr(process, "END_S", 0.3)
     program = script.parent / "dtrace"
     program.write_text(f"#!/bin/sh\ntrap '' INT\necho '{BEGIN}'\nwhile :; do sleep 0.05; done\n")
     running = Dtrace(script)
@@ -139,7 +139,7 @@ def test_a_script_that_does_not_end_is_killed(
 def test_a_script_that_never_begins_is_an_error(
     script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_START_S", 0.3)
+    monkeypatch.setattr(process, "START_S", 0.3)
     program = script.parent / "dtrace"
     program.write_text("#!/bin/sh\nwhile :; do sleep 0.05; done\n")
     with pytest.raises(TraceError, match=r"did not start within 0\.3 s"):
@@ -256,7 +256,7 @@ def test_lines_cut_short_are_losses(script: Path) -> None:
 
 
 def test_a_silent_script_is_an_error(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scripted, "_STATE_S", 0.3)
+    monkeypatch.setattr(scripted, "STATE_S", 0.3)
     printing(script, [], state={"type": "other"})
     session = ScriptedFsyncs(FsyncOptions(), 0, none)
     with pytest.raises(TraceError, match=r"some\.d printed nothing for 0\.3 s"):
