@@ -1,4 +1,4 @@
-"""A made-up host for `zfstune advise`: what zpool(8) and zfs(8) print, and a fake Host."""
+"""A fake host for `zfstune advise`, and fakes of the tools that it runs, zpool(8) and zfs(8)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ VOLUME |= {"type": "volume", "volblocksize": "16384"}
 
 
 def rows(name: str, values: Mapping[str, str], source: str = "default") -> str:
-    """Lines of `zfs get`; a value may have its own source behind a blank: "off local"."""
+    """Lines of `zfs get`; a value may give its own source after a blank: "off local"."""
     lines = []
     for key, value in values.items():
         word, _, own = value.partition(" ")
@@ -76,7 +76,7 @@ def rows(name: str, values: Mapping[str, str], source: str = "default") -> str:
 
 
 class Tools:
-    """Answers as zpool(8) and zfs(8); "" for what it does not know. asked has what was run."""
+    """Answers like zpool(8) and zfs(8), "" to unknown commands. asked has every command line."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Tools:
 
 
 class Boot(BootConfig):
-    """Keeps what it is given."""
+    """A boot configuration with these values."""
 
     def __init__(self, kept: Mapping[str, int]) -> None:
         self.kept = dict(kept)
@@ -156,7 +156,7 @@ class AdviseHost(FakeHost):
 def run(
     tools: Tools, asked: Asked | None = None, host: FakeHost | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Status and JSON."""
+    """Runs `zfstune advise --json`: its status, and the JSON."""
     out = io.StringIO()
     what = asked or Asked("tank")
     status = advise(host or AdviseHost(), what, out, as_json=True, run=tools)
@@ -170,5 +170,5 @@ def text(tools: Tools, asked: Asked | None = None, host: FakeHost | None = None)
 
 
 def found(tools: Tools, asked: Asked | None = None, host: FakeHost | None = None) -> list[str]:
-    """The rules that hold."""
+    """The ids of the rules that hold."""
     return [finding["rule"] for finding in run(tools, asked, host)[1]["findings"]]

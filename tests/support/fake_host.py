@@ -95,7 +95,7 @@ class FakeSession:
 
 
 class FakeWatch:
-    """Sees nobody."""
+    """A watch that sees no writes."""
 
     def poll(self) -> list[Change]:
         return []
@@ -105,7 +105,7 @@ class FakeWatch:
 
 
 class FakeParameters:
-    """Values in a dict; what is written is in there, and in written."""
+    """Values in a dict; written lists the writes."""
 
     def __init__(self, values: dict[str, int]) -> None:
         self.values = values
@@ -281,7 +281,7 @@ class FakeHost:
 
 
 def args_of(**given: Any) -> argparse.Namespace:
-    """The options of any trace."""
+    """The parsed options of a trace."""
     defaults: dict[str, Any] = {
         "pool": None,
         "dataset": None,
@@ -298,7 +298,7 @@ def args_of(**given: Any) -> argparse.Namespace:
 
 
 class Terminal(io.StringIO):
-    """Of 80 columns and 24 rows."""
+    """A terminal of 80 columns and 24 rows."""
 
     def isatty(self) -> bool:
         return True
@@ -307,13 +307,13 @@ class Terminal(io.StringIO):
 def run_of(
     host: FakeHost, out: io.StringIO | None = None, stop: FakeStop | None = None, **given: Any
 ) -> Run[TraceOptions]:
-    """A run of a trace other than fsync's, with these options."""
+    """A run of any trace but fsync, with these options."""
     args = args_of(**given)
     return Run(args, options_of(args), host, out or io.StringIO(), stop or FakeStop())
 
 
 class FakeStop(Stop):
-    """A clock that moves only when somebody waits."""
+    """A clock that advances only in wait()."""
 
     def __init__(self) -> None:
         super().__init__(io.StringIO())
@@ -323,7 +323,7 @@ class FakeStop(Stop):
         return self.clock
 
     def passed(self, ms: int) -> None:
-        """For sessions that wait by themselves."""
+        """Advances the clock, for sessions that wait themselves."""
         self.clock += ms * 1_000_000
 
     def wait(self, ns: int) -> bool:

@@ -56,7 +56,7 @@ NAMES = [name for name in DEFAULTS if name != "zfs_dirty_data_max_max"]
 
 
 class QueueWatch:
-    """Tells what a test has put into changes."""
+    """Reports what a test has put into changes."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
@@ -71,7 +71,7 @@ class QueueWatch:
 
 
 class FileParameters:
-    """Implements zfstrace.params.Parameters; a write replaces a file at once."""
+    """Implements zfstrace.params.Parameters; a write replaces a file atomically."""
 
     def __init__(self, root: Path, watch_: QueueWatch | None = None) -> None:
         self.root = root
@@ -104,7 +104,7 @@ class FileParameters:
         self.put(name, value)
 
     def put(self, name: str, value: int) -> None:
-        """A write by nobody in particular."""
+        """A write by another program."""
         self._replace(self.root / name, str(value))
         if name in TUNED:
             self._replace(self.root / ".arc", json.dumps(vars(self.arc_tuning_update())))
@@ -151,7 +151,7 @@ class FileParameters:
 
 
 class ModuleHost(FakeHost):
-    """A host with this module; places for the journal are next to it."""
+    """A host with this module; the directories of the journal are beside it."""
 
     def __init__(self, root: Path, *, create: bool = True) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class ModuleHost(FakeHost):
         return self.kstats.get(name, {})
 
     def now(self) -> dict[str, int]:
-        """All values."""
+        """All parameters and their values."""
         found = ((name, self.params.read(name)) for name in self.params.names())
         return {name: value for name, value in found if value is not None}
 

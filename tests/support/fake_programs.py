@@ -1,4 +1,4 @@
-"""Programs that stand in for fio and pg_test_fsync: they behave as those do, and write nothing."""
+"""Fakes of fio and pg_test_fsync: they behave like the originals, and write nothing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ file.unlink()
 
 
 def install(directory: Path, name: str, text: str) -> Path:
-    """Writes a program."""
+    """Writes an executable Python program."""
     directory.mkdir(exist_ok=True)
     path = directory / name
     path.write_text(f"#!{sys.executable}\n{text}")
@@ -69,7 +69,7 @@ def install(directory: Path, name: str, text: str) -> Path:
 
 
 def fio(directory: Path, *, fails: bool = False, seconds: float = 0.0) -> Path:
-    """Prints a recording; notes its command lines in directory/fio.log."""
+    """A fio that prints a recording; it logs its command lines to directory/fio.log."""
     data = BENCH / "fio-3.39-fdatasync.json"
     log = directory / "fio.log"
     text = FIO.format(log=str(log), fails=fails, seconds=seconds, data=str(data))
@@ -77,6 +77,6 @@ def fio(directory: Path, *, fails: bool = False, seconds: float = 0.0) -> Path:
 
 
 def pg_test_fsync(directory: Path) -> Path:
-    """Prints a recording, each test when it is told to end."""
+    """A pg_test_fsync that prints a recording, each test when a signal ends it."""
     text = PG.format(data=str(BENCH / "pg_test_fsync-17.txt"))
     return install(directory, "pg_test_fsync", text)

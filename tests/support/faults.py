@@ -16,8 +16,8 @@ _HANG_S = 60
 
 
 class Faults:
-    """What goes wrong in each of some directories: an errno, or "hang"; None: nothing. reads: also
-    when something is only opened for reading. after: so many calls go well before."""
+    """Faults of file operations, by directory: an errno, "hang", or None for none. reads: also fail
+    opening for reading. after: how many calls succeed first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._fault: dict[str, tuple[int | str, bool]] = {}
@@ -35,7 +35,7 @@ class Faults:
             self._after[path] = after
 
     def hanging(self) -> list[str]:
-        """Those that do not answer any more."""
+        """The directories that no longer answer."""
         return [path for path, (fault, _reads) in self._fault.items() if fault == "hang"]
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""A name as somebody hostile would choose it: of a process, a vdev, a dataset, a file."""
+"""A hostile name, as of a process, a vdev, a dataset or a file."""
 
 EVIL = "a\x1b]0;owned\x07\nb\r\x9b2J\udcff<script>\u202e"
 

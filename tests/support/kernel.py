@@ -1,9 +1,8 @@
-"""What OpenZFS does with its parameters: functions written from its sources, 2.1.11, 2.2.9, 2.3.9
-and 2.4.4, and named after those. Nothing here is taken from the catalogue or the guard: it is
-what they are judged by.
+"""A model of how OpenZFS uses its parameters: functions written from the sources of 2.1.11, 2.2.9,
+2.3.9 and 2.4.4, and named after theirs. It takes nothing from the catalogue or the guard, which are
+judged by it.
 
-A function that may not meet a value raises Broken.
-"""
+A function raises Broken for a value that it must not meet."""
 
 from __future__ import annotations
 
@@ -171,7 +170,7 @@ class Arc:
 
 
 def asked(param: Mapping[str, int], arc: Arc) -> None:
-    """Limits that are set are in force."""
+    """Raises Broken unless the limits that are set are in force."""
     for name, limit in (("max", arc.c_max), ("min", arc.c_min), ("sys_free", arc.sys_free)):
         if param.get(f"zfs_arc_{name}", 0) not in (0, limit):
             raise Broken(f"arc_tuning_update ignores zfs_arc_{name}, {limit} is in force")
@@ -296,7 +295,7 @@ class Kernel:
         self.rest()
 
     def rest(self) -> None:
-        """Whoever has read something is through."""
+        """Every reader is done."""
         self.moments = [self._throttle()]
 
     def _throttle(self) -> dict[str, int]:
@@ -304,7 +303,7 @@ class Kernel:
         return {name: self.param[name] for name in names if name in self.param}
 
     def write(self, name: str, value: int, *, quiet: bool = True) -> None:
-        """quiet: whoever has read something before the present state is through."""
+        """quiet: every reader of an earlier state is done."""
         self.param[name] = value
         if name in TUNED:
             self.arc.arc_tuning_update(self.param)
@@ -314,7 +313,7 @@ class Kernel:
             self.moments.append(self._throttle())
 
     def judge(self, names: Iterable[str]) -> None:
-        """After a write of these. Raises Broken."""
+        """Runs the functions that read these parameters after a write. Raises Broken."""
         for name in names:
             for function in READERS.get(name, ()):
                 function(self.param)

@@ -1,4 +1,4 @@
-"""The packages of the source tree, and their order."""
+"""The packages of the source tree, and the order in which they may import each other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sessions drawn from recorded noise (tests/data/noise), many at once: what the statistics
-would have been told if nothing, or a known change, had been done to that load."""
+"""Sessions drawn from recorded noise (tests/data/noise), many at once: what the statistics would
+have seen with no change to that load, or with a known one."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def load(kind: str) -> Noise:
 
 
 def windows(rows: npt.NDArray[Any], seconds: int) -> npt.NDArray[Any]:
-    """Sums over so many seconds from each start; the end is followed by the beginning."""
+    """Sums over this many seconds from each start; the recording wraps around."""
     twice = np.concatenate([np.zeros_like(rows[:1]), rows, rows[:seconds]]).cumsum(axis=0)
     sums: npt.NDArray[Any] = twice[seconds : seconds + len(rows)] - twice[: len(rows)]
     return sums
 
 
 def quantiles(noise: Noise, seconds: int, permille: int = 990) -> Floats:
-    """That quantile of a block of so many seconds, for each second at which it can start;
-    found as Hist.quantile does."""
+    """That quantile of a block of this many seconds, for each possible start; computed like
+    Hist.quantile."""
     counts = windows(noise.counts, seconds)
     total = counts.sum(axis=1)
     if not total.all():

@@ -1,4 +1,4 @@
-"""Measurements of a made-up pool, for the rules of a diagnosis."""
+"""Sample measurements of a pool, for the rules of a diagnosis."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def observed(
     single: bool = True,
     **given: object,
 ) -> Observed:
-    """Operations with these ns in each stage, the same place being one operation."""
+    """Operations with these times in ns; operation i takes the i-th time of each stage."""
     count = max((len(values) for values in stages.values()), default=0)
     slots = [counts(objset=68, stages=stages)] if count else []
     span = Span("2026-11-21T12:00:00.000Z", TWENTY, Losses(), ())
@@ -71,8 +71,7 @@ def observed(
 
 
 def pool(stages: Mapping[str, Sequence[int]] | None = None, **given: Value) -> dict[str, Value]:
-    """All that is measured of a quiet pool with a hundred quick fsyncs, and what is given
-    instead."""
+    """Every measurement of a quiet pool with a hundred fast fsyncs; what is given replaces them."""
     found = measure(observed(stages or {"log_write": [MS] * 100, "flush": [2 * MS] * 100}))
     quiet: dict[str, Value] = dict.fromkeys(_NOTHING, 0)
     quiet |= {"own_commits_permille": 1000, "commit_timeout_pct": 10, "device_flush_count": 100}

@@ -1,6 +1,5 @@
-"""A session as `zfstune tune` leaves it. All numbers are made up: drawn at random so that they
-look like those of the lab's disk (30 MB/s) under bulk writes and a log that is fsynced. Nothing in
-it was measured."""
+"""A session as `zfstune tune` leaves it. All numbers are generated: random, but shaped like those
+of the lab's disk (30 MB/s) under bulk writes and a log with fsyncs. None was measured."""
 
 from __future__ import annotations
 
@@ -174,7 +173,7 @@ def _trial(number: int, source: str, values: Json, change: float, note: str | No
 
 
 def session(seed: int = 4, trials: int = 9, confirm: int = 6, objective: str = "fsync.p99") -> Json:
-    """A session that ended with a verdict of so many pairs (even), or without any at 0."""
+    """A session with a verdict after `confirm` pairs (an even number), without a verdict at 0."""
     maker = Maker(seed)
     for _ in range(2):
         maker.quad("aa", None, 1.0)

@@ -1,5 +1,5 @@
-"""Generated input is the same in every run, and may take its time on a busy machine: a test
-does not fail by chance. To explore, run pytest with --hypothesis-profile=default."""
+"""Generated input is the same in every run and has no deadline, so no test fails by chance. To
+explore, run pytest with --hypothesis-profile=default."""
 
 import signal
 from pathlib import Path
@@ -15,7 +15,7 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 # Ignored signals are inherited, from nohup(1) or from a shell that runs a job in the background:
-# tests that send them would wait for ever.
+# tests that send them would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
@@ -23,7 +23,7 @@ for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleHost:
-    """The host of all commands that have to do with the journal."""
+    """The host of every command that uses the journal."""
     found = ModuleHost(tmp_path)
     monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))
     monkeypatch.setenv("ZFSTUNE_RUN_DIR", str(found.where.run))

@@ -1,4 +1,4 @@
-"""What pages say of the tree is so: files, names in files, links, the folders and their order."""
+"""What pages say about the tree is true: files, names in files, links, folders and their order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every command, where all names are hostile that somebody else may choose: of processes, vdevs,
-disks, files, what is in files, and the words of the command line itself."""
+"""Every command with hostile names wherever another user may choose them: of processes, vdevs,
+disks and files, in the contents of files, and on the command line itself."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ COMMANDS: list[list[str]] = [
     ["bench", "--matrix", "reports-2014", "--disk", EVIL, "--force-erase", EVIL],
     ["advise", "--config", "config", "--for", "postgresql"],
 ]
-# what a person is told of a word that makes no sense
+# the error for a word that makes no sense
 ODD: list[list[str]] = [
     [],
     *([name] for name in ("trace", "status", "report", "bench", "advise", "diagnose", "keep")),
@@ -97,7 +97,7 @@ OPEN = [
 
 
 class HostileHost(ModuleHost):
-    """Names of pools and datasets as well, although the kernel lets no such one through."""
+    """Names of pools and datasets too, although the kernel allows none of these."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -169,7 +169,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostileHost:
 
 
 def hostile(session: Any) -> Any:
-    """With a name of somebody else's in each text that a program or a person gives."""
+    """With a hostile name in each text that a program or a person supplies."""
     texts = {"pool", "command", "note", "why", "reason", "comm", "workload", "dataset"}
     if isinstance(session, dict):
         named = {name: EVIL for name in texts & session.keys() if isinstance(session[name], str)}
@@ -178,7 +178,7 @@ def hostile(session: Any) -> Any:
 
 
 def journal(host: HostileHost, *, killed: bool) -> None:
-    """Of a session that has met somebody else, and one that was killed."""
+    """The journal of a session that met another writer, or of one that was killed."""
     wanted = {"zfs_commit_timeout_pct": 4, "zfs_delay_scale": 600000}
     set_values(host, wanted, EVIL, lambda _text: None, where=host.where)
     if killed:
@@ -203,7 +203,7 @@ def test_no_name_reaches_the_output_raw(
     if words[0] in ("status", "revert", "recover", "keep"):
         journal(host, killed=words[0] != "keep")
     if words[0] == "status" or "--print" in words:
-        # they would have nothing to tell
+        # they would print nothing
         monkeypatch.setattr("zfstune.changes.recovery.if_needed", lambda _who: None)
     try:
         cli.main(words)

@@ -1,4 +1,4 @@
-"""What must hold for the source tree itself: which package may know which."""
+"""What must hold for the source tree itself: which package may import which."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.packages import ORDER, SOURCES
 from support.paths import ROOT
 
 RANKS = {name: rank for rank, row in enumerate(ORDER) for name in row}
-# The file that picks the platform, and nobody else, knows both.
+# Only the file that picks the platform imports both.
 PICKS = "zfstune.host"
 
 
@@ -42,20 +42,20 @@ def imported(path: Path) -> set[str]:
 
 @functools.cache
 def imports(module: str) -> frozenset[str]:
-    """The modules of ours that a file imports: anywhere in it, and for types only as well."""
+    """Our modules that a file imports, anywhere in it, including imports for types only."""
     found = imported(MODULES[module])
     names = {name if name in MODULES else name.rpartition(".")[0] for name in found}
     return frozenset(names & set(MODULES)) - {module}
 
 
 def package(module: str) -> str:
-    """What the order is about: of zfstune its packages and its own files, else the whole."""
+    """What ORDER names: each package and file of zfstune, any other package as a whole."""
     parts = module.split(".")
     return ".".join(parts[:2]) if parts[0] == "zfstune" else parts[0]
 
 
 def circle(graph: Mapping[str, frozenset[str]]) -> list[str]:
-    """One that is in it, [] without any."""
+    """One cycle of the graph, [] without any."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -125,7 +125,7 @@ TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 
 
 def test_no_test_imports_from_another() -> None:
-    """What tests share is in tests/support, or beside the lab's tests."""
+    """Shared code belongs in tests/support, or beside the lab's tests."""
     names = {path.stem for path in TESTS}
     for path in TESTS:
         assert not [name for name in imported(path) if names & set(name.split("."))], path

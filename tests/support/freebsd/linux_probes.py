@@ -1,5 +1,5 @@
-"""The table of probes for DTrace for Linux, so that the FreeBSD side can be tried in the lab with
-the Linux variants of the D scripts: what freebsd.toml and linux.toml tell apart is exchanged."""
+"""The table of probes for DTrace on Linux: it lets the lab test the FreeBSD code with the Linux
+variants of the D scripts. Probes that differ between freebsd.toml and linux.toml are exchanged."""
 
 from __future__ import annotations
 

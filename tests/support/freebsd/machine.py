@@ -59,7 +59,7 @@ class Machine:
         return out + err
 
     def with_dtrace(self) -> Machine:
-        """Its stand-in is there, and the modules are loaded."""
+        """Adds the stand-in for dtrace(1), with its modules loaded."""
         (self.root / "dev/dtrace").mkdir()
         (self.root / "dev/dtrace/dtrace").touch()
         (self.root / "bin").mkdir()

@@ -1,8 +1,7 @@
 """The command line as on FreeBSD: sys.platform says so, and nothing of Linux is there.
 
-Usage: run.py ROOT LIBRARY ARGUMENT...; ROOT stands for /, LIBRARY for libc. A process of its own,
-since it takes away what the rest of Python may want.
-"""
+Usage: run.py ROOT LIBRARY ARGUMENT...; ROOT stands for /, LIBRARY for libc. It runs in its own
+process, because it removes what other Python code may need."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class Blocker(importlib.abc.MetaPathFinder):
 
 
 def no_linux_files(event: str, arguments: tuple[object, ...]) -> None:
-    """An audit hook: what is below /proc and /sys is not there."""
+    """An audit hook that hides /proc, /sys and /run."""
     if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
         path = arguments[0]
         if any(path == top or path.startswith(f"{top}/") for top in _ABSENT):

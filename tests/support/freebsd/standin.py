@@ -1,5 +1,5 @@
-"""A host of FreeBSD's shape without FreeBSD: the stand-in for libc's sysctl calls, and its table,
-made of what was recorded from ZFS 2.3 on Linux under the names and types of FreeBSD."""
+"""A host shaped like FreeBSD: the stand-in for libc's sysctl calls, and its table, filled with
+recordings of ZFS 2.3 on Linux under FreeBSD's names and types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ARC = {"zfs_arc_max": "M", "zfs_arc_min": "m"}
 
 
 def build(*options: str) -> Path:
-    """The shared library; built anew when the source is newer."""
+    """The shared library, rebuilt when its source is newer."""
     library = BUILD / ("libsysctl_standin" + ("_asan.so" if options else ".so"))
     if not library.exists() or library.stat().st_mtime < SOURCE.stat().st_mtime:
         BUILD.mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ class Table:
         raise KeyError(name)
 
     def put(self, name: str, value: int) -> None:
-        """A write by somebody else."""
+        """A write by another program."""
         lines = [line.split("\t") for line in self.path.read_text().splitlines()]
         lines = [[*w[:3], str(value)] if w[0] == name else w for w in lines]
         new = self.path.with_name(self.path.name + ".test")
@@ -95,7 +95,7 @@ class Table:
     # --- what a host has
 
     def host(self, pools: Iterable[str] = ("tank",)) -> Table:
-        """All that zfstune asks for."""
+        """Everything that zfstune reads."""
         self.add("kern/boot_id", "opaque", "4c8609698ad1a11cdc00cf6eb7d954e1")
         self.add("hw/physmem", "ulong", MEMORY)
         self.add("security/jail/jailed", "int", 0)

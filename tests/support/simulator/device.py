@@ -34,7 +34,7 @@ BUSY_HOST = Device(stalls_per_s=1.5, stall_s=0.12)
 
 
 class Disk:
-    """Says when a request is done; requests pass the buckets in order, flushes beside them."""
+    """Computes when a request is done; writes pass the buckets in order, flushes bypass them."""
 
     def __init__(self, device: Device, chance: random.Random) -> None:
         self._device, self._chance = device, chance

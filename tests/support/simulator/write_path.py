@@ -1,9 +1,8 @@
 """Simulates the write path of OpenZFS: writers under the throttle, txgs, the log, a vdev queue.
 
-A test instrument: it tells searches and statistics apart in seconds, where the lab takes hours.
-It knows the formulas of the kernel (each function names its source, 2.3.9), one disk, one
-bulk writer and some log writers; it knows nothing of reads, the ARC, slogs or CPU contention.
-"""
+A test instrument: it compares searches and statistics in seconds, where the lab takes hours. It
+models the formulas of the kernel (each function names its source, 2.3.9), one disk, one bulk writer
+and some log writers; it does not model reads, the ARC, slogs or CPU contention."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ class _Lwb:
 
 
 class WritePath:
-    """A pool under load, with a clock of its own; run() lets time pass."""
+    """A pool under load with its own clock, which run() advances."""
 
     def __init__(
         self,
