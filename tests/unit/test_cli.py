@@ -354,7 +354,7 @@ def test_options_may_stand_before_the_subcommand() -> None:
 
 
 def test_no_zfs_comes_before_wrong_names_before_privilege() -> None:
-    # a wrong name is told before a lack of privilege, no ZFS before both
+    # a wrong name is reported before a lack of privilege, no ZFS before both
     lack = Check("privileges", "privilege", "no", "blocking", "x", "y")
     no_zfs = Check("ZFS", "zfs", "no", "blocking", "x", "y")
     from zfstrace.types import FsyncOptions
@@ -396,7 +396,7 @@ def test_closed_descriptors_change_no_status(command: str, how: str, tmp_path: P
     words = ("-m", "zfstune", *command.split())
     expected, done = with_closed("", tmp_path, *words), with_closed(how, tmp_path, *words)
     assert done.returncode == expected.returncode
-    # what is for the one is not in the other
+    # the options of one are not in the other
     assert done.stdout == ("" if ">&-" in how.split() else expected.stdout)
     assert done.stderr == ("" if "2>&-" in how else expected.stderr)
 

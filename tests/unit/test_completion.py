@@ -17,7 +17,7 @@ from zfstune.tunables import catalogue
 
 COMPLETION = ROOT / "docs/completion/zfstune.bash"
 MAN = ROOT / "docs/man"
-# where a command has no page of its own
+# where a command has no page
 PAGES = dict.fromkeys(("status", "revert", "keep", "recover"), "zfstune-revert.1")
 PAGES |= {"report": "zfstune.1", "": "zfstune.1"}
 

@@ -1,4 +1,4 @@
-"""`zfstune advise` on a made-up host: findings, their order, what is not judged, errors."""
+"""`zfstune advise` on a fake host: findings, their order, what is not judged, errors."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_inherited_values_are_one_finding_with_one_command() -> None:
     (finding,) = [f for f in run(tools)[1]["findings"] if f["rule"] == "sync-disabled"]
     assert finding["where"] == ["tank/a", "tank/a/b", "tank/a/c"]
     assert finding["commands"] == ["zfs set sync=standard tank/a"]
-    # where the parent is not judged, the child is what can be told
+    # where the parent is not judged, the child can be named
     (finding,) = [
         f for f in run(tools, Asked("tank/a/b"))[1]["findings"] if f["rule"] == "sync-disabled"
     ]
@@ -292,7 +292,7 @@ def test_unknown_names_are_refused_with_a_guess(where: str, message: str) -> Non
 
 
 def test_different_sectors_matter_across_vdevs_only() -> None:
-    """ZFS makes one of any sectors, which is fit for the largest."""
+    """ZFS makes one vdev of disks with any sectors, fit for the largest."""
     host = AdviseHost()
     host.disks["/dev/vdc"] = Disk(512, 512, rotational=False, volatile=True)
     assert "sectors-mixed" not in found(Tools(), host=host)

@@ -243,7 +243,7 @@ def test_no_configuration_is_too_strange(kind: str, parts: list[str], tmp_path: 
 def test_only_regular_files_are_opened(
     proc: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The opening of /dev/watchdog alone arms it, and postgres may include what it likes."""
+    """Merely opening /dev/watchdog arms it, and the user postgres may include any file."""
     if not proc:
         monkeypatch.setattr(config_text, "OWN_FDS", str(tmp_path / "no"))
     os.mkfifo(tmp_path / "fifo")

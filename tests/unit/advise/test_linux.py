@@ -1,4 +1,4 @@
-"""`zfstune advise` through its command line on a made-up Linux: programs named zpool and zfs, and
+"""`zfstune advise` through its command line on a fake Linux: programs named zpool and zfs, and
 directories in place of /proc and /sys."""
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_findings_come_from_the_output_of_zpool_and_zfs(
     said = json.loads(capsys.readouterr().out)
     by_rule = {finding["rule"]: finding for finding in said["findings"]}
     assert by_rule["sync-disabled"]["commands"] == ["zfs set sync=standard tank"]
-    # 2.1 tells no ashift of vdevs, but its status tells of the sectors
+    # 2.1 prints no ashift of vdevs, but its status has the sectors
     assert by_rule["ashift-below-sector"]["where"] == ["tank vdb"]
     assert "ashift-mixed" not in by_rule
     assert said["version"] == "2.1.11-1"

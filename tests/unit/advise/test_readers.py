@@ -1,4 +1,4 @@
-"""What zpool(8) and zfs(8) print, and what the system tells of disks: samples and nonsense."""
+"""What zpool(8) and zfs(8) print, and what the system says about disks: samples and nonsense."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def states() -> list[Any]:
 
 
 class Replay:
-    """Answers with what was recorded; "" for a command that failed then."""
+    """Answers with the recording, "" for a command that failed then."""
 
     def __init__(self, raw: Raw) -> None:
         self.said = {one["command"]: "" if one["status"] else one["stdout"] for one in raw.values()}

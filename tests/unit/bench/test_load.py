@@ -1,8 +1,7 @@
 """fio and pg_test_fsync: their output, recorded and made up, and their runs.
 
-The recordings in tests/data/bench are of Debian's programs on ext4, half a second or a second for
-each test, and one of pg_test_fsync on ZFS; fio with the options of fio.options().
-"""
+The recordings in tests/data/bench come from Debian's programs on ext4, half a second or a second
+for each test, and one of pg_test_fsync on ZFS; fio with the options of fio.options()."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ def test_recorded_output_of_fio_is_read(version: str, name: str) -> None:
     job = json.loads(recorded(version, name))["jobs"][0]
     writes = job["write"]["total_ios"]
     assert rate.count == writes // test.writes
-    # fio's own rate is of all writes
+    # fio's own rate counts all writes
     assert rate.per_s * test.writes == pytest.approx(job["write"]["iops"], rel=0.01)
     assert rate.p50_ns is not None
     assert rate.p99_ns is not None

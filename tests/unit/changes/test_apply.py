@@ -118,7 +118,7 @@ def test_a_limit_that_zfs_ignores_is_an_error_and_undone(
 
 
 def test_arc_limit_back_to_not_set_is_really_in_force(fix: Fixture) -> None:
-    """Writing 0 changes nothing: the number that was in force comes first."""
+    """Writing 0 changes nothing, so the number that was in force is written first."""
     applier = fix.applier()
     applier.apply({"zfs_arc_max": 20 * GIB, "zfs_arc_min": GIB})
     applier.restore(fix.journal.layer)
@@ -127,7 +127,7 @@ def test_arc_limit_back_to_not_set_is_really_in_force(fix: Fixture) -> None:
 
 
 def test_every_computed_parameter_is_back_in_force(fix: Fixture) -> None:
-    """Of each that 0 does not bring back the number comes first, then the 0 that was there."""
+    """For each parameter that 0 does not restore, the number is written first, then the 0."""
     applier = fix.applier()
     wanted = {
         "zfs_arc_sys_free": 8 * GIB,
@@ -161,7 +161,7 @@ def test_a_limit_not_back_in_force_is_reported(
 def test_death_between_any_two_steps_is_recovered(
     fix: Fixture, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """Of the restore as well: the next one ends it."""
+    """Also during the restore, which the next one completes."""
 
     class Death(BaseException):
         pass
@@ -240,13 +240,13 @@ def test_a_parameter_set_by_another_program_is_not_set_again(fix: Fixture) -> No
         applier.apply({"zfs_txg_timeout": 7, "zfs_dirty_data_max": 512 * MIB})
     assert found.value.names == ("zfs_txg_timeout",)
     assert fix.host.now() == DEFAULTS | CANDIDATE | {"zfs_txg_timeout": 33}
-    # the same after it is known, and for what is as it was
+    # again after it is known, and for unchanged values
     with pytest.raises(Overridden):
         applier.apply({"zfs_txg_timeout": 33})
 
 
 def test_the_same_value_written_by_another_program_is_theirs(fix: Fixture) -> None:
-    """Only the watch can tell: it is what they want."""
+    """Only the watch can notice: they want the same value."""
     applier = fix.applier()
     applier.apply(CANDIDATE)
     time.sleep(0.21)
@@ -275,7 +275,7 @@ def test_another_program_just_before_a_write_wins(
 def test_another_program_at_the_same_moment_is_named(
     fix: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their value was never seen: ours is undone, and they are told."""
+    """Their value was never seen: ours is undone, and they are named."""
     write = fix.host.params.write
 
     def crossing(name: str, value: int, identity: str | None = None) -> None:

@@ -1,5 +1,5 @@
-"""Two copies of the journal, of which any one is enough: what is wrong with the other, what cannot
-be read, what is not the same journal."""
+"""The two copies of the journal, either of which is enough: faults of the other, unreadable copies,
+copies of different journals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CANDIDATE = {"zfs_txg_timeout": 60, "zfs_dirty_data_max": 256 * MIB}
 
 
 def crash(host: ModuleHost, wanted: Mapping[str, int] = CANDIDATE) -> None:
-    """What is left of a session that was killed with its supervisor."""
+    """Leaves what a session leaves that is killed together with its supervisor."""
     lock = Lock.take(host.where, "zfstune tune tank")
     lock.mark_session()
     journal = Journal(host.where, write=True)
@@ -224,7 +224,7 @@ def test_the_end_of_a_session_is_known_without_the_disk(
 
 @pytest.fixture
 def child() -> Iterator[Callable[[Callable[[], object]], int]]:
-    """Runs something in a process of its own, as a supervisor does; it is ended at the end."""
+    """Runs a function in a child process, as a supervisor does, and kills it at the end."""
     pids = []
 
     def start(what: Callable[[], object]) -> int:
@@ -298,7 +298,7 @@ def test_what_cannot_be_read_is_not_forgotten(
     assert shown(capsys)[0] == 0
     change(host, {"zfs_txg_timeout": 8})
     assert reverted(capsys)[0] == 0
-    # what was there can still be looked at
+    # the damaged data is kept
     assert data in [path.read_bytes() for path in host.where.state.glob("journal.damaged*")]
 
 
@@ -316,7 +316,7 @@ def test_a_part_that_cannot_be_read_is_not_forgotten(
         assert code == 1
         assert "recover --forget" in lines[-1]
         assert shown(capsys)[0] == 1
-    # what is known is back, the rest is as it is
+    # what is known is restored, the rest is left
     assert host.now() == DEFAULTS | {"zfs_commit_timeout_pct": 4}
     assert recovered(forget=True) == 0
     assert shown(capsys)[0] == 0
@@ -536,7 +536,7 @@ def test_no_room_for_an_original_is_an_apply_error(
 def test_no_room_to_record_another_writer_leaves_its_value(
     host: ModuleHost, faults: Faults, which: str
 ) -> None:
-    """A value of somebody else stays theirs, and the session goes its way to the end."""
+    """A value of another program stays, and the session continues to its end."""
     with ChangeSession(host, "tune", NAMES, print, host.where, still_s=0) as session:
         session.apply({"zfs_txg_timeout": 20, "zfs_commit_timeout_pct": 4})
         faults.put(getattr(host.where, which), errno.ENOSPC)

@@ -1,5 +1,5 @@
-"""Random faults of either copy and deaths at random points: recover and revert always give the
-values of before, and nothing is disowned."""
+"""Random faults of either copy and deaths at random points: recover and revert always restore the
+previous values, and nothing is disowned."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zfstune.errors import NotPossible
 ROUNDS = int(os.environ.get("ZFSTUNE_FAULTS", "25"))
 NAMES = ["zfs_txg_timeout", "zfs_dirty_data_max", "zfs_arc_max"]
 DELAY = "zfs_delay_min_dirty_percent"
-# No room in both places from the session's end on, or in the midst of it.
+# No room in both places from the session's end on, or in the middle of it.
 END, MIDST = "full at the end", "full in the midst"
 FAULTS: list[int | str] = [errno.ENOSPC, errno.EIO, errno.EROFS, "hang", END, MIDST]
 
@@ -46,7 +46,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
 
 
 class Nobody:
-    """A supervisor that is not there: a death is of both."""
+    """No supervisor: a death is that of both processes."""
 
     pid = 0
 
@@ -72,7 +72,7 @@ def mortal(host: ModuleHost, lives: int) -> None:
     host.params.write = one  # type: ignore[method-assign]
 
 
-# Told of the "begin" and of the "end" of a session.
+# Called at the "begin" and the "end" of a session.
 Turn = Callable[[str], None]
 
 
@@ -114,7 +114,7 @@ def in_child(host: ModuleHost, rng: random.Random, lives: int, turn: Turn) -> No
 def break_one(
     faults: Faults, rng: random.Random, kind: int | str | None, where: Sequence[Path]
 ) -> Turn:
-    """From a random moment on, in one of the places or in both, or when the session says so."""
+    """Breaks one directory or both, from a random moment on or when the session reaches a point."""
 
     def turn(moment: str) -> None:
         for path in where:
@@ -126,7 +126,7 @@ def break_one(
 
     if kind not in (None, END, MIDST):
         for path in rng.choice([[where[0]], [where[1]], where]):
-            # what is in memory always answers
+            # a directory in memory always answers
             one = errno.EIO if kind == "hang" and path == where[1] else kind
             faults.put(path, one, after=rng.randint(0, 25))
     return turn
@@ -163,7 +163,7 @@ def attempt(seed: int, faults: Faults, *, die: bool, fail: bool) -> None:
         assert found.complete, seed
         now, kept = host.now(), {override.name for override in found.kept}
         if die and fail and now[DELAY] == 100:
-            # on the way of a restore, of which nothing could be recorded: it is told
+            # during a restore of which nothing could be recorded: it is reported
             now[DELAY] = DEFAULTS[DELAY]
             kept -= {DELAY}
         assert not kept, seed

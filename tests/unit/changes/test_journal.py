@@ -1,4 +1,4 @@
-"""The journal: what it says after any damage, and that nothing happens without it."""
+"""The journal: its contents after any damage, and that nothing is written without it."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_damage_is_reported_and_the_damaged_file_kept(where: Places) -> None:
     path.write_bytes(path.read_bytes()[:-5] + b"xxxxx")
     journal = Journal(where, write=True)
     assert journal.notes == [f"{path} is damaged after record 12, the other copy is used"]
-    # the disk's is written again when there is time
+    # the copy on disk is rewritten when there is time
     assert path.read_bytes().endswith(b"xxxxx")
     journal.close()
     assert (where.state / "journal.damaged").read_bytes().endswith(b"xxxxx")

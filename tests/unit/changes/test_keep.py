@@ -107,7 +107,7 @@ def test_other_options_in_the_file_stay(host: ModuleHost, tmp_path: Path) -> Non
     ]
     backup = conf(tmp_path).with_name("zfstune.conf.bak")
     assert backup.read_text() == before
-    # nothing new: the backup is still the one of before
+    # nothing new: the backup is still the previous one
     assert run() == 0
     assert backup.read_text() == before
 

@@ -32,7 +32,7 @@ def change(host: ModuleHost, wanted: dict[str, int] | None = None) -> None:
 
 
 def crash(host: ModuleHost) -> None:
-    """What is left of a session that was killed with its supervisor."""
+    """Leaves what a session leaves that is killed together with its supervisor."""
     lock = Lock.take(host.where, "zfstune tune tank")
     lock.mark_session()
     journal = Journal(host.where, write=True)
@@ -99,7 +99,7 @@ def test_the_question_at_each_start_is_cheap(host: ModuleHost) -> None:
         "importlib",
         "__future__",
         "warnings",
-        # what asks the disk in a process of its own; the command line has loaded the rest
+        # asks the disk in a child process; the command line has loaded the rest
         "zfstune.changes.bounded",
         "errno",
         "select",
@@ -210,7 +210,7 @@ def test_status_names_the_running_session(
         assert lines[0].startswith("`zfstune tune tank` is running: process ")
         with pytest.raises(NotPossible, match="is changing parameters"):
             reverted(capsys)
-        # a command of somebody at the same time restores nothing
+        # another command at the same time restores nothing
         assert recovery.if_needed() is None
         assert host.now() == DEFAULTS | CHANGED
 
@@ -298,9 +298,9 @@ def test_a_damaged_journal_is_reported(
     assert code == 1
     assert "compare with `zfstune params list --changed`" in lines[-1]
     assert (host.where.state / "journal.damaged").exists()
-    # what is not explained any more stays
+    # unexplained values stay
     assert host.now() == DEFAULTS | CHANGED
-    # and stays so until somebody says that he has looked at it
+    # and keep being reported until the user forgets them
     assert reverted(capsys) == (code, lines)
     assert recover.run(Namespace(wait=False, forget=True)) == 0
     assert reverted(capsys) == (0, ["nothing to put back"])

@@ -1,5 +1,5 @@
-"""Sessions that nobody reads, and tuners that do not answer: real processes, a module whose
-parameters are files."""
+"""Sessions whose output nobody reads, and tuners that do not answer: real processes, and a module
+whose parameters are files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STALLED = {"pipe": full_pipe, "terminal": stopped_terminal}
 
 
 class Tuner:
-    """One that lives until the test ends it; rounds is how often it came round."""
+    """A tuner that lives until the test ends it; rounds counts its loop."""
 
     def __init__(self, root: Path, stderr: int, before: str = "") -> None:
         paths = [str(ROOT / path) for path in ("tests", "tracers", "tuner", "platform/linux")]
@@ -124,8 +124,8 @@ def test_a_session_without_a_reader_ends_restored(
 
 
 def impatient(ticks: int) -> str:
-    """A supervisor that waits for so many tenths of a second, and a disk that takes none: that of
-    a busy machine may need longer than such a supervisor waits."""
+    """A supervisor that waits only this many tenths of a second, and a disk that takes none: the
+    disk of a busy machine may take longer than that."""
     supervisor = f"supervisor.start = functools.partial(supervisor.start, silent=({ticks}, 0.1))"
     return f"{supervisor}\nos.fsync = lambda fd: None"
 
@@ -172,7 +172,7 @@ def test_a_stopped_supervisor_ends_the_session(host: ModuleHost, tmp_path: Path)
         os.kill(one.supervisor, signal.SIGSTOP)
         assert one.process.wait(60) == 0
         assert untouched(host)
-        # it had the lock as well
+        # it had the lock, too
         wait_for(lambda: lock_is_free(host), 60)
 
 

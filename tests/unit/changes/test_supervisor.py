@@ -32,7 +32,7 @@ CANDIDATE = {
     "zfs_vdev_async_write_min_active": 1,
 }
 
-# a tuner that does nothing but apply; prints a line when it is in the midst of it
+# a tuner that does nothing but apply; it prints a line once it has begun
 TUNER = """
 import sys
 sys.path[:0] = {paths!r}
@@ -191,7 +191,7 @@ def test_a_disk_that_becomes_read_only_stops_no_restore(host: ModuleHost, faults
     assert not one.alive()
     assert lock_is_free(host)
     assert not (host.where.run / "session").exists()
-    # the copy of the run directory says so
+    # as the copy in the run directory says
     assert recovery.restore_left(host, host.where, print) is None
     faults.put(host.where.state, None)
     with session(host) as one:
@@ -253,7 +253,7 @@ def test_the_supervisor_restores_for_a_killed_tuner(
         process, _pid = tuner(host, tmp_path)
         time.sleep(seed.uniform(0.0, 0.2))
         process.send_signal(number)
-        # stderr closes when the supervisor has ended as well
+        # stderr closes when the supervisor has ended, too
         _out, err = process.communicate(timeout=60)
         assert untouched(host), err
         assert lock_is_free(host)
@@ -270,7 +270,7 @@ def test_the_supervisor_restores_without_its_own_files(host: ModuleHost, tmp_pat
     process.communicate(timeout=60)
     assert untouched(host)
     seen = (tmp_path / "seen").read_text().splitlines()
-    # the state directory is opened by a process of its own (bounded.py)
+    # the state directory is opened by a child process (bounded.py)
     ours = [f"open {path}" for path in (tmp_path, "/proc", "/sys", "/dev")]
     assert any("zfs_txg_timeout" in one for one in seen)
     assert [one for one in seen if not one.startswith((*ours, "open .", "open journal"))] == []

@@ -31,7 +31,7 @@ from zfstune.term.units import MS, SECOND, US
 
 CAUSES = causes.load()
 IDS = [cause.id for cause in CAUSES]
-# Causes of docs/tools/zfstune-diagnose.md, the first fourteen of which are those of bug reports.
+# Causes of docs/tools/zfstune-diagnose.md, the first fourteen of which come from bug reports.
 NUMBERS = range(1, 18)
 
 
@@ -259,7 +259,7 @@ def test_sixteen_threads_of_the_lab_are_committers() -> None:
 
 
 def test_a_busy_cpu_of_the_lab_is_named() -> None:
-    """On Debian 12 the blocks are held open for longer as well: their threads do not run."""
+    """On Debian 12 the blocks are also held open longer, because their threads do not run."""
     shares = {"issue": 80, "batch_wait": 400, "log_write": 50, "flush": 20, "wakeup": 380}
     times = {stage: [share * 120 * US] * 60 for stage, share in shares.items()}
     (first,) = judge(pool(times)).findings
@@ -283,7 +283,7 @@ def test_a_failing_log_device_is_not_called_full() -> None:
 
 @pytest.mark.parametrize("name", ["dragged_data", "log_bypassed", "slog_limit"])
 def test_counters_of_other_pools_accuse_nobody(name: str) -> None:
-    """zil kstats are of the host: where others make most of the commits they tell of those."""
+    """zil kstats cover the whole host: where other pools make most commits, they describe those."""
     assert name not in found(judge(case(name) | {"own_commits_permille": 100}))
     (finding,) = (f for f in judge(case(name) | {"own_commits_permille": 600}).findings)
     assert (finding.cause.id, finding.certainty) == (name, finding.cause.certainties[1])

@@ -1,4 +1,4 @@
-"""`zfstune diagnose` through the command line, on a host that is made up."""
+"""`zfstune diagnose` through the command line, on a fake host."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def event(**stages: int) -> SlowEvent:
 
 
 def host_of(count: int = 100, **stages: int) -> FakeHost:
-    """tank/db with so many equal operations, on a disk that flushes as its fsyncs say."""
+    """tank/db with this many equal operations, on a disk whose flushes take as long as theirs."""
     many = counts(objset=68, stages={name: [ns] * count for name, ns in stages.items()})
     host = FakeHost()
     host.session = FakeSession([[], [many]], [event(**stages)] * count)

@@ -58,7 +58,7 @@ def test_readings_outlive_the_rows_of_the_kstat() -> None:
 
 
 class Hurried(FakeHost):
-    """Each look takes a second, and a txg is born whenever somebody looks at them."""
+    """A reading takes a second, and a txg opens during each."""
 
     def __init__(self) -> None:
         super().__init__(FakeSession([()]))
@@ -86,7 +86,7 @@ def test_a_txg_born_during_a_reading_is_counted_once() -> None:
 
 
 def test_only_growth_counts_when_datasets_come_and_go() -> None:
-    """One is mounted anew and counts from 0, one is new, one goes: only growth counts."""
+    """One is remounted and counts from 0, one is new, one disappears: only growth counts."""
     host = FakeHost(FakeSession([()]))
     meter = BlockMeter(host, "tank", host.session)
     looks = [{1: 100, 2: 500}, {1: 130, 2: 0}, {1: 140, 2: 20, 3: 900}, {2: 25, 3: 910}]

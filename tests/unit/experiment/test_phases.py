@@ -1,5 +1,5 @@
-"""A session's phases, on blocks that a made-up pool gives: what is better is found and proved,
-what is not is left alone."""
+"""A session's phases on blocks of a fake pool: better values are found and proved, others left
+alone."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_what_is_not_needed_is_dropped() -> None:
 
 
 def test_a_search_leaves_time_to_find_out_what_is_needed() -> None:
-    """Of half an hour, with more to try than there is time for."""
+    """In half an hour, with more candidates than it has time for."""
     many = [SMALL | {ASYNC: 1}, *({TIMEOUT: n, ASYNC: n} for n in range(2, 40))]
     experiment = MadeUp(dirty_counts, 0.02, 8)
     found, _ = session(experiment, many, minutes=30)

@@ -2,9 +2,8 @@
 writes that fill the disk (`bulk`), and alone on a fast one (`wal`). docs/statistics.md has
 the curves.
 
-A session that is drawn from the record has no change in it but the one that is put in, so what
-its verdict should be is known.
-"""
+A session drawn from the recording contains no change but the one put in, so its right verdict is
+known."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from zfstune.experiment.statistics import (
 
 BUDGET = 30 * 60
 SHARE = 0.85  # of it; the rest is for the A/A run and the search
-# Beside bulk writes the txgs take longer to go by.
+# With bulk writes txgs last longer.
 PLANS = {
     "bulk": Plan(pairs_within(SHARE * BUDGET, 10, 10), block=10, settle=10),
     "wal": Plan(pairs_within(SHARE * BUDGET, 10, 5), block=10, settle=5),
@@ -48,7 +47,7 @@ def design(load: str) -> Design:
 
 @pytest.mark.parametrize("load", list(PLANS))
 def test_at_most_one_session_in_twenty_accepts_without_a_gain(load: str) -> None:
-    """Of 1,000 the number would vary by 6 from seed to seed, so there are more."""
+    """With 1,000 sessions the number would vary by 6 from seed to seed, so there are more."""
     ratios = drawn(load, 4000, seed=1)
     found = recorded_noise.better(ratios, design(load))
     print(f"{load}, nothing changed: {found} of 4,000 sessions end better")

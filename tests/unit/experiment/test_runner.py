@@ -138,8 +138,8 @@ class Bursts(FakeHost):
 
 
 def bursts(monkeypatch: pytest.MonkeyPatch, cost_ns: int) -> tuple[list[float], list[int]]:
-    """Throughput of blocks when a count takes a processor so long, and how long after one count
-    the next one came."""
+    """Throughput of blocks when each count takes this much CPU time, and the intervals between
+    counts."""
     stop = FakeStop()
     host = Bursts(stop)
     monkeypatch.setattr("time.thread_time_ns", lambda: len(host.counts) * cost_ns)

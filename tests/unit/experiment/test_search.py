@@ -1,4 +1,4 @@
-"""The search: what it asks, what it remembers, whom it refuses."""
+"""The search: what it asks for, what it remembers, and what it refuses."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_resumed_search_remembers_candidates_and_scores(tmp_path: Path) -> Non
     best = again.best()
     assert best is not None
     assert (best[0].values, best[1]) == (BOTH.values, -0.6)
-    # what was running when the first ended is tried before anything new
+    # a candidate left running by the first is tried before any new one
     assert again.ask().values == begun.values == DEPTH.values
     again.close()
 
@@ -256,7 +256,7 @@ def test_two_hosts_share_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     best = one.best()
     assert best is not None
     assert (best[0].values, best[1]) == (BOTH.values, -0.3)
-    # what is better elsewhere is measured here as well
+    # what is better elsewhere is measured here, too
     assert one.ask().values == DEPTH.values
 
 
@@ -477,7 +477,7 @@ def test_values_that_are_not_whole_numbers_are_not_taken(tmp_path: Path) -> None
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_study_that_optuna_cannot_read_ends_the_session(tmp_path: Path) -> None:
-    """It stores the point before it looks at it, and then falls over it each time."""
+    """It stores the point before checking it, and then fails on it each time."""
     search = searcher(names=ONE, storage=tmp_path / "s")
     study_of(tmp_path / "s").enqueue_trial({"zfs_txg_timeout": float("inf")})
     with pytest.raises(StorageLost, match=r"that no session writes: ") as raised:

@@ -169,7 +169,7 @@ def test_ranges_on_4_gib_are_as_recorded() -> None:
 def test_any_parameter_can_be_tuned(
     state: tuple[dict[str, int], guard.Facts], parts: list[float]
 ) -> None:
-    """`tunes = true` is all that it takes: the range is that of the guard then."""
+    """`tunes = true` is enough: the range is then the guard's."""
     new = ("zfs_vdev_sync_write_min_active", "zfs_vdev_sync_write_max_active", "zfs_txg_history")
     current, facts = state
     current = {**current, new[1]: 10, new[2]: 100}

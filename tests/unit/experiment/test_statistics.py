@@ -32,7 +32,7 @@ DESIGN = design_for(24, 0.05)
 
 
 def run(ratios: list[float], design: Design = DESIGN) -> Verdict:
-    """The verdict at which the comparison stops; at the latest when there are no more."""
+    """The verdict at which the comparison stops, at the latest after all pairs."""
     comparison = Sequential(design)
     for ratio in ratios:
         found = comparison.add(ratio)

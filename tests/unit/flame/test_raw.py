@@ -1,4 +1,4 @@
-"""What dtrace and bpftrace print, read as stacks: real samples, made-up ones, and any text."""
+"""Output of dtrace and bpftrace, read as stacks: real samples, generated ones, and any text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zfstune flame`: from the session to the file, and what is said meanwhile."""
+"""`zfstune flame`: from the session to the file, and its messages."""
 
 from __future__ import annotations
 

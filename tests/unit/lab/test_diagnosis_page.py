@@ -1,4 +1,4 @@
-"""What judges the lab's diagnoses, on results that are made up; and its scenarios exist."""
+"""The code that judges the lab's diagnoses, on sample results; and that its scenarios exist."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the scenario faults plans and judges by, without a guest: its schedule, its own reading of a
-journal, and what it tells of the rounds."""
+"""The scenario faults without a guest: its schedule, its own reader of journals, and its summary of
+the rounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GUEST = ROOT / "tests/lab/guest"
 
 @pytest.fixture(scope="module")
 def faults() -> Any:
-    """The program of the guest, under a name of its own."""
+    """The program of the guest, imported under another name."""
     sys.path.insert(0, str(GUEST))
     try:
         spec = importlib.util.spec_from_file_location("guest_faults", GUEST / "faults.py")
@@ -48,7 +48,7 @@ def test_every_schedule_has_each_kind(faults: Any, rounds: int, least: int) -> N
     assert len(plan) == max(rounds, sum(case.least for case in faults.CASES.values()))
     assert set(kinds) == set(faults.CASES)
     assert min(kinds.values()) >= least
-    # those of which nearly all must be in time
+    # the kinds of which nearly all must be in time
     assert min(kinds["administrator"], kinds["supervisor killed"]) >= 3
 
 

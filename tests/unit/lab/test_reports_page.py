@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 def measured(name: str, per_s: float, **stages: int) -> Json:
-    """A test with ten fsyncs, in which each stage took so many ns together."""
+    """A test with ten fsyncs, in which the stages took these ns in total."""
     total = sum(stages.values()) or 1
     rows = [{"name": stage, "total_ns": ns} for stage, ns in stages.items()]
     return {

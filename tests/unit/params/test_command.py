@@ -1,4 +1,4 @@
-"""`zfstune params` on a host that is made up."""
+"""`zfstune params` on a fake host."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_a_successful_session_has_verdict_changes_and_pictures(made: tuple[Json,
 
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what is around the plots, which take a second or two."""
+    """For tests of everything but the plots, which take a second or two."""
     monkeypatch.setattr(render, "_plots", lambda _: ({}, ""))
 
 
@@ -191,7 +191,7 @@ def test_only_the_scripts_of_the_page_may_run(made: tuple[Json, Path]) -> None:
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     assert policy
     assert "default-src 'none'" in policy[1]
-    # that of the page and that of the flame graphs
+    # the script of the page and that of the flame graphs
     assert len(re.findall(r"'sha256-[^']*'", policy[1])) == 2
     assert "unsafe-inline'; script-src 'sha256" in policy[1]
 

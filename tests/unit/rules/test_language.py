@@ -1,4 +1,4 @@
-"""The language of the rule files: what it means, and that it is nothing else of Python."""
+"""The language of the rule files: its meaning, and that it is no more of Python."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""scripts/freebsd-check on the stand-ins for sysctl(3) and dtrace(1): that it passes where all is
-well, and fails where something is wrong."""
+"""scripts/freebsd-check on the stand-ins for sysctl(3) and dtrace(1): it passes on a healthy host,
+and fails on any defect."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_each_defect_fails_its_item(bench: Bench) -> None:
     assert {"parameters", "doctor", "probes", "zilslower.d", "zfsdevice-json.d"} == failed
     assert "not an integer" in "".join(items["parameters"]["more"])
     assert "the kernel has no fbt::_cv_wait:entry" in "".join(items["probes"]["more"])
-    # of alternatives one is enough, but it is told
+    # one of the alternatives is enough, but it is reported
     assert "fbt::zil_commit_impl:return" in items["probes"]["more"]
     assert "syntax error" in "".join(items["zilslower.d"]["more"])
     assert items["zfsdevice-json.d"]["said"] == "it ran into faults"

@@ -34,7 +34,7 @@ def staged(tmp_path: Path, *more: str) -> tuple[int, Path]:
 
 
 def files(base: Path) -> dict[str, int]:
-    """Path -> mode of what is installed, without byte code."""
+    """Installed files and their modes, without byte code."""
     return {
         str(path.relative_to(base)): path.stat().st_mode & 0o777
         for path in sorted(base.rglob("*"))

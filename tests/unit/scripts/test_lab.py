@@ -510,7 +510,7 @@ def _wait_until_dead(pid: int) -> None:
 def test_ctrl_c_of_a_script_is_left_to_the_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes to both; the lab takes its time to clean up."""
+    """Both get the signal; the lab needs time to clean up."""
     lab = tmp_path / "lab"
     lab.write_text(
         "#!/bin/sh\n"

@@ -1,4 +1,4 @@
-"""The write path simulator: its formulas, and against what was recorded in the lab."""
+"""The write path simulator: its formulas, and its agreement with recordings of the lab."""
 
 from __future__ import annotations
 

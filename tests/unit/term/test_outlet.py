@@ -1,4 +1,4 @@
-"""Writing to people who do not read."""
+"""Output that nobody reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from zfstune.term.progress import Progress
 
 
 def within(what: Callable[[], object], seconds: float = 30) -> None:
-    """It does not hang; a thread that does ends with the tests."""
+    """Fails if it hangs; the hanging thread ends with the tests."""
     thread = threading.Thread(target=what, daemon=True)
     thread.start()
     thread.join(seconds)
@@ -31,7 +31,7 @@ def within(what: Callable[[], object], seconds: float = 30) -> None:
 
 
 def taken(fd: int, seconds: float = 0.5) -> bytes:
-    """What comes until nothing does."""
+    """Everything that arrives until nothing does."""
     found = b""
     while select.select([fd], [], [], seconds)[0]:
         found += os.read(fd, 1 << 16)
@@ -40,7 +40,7 @@ def taken(fd: int, seconds: float = 0.5) -> bytes:
 
 @pytest.fixture
 def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on FreeBSD, where a pipe cannot be opened anew."""
+    """As on FreeBSD, where a pipe cannot be reopened."""
     opened = os.open
 
     def refused(path: str, *rest: int) -> int:

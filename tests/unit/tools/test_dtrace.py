@@ -90,7 +90,7 @@ def test_each_script_needs_no_other_file(system: str, name: str) -> None:
 @pytest.mark.parametrize("name", FREEBSD)
 def test_sums_printed_while_it_runs_are_new(name: str) -> None:
     """Without aggrate FreeBSD reads them once a second (dtrace_aggrate_default), and prints at a
-    tick what it has read last."""
+    tick what it read last."""
     text = (DTRACE / "freebsd" / name).read_text()
     if re.search(r"^profile:::tick-", text, re.MULTILINE):
         assert "#pragma D option aggrate=10hz" in text

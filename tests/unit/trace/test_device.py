@@ -113,11 +113,11 @@ def test_only_a_vdev_slower_than_its_siblings_stands_out() -> None:
         "slow_vdev": True
     }
     assert signs(vdev(1, sync_write=good), vdev(2, sync_write=good)) == {}
-    # too few to tell, another class, another pool
+    # too few to judge, another class, another pool
     assert signs(vdev(1, sync_write=good), vdev(2, sync_write=ios([30 * MS] * 3))) == {}
     assert signs(vdev(1, sync_write=good), vdev(2, sync_read=bad)) == {}
     assert signs(vdev(1, sync_write=good), vdev(2, "backup", sync_write=bad)) == {}
-    # slower, but nobody would notice
+    # slower, but not noticeably
     fast, less = ios([20 * US] * 50), ios([90 * US] * 50)
     assert signs(vdev(1, sync_write=fast), vdev(2, sync_write=less)) == {}
 

@@ -104,7 +104,7 @@ def test_other_pools_are_left_out() -> None:
 def test_other_datasets_are_left_out() -> None:
     text = run([slow_event(0, flush=20), slow_event(7, flush=20)], dataset="tank/home")
     assert "tank/db" not in text
-    # what has no name may be the one
+    # a nameless dataset may be the one
     assert "<unknown>" in text
 
 

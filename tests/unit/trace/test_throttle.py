@@ -145,7 +145,7 @@ def test_an_ended_wait_is_found_among_those_seen_before() -> None:
 
 
 def test_ended_waits_stay_in_the_sum() -> None:
-    """Those that are no longer told apart are in the rest, of an interval with what came then."""
+    """Processes that are no longer kept apart are in the rest, with their waits of the interval."""
     others = throttle.Ended(most=2)
     rest = waits(rest=True, comm="<others>")
 

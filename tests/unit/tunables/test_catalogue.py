@@ -211,7 +211,7 @@ def test_names_and_access_are_those_of_the_sources(parameter: Parameter) -> None
     assert parameter.freebsd == (sysctl if freebsd != "----" else None)
     assert parameter.linux == (linux != "----")
     if parameter.access != "never":
-        # where it could be set at load time only for a while, the host says so (writable())
+        # where it could only be set at load time for some versions, the host knows (writable())
         assert ("w" in linux + freebsd) == (parameter.access == "rw")
     there = [letter != "-" for letter in (linux if parameter.linux else freebsd)]
     assert [version in parameter.read_in for version in catalogue.READ] == there
@@ -238,13 +238,13 @@ def _defaults() -> dict[str, int]:
         ("zfs_arc_shrink_shift", 3),
         # frees of regular blocks would be put off in the pass that syncs such frees
         ("zfs_sync_pass_deferred_free", 1),
-        # a sync that begins anew in each pass, and one that ends after many
+        # a sync that starts over in each pass, and one that ends after many
         ("zfs_sync_pass_deferred_free", 100),
         ("zfs_sync_pass_dont_compress", 100),
         ("zfs_sync_pass_rewrite", 100),
         # a block with three copies never gets its slots: the sync hangs
         ("zfs_vdev_def_queue_depth", 2),
-        # the share of metadata falls below zero, and is at random from then on
+        # the share of metadata falls below zero, and is random from then on
         ("zfs_arc_meta_balance", 31),
         # less than the kernel's reserve
         ("zfs_arc_sys_free", 64 << 20),
@@ -264,8 +264,8 @@ def test_values_that_overrun_hang_or_cannot_be_undone_are_refused(name: str, val
 @pytest.mark.parametrize("total", [1 << 20, 1 << 33, (1 << 40) - 1])
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.199, 0.201, 0.25, 0.5, 1.0])
 def test_the_share_of_metadata_is_bounded_as_a_share(total: int, share: float) -> None:
-    """arc_evict_adj() of arc.c (2.2.9, 2.3.9, 2.4.4) subtracts what it has computed without a
-    look: with the least legal zfs_arc_meta_balance no hits of evicted data are too many."""
+    """arc_evict_adj() of arc.c (2.2.9, 2.3.9, 2.4.4) subtracts what it computed without a check:
+    with the least legal zfs_arc_meta_balance no number of hits of evicted data is too large."""
     balance = language.evaluate(catalogue.load()["zfs_arc_meta_balance"].low or "0", {})
     part = int(share * (1 << 32))
     for hits in (1, total // 64, total // 16 - 1, total // 16, total * 3 // 32 - 1, total):
@@ -307,7 +307,7 @@ def test_each_bound_says_which_function_it_is_from(parameter: Parameter) -> None
 def test_each_entry_says_when_a_value_takes_effect(parameter: Parameter) -> None:
     if parameter.access == "rw":
         assert parameter.takes_effect in ("now", "open", "import")
-        # what has been opened with a value keeps it
+        # an object opened with a value keeps it
         assert parameter.remains or parameter.takes_effect == "now"
     else:
         assert not (parameter.takes_effect or parameter.remains or parameter.source)

@@ -1,8 +1,7 @@
 """The guard: what it refuses, and that no write of its plans is dangerous.
 
-The kernel's functions are modelled as they read the parameters, each read with the old or the
-new value of the one that is being written.
-"""
+The kernel's functions are modelled by their reads of parameters, each of which may see the old or
+the new value of the one being written."""
 
 from __future__ import annotations
 
@@ -100,7 +99,7 @@ def changes(draw: st.DrawFn) -> tuple[Facts, dict[str, int], dict[str, int]]:
     names = draw(st.sets(st.sampled_from(sorted(now))))
     wanted = {name: other[name] for name in names}
     if check({**now, **wanted}, facts):
-        # what is legal together need not be so with half of the old one
+        # what is legal together may be illegal with half of the old state
         wanted = other
     return facts, now, wanted
 
@@ -110,7 +109,7 @@ NUMBERS = st.one_of(st.integers(0, 200), st.integers(0, 1 << 42), st.just((1 << 
 
 @st.composite
 def anything(draw: st.DrawFn) -> tuple[Facts, dict[str, int], dict[str, int]]:
-    """A host, and any two states: what somebody may have set without this program."""
+    """A host, and any two states, as another program may have set them."""
     facts = draw(hosts())
     now, wanted = dict(draw(states(facts, present=True))), {}
     for name in draw(st.sets(st.sampled_from(sorted(now)))):
@@ -366,7 +365,7 @@ def test_a_change_by_the_ratio_of_the_percents_goes_in_two_steps() -> None:
         ({LOW: 10, HIGH: 30, SYNC: 5}, [f"{LOW}=10", f"{HIGH}=30!"]),
         ({LOW: 60, HIGH: 90, DELAY_MIN: 90}, [f"{HIGH}=90", f"{LOW}=60!"]),
         ({LEAST: 12, MOST: 20}, [f"{MOST}=20", f"{LEAST}=12!"]),
-        # nobody could meet these together
+        # no thread could meet these together
         ({LOW: 21, HIGH: 40}, [f"{LOW}=21", f"{HIGH}=40"]),
         ({LEAST: 4, MOST: 20}, [f"{MOST}=20", f"{LEAST}=4"]),
     ],

@@ -1,5 +1,5 @@
 """The guard over the whole catalogue: from any legal state to any set that it accepts, and back,
-the kernel of unit/kernel.py meets nothing illegal, and all is as before in the end.
+the model in support/kernel.py meets no illegal state, and everything is as before in the end.
 
 ZFSTUNE_CASES is how many sets to judge (a million takes about a quarter of an hour on one CPU),
 ZFSTUNE_SEED the first seed. A failure names its seed: `ZFSTUNE_CASES=1 ZFSTUNE_SEED=...` runs
@@ -54,7 +54,7 @@ NAMES = {version: [one.name for one in RW if there(one, version)] for version in
 
 
 def loaded(rng: random.Random, version: kernel.Version) -> Kernel:
-    """A module with its defaults, or with limits of the ARC of its own."""
+    """A module with its defaults, or with its own limits of the ARC."""
     memory = int(2 ** rng.uniform(27, 42.6)) & ~4095
     if rng.random() < 0.1:
         memory = rng.choice((128 * M, 256 * M, 512 * M, G, 6 << 40))
@@ -69,7 +69,7 @@ def loaded(rng: random.Random, version: kernel.Version) -> Kernel:
 
 
 def legal(rng: random.Random, version: kernel.Version) -> Kernel:
-    """One in which somebody has set this and that, whatever the guard would say."""
+    """A state in which another program has set random values, whatever the guard would say."""
     found = loaded(rng, version)
     values, memory = found.param, found.arc.memory
     some = rng.random() ** 2
@@ -145,7 +145,7 @@ SINGLE = {
 def wanted(
     rng: random.Random, now: Mapping[str, int], names: list[str], facts: guard.Facts
 ) -> dict[str, int]:
-    """Of a few names or of nearly all: at, beside and between the bounds."""
+    """Values of a few names or of nearly all: at, beside and between the bounds."""
     many = rng.random() < 0.02
     chosen = rng.sample(names, rng.randint(1, len(names) if many else 6))
     if rng.random() < 0.5:
@@ -203,7 +203,7 @@ def one(seed: int, count: Count) -> None:
     originals: dict[str, Original] = {}
     for _ in range(8):
         asked = wanted(rng, module.param, NAMES[version], facts)
-        # what is refused names a legal value, which is taken then
+        # a refusal names a legal value, which is then accepted
         for _ in range(4):
             try:
                 writes = planner.plan(module.param, asked, facts, force=rng.random() < 0.5)
@@ -241,7 +241,7 @@ def one(seed: int, count: Count) -> None:
 
 
 def follow(module: Kernel, writes: list[planner.Write], count: Count) -> None:
-    """Between plans somebody measures, or types: no function takes so long."""
+    """Between plans a session measures, or a user types: no function takes that long."""
     module.rest()
     for write in writes:
         count.writes += 1

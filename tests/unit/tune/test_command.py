@@ -1,4 +1,4 @@
-"""`zfstune tune` before its session: what it asks for, what it refuses, what it would do."""
+"""`zfstune tune` before its session: what it asks, what it refuses, what it would do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs that people depend on a host."""
+"""Signs that a host is in production."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zfstune.tune import production
 
 
 def host(root: Path, up_days: float, comm: str = "bash", run_days: float = 0.0) -> Path:
-    """A made-up /proc with one process."""
+    """A fake /proc with one process."""
     process = root / "proc/4711"
     process.mkdir(parents=True)
     up_s = up_days * 86400
@@ -58,7 +58,7 @@ def test_an_empty_root_has_no_signs(tmp_path: Path) -> None:
 
 
 def test_process_names_in_any_bytes_are_read(tmp_path: Path) -> None:
-    """Any user may call a process so: prctl(PR_SET_NAME)."""
+    """Any user may give a process such a name: prctl(PR_SET_NAME)."""
     root = host(tmp_path, 9, "postgres", 3)
     for pid, name in enumerate((b"bad\xff", b") S (\n", b"\x1b]0;x\x07", b""), 1):
         stat = root / f"proc/{pid}/stat"

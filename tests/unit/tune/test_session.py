@@ -1,5 +1,5 @@
-"""What is in force in the midst of a session and after it, whatever ends it. The phases
-are made up here (they are in test_tuning.py), the rest is real but for the kernel."""
+"""What is in force during a session and after it, whatever ends it. The phases are fakes
+(experiment/test_phases.py tests them), the rest is real but for the kernel."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_no_room_for_the_results_does_not_hide_what_is_in_force(
 
 
 def test_results_are_private_and_replace_links(session: Session) -> None:
-    """They have the command line; and a link that is there may be somebody else's."""
+    """They contain the command line, and a link may belong to another user."""
     found = finished(session)
     secret = session.root / "secret"
     secret.write_text("root's")

@@ -14,7 +14,7 @@ COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def shown(found: Json, style: Style | None = None) -> list[str]:
-    """The lines, none of which is too wide."""
+    """The lines of the table, none of them too wide."""
     style = style or Style()
     lines = table(found, style)
     for line in lines:

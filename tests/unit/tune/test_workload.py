@@ -15,7 +15,7 @@ from zfstune.tune.workload import Workload, WorkloadFailed, account
 
 
 def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What it said last is known all the same."""
+    """Its last line is still known."""
     monkeypatch.setattr(workload, "MOST_OUTPUT", 1 << 16)
     on = tmp_path / "on"
     talk = f"head -c 200000 /dev/zero; while [ ! -e {on} ]; do sleep 0.01; done"

@@ -181,7 +181,7 @@ def test_the_supervisor_restores(machine: Machine) -> None:
     assert machine.table.read(TIMEOUT) == 8
     assert machine.file("table.protected") == [str(supervisor)]
     process.send_signal(signal.SIGKILL)
-    # stderr closes when the supervisor has ended as well
+    # stderr closes when the supervisor has ended, too
     _out, err = process.communicate(timeout=60)
     assert machine.table.read(TIMEOUT) == 5, err
     assert "has ended without a word" in err

@@ -179,7 +179,7 @@ exec tail -n +1 -f {directory}/lines
 
 
 class Writers:
-    """A stand-in for dtrace(1) that tells who has written."""
+    """A stand-in for dtrace(1) that reports who has written."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines = directory / "lines"
@@ -229,7 +229,7 @@ def test_the_traced_watch_names_the_writer(
     watch = params.watch(["zfs_txg_timeout", "zfs_arc_max", "zfs_nothing"], {4711})
     script, reader = (tmp_path / "arguments").read_text().split()
     assert (Path(script).name, reader) == ("sysctlwrite-json.d", str(os.getpid()))
-    # sysctl(8) asks by numbers, others by a name; the same value counts as well
+    # sysctl(8) asks by numbers, others by a name; writing the same value counts, too
     table.put("vfs/zfs/txg/timeout", 8)
     writers.tell(numbers("vfs.zfs.txg.timeout"), 12)
     assert polled(watch) == [Change("zfs_txg_timeout", 12, "sysctl")]
@@ -260,7 +260,7 @@ def test_the_traced_watch_also_compares_values(
     watch = params.watch(["zfs_txg_timeout"])
     assert isinstance(watch, TracedWatch)
     table.put("vfs/zfs/txg/timeout", 8)
-    assert watch.poll() == []  # the writer may still be told
+    assert watch.poll() == []  # the writer may still be reported
     assert polled(watch) == [Change("zfs_txg_timeout")]
     assert watch._trace
     watch._trace._process.kill()
@@ -321,7 +321,7 @@ def test_kept_lines_can_be_dropped(params: FreeBSDParameters, tmp_path: Path) ->
         "restores it",
     )
     assert boot.values() == {"zfs_txg_timeout": 9, "zfs_arc_max": 8 << 30}
-    # again: nothing twice, and the backup is still the one of before
+    # again: nothing twice, and the backup is still the previous one
     again = boot.update({"zfs_txg_timeout": 9})
     assert (again.backup, again.notes) == (None, ())
     assert Path(f"{conf}.zfstune.bak").read_text() == before

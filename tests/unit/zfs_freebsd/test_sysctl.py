@@ -217,7 +217,7 @@ def test_the_standin_passes_the_sanitizers(table: Table) -> None:
         env={
             **os.environ,
             "LD_PRELOAD": asan,
-            # Python keeps what it has until its end
+            # Python frees nothing before its end
             "ASAN_OPTIONS": "detect_leaks=0",
             "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in folders),
         },

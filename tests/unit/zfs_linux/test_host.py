@@ -1,4 +1,4 @@
-"""LinuxHost on a made-up /proc and /sys: names, and what is missing."""
+"""LinuxHost on a fake /proc and /sys: names, and what is missing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_written_bytes_come_from_objsets(root: Path) -> None:
     recorded = DATA / "trixie/objset-0x4b"
     (root / "proc/spl/kstat/zfs/tank/objset-0x4b").write_text(recorded.read_text())
     now, found = LinuxHost(root).written("tank")
-    # that of the fixture has no such counter
+    # the objset of the fixture has no such counter
     assert found == {0x4B: 163840}
     assert now > 0
     assert LinuxHost(root).written("gone")[1] == {}
@@ -118,7 +118,8 @@ def test_room_is_asked_for_datasets_in_use_and_some_more(
 
 
 def test_every_open_trace_ticks_with_its_host(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the throttle as well: `zfstune diagnose` has one, and another beside slow fsyncs."""
+    """Those of the throttle, too: `zfstune diagnose` has one, and another with its trace of slow
+    fsyncs."""
     ticked: list[object] = []
 
     class Trace:
@@ -135,7 +136,7 @@ def test_every_open_trace_ticks_with_its_host(root: Path, monkeypatch: pytest.Mo
     host.tick()
     assert len(ticked) == 2
     assert {view, fsyncs} == set(ticked)
-    # what is not used any more is not kept
+    # names no longer used are dropped
     ticked.clear()
     del view
     host.tick()

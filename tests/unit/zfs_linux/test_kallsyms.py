@@ -1,4 +1,4 @@
-"""Names of kernel addresses: made-up kernels, and recorded ones."""
+"""Names of kernel addresses: generated kernels, and recorded ones."""
 
 from __future__ import annotations
 

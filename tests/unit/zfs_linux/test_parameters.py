@@ -103,7 +103,7 @@ def test_nothing_is_written_to_another_module(
 def test_an_unloaded_module_is_named(
     params: LinuxParameters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kernfs says ENODEV for what was opened before."""
+    """kernfs returns ENODEV for files opened before."""
 
     def gone(*_: object) -> None:
         raise OSError(errno.ENODEV, "No such device")

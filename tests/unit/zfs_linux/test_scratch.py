@@ -1,4 +1,4 @@
-"""Whether a disk of Linux is free, and what is on it: on a made-up /sys and /proc."""
+"""Whether a disk is free on Linux, and what is on it, on a fake /sys and /proc."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SWAPS = "Filename Type Size Used Priority\n"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A disk sdx with two partitions, used by nobody."""
+    """A disk sdx with two partitions, not in use."""
     for name, dev in (("sdx", "8:16"), ("sdx/sdx1", "8:17"), ("sdx/sdx2", "8:18")):
         entry = tmp_path / "sys/block" / name
         (entry / "holders").mkdir(parents=True)

@@ -1,5 +1,5 @@
-"""The one-file tools: what `doctor` says of them on made-up hosts, and that it looks for what
-they probe."""
+"""The one-file tools: what `doctor` says about them on fake hosts, and that it checks what they
+probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that root writes: whole or not at all, and never where somebody else has pointed."""
+"""Files that root writes: complete or not at all, and never through another user's link."""
 
 from __future__ import annotations
 

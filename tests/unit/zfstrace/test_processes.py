@@ -1,4 +1,4 @@
-"""Programs that are run: those that fail, hang or are not there, and what they have started."""
+"""Programs that are run: those that fail, hang or are missing, and what they have started."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_children_of_a_hanging_program_end_with_it(tmp_path: Path) -> None:
 
 
 def test_children_that_ignore_sigterm_are_killed(tmp_path: Path) -> None:
-    """The program itself ends by SIGTERM; what it has started ignores that."""
+    """The program itself ends by SIGTERM; its child ignores that."""
     file = tmp_path / "pid"
     script = f"sh -c 'trap \"\" TERM; echo $$ > {file}; while :; do sleep 1; done' & wait"
     process = processes.start(["sh", "-c", script], subprocess.DEVNULL, subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""From addresses to folded stacks: what is taken out, what is marked, what is left out."""
+"""From addresses to folded stacks: which frames are removed, marked and left out."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_wakers_follow_the_sleeper() -> None:
     assert kernel_part(recorded(replace(woken, waker=()), kind="wakeup")).endswith(
         "--;[no stack];z_null_int"
     )
-    # nobody had to wake it
+    # it needed no waker
     preempted = kernel_part(recorded(replace(SUM, preempted=True), kind="wakeup"))
     assert preempted == f"{sleeper};[preempted]"
     assert kernel_part(recorded(woken)) == sleeper

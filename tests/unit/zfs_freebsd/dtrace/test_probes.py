@@ -1,4 +1,4 @@
-"""Which probes there are, and that the table of them is that of the D scripts."""
+"""The available probes, and that their table agrees with the D scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zfs_freebsd.dtrace import probes, scripts
 from zfstrace import processes, stages
 
 SCRIPTS = ROOT / "tracers/dtrace"
-# Tracer -> what its command runs, and the one-file tools that watch the same.
+# Tracer -> the script of its command, and the one-file tools that watch the same.
 RUNS = {
     "fsync": ("zilevent-json.d", "zilslower.d", "zilcommit.d"),
     "txg": ("txgstate-json.d", "txgstate.d"),
@@ -120,7 +120,7 @@ def test_a_missing_probe_says_which_stage_it_merges() -> None:
 
 
 def test_one_probe_of_a_group_is_enough() -> None:
-    """2.2: there is no zil_commit_flags, and no txg_wait_synced_flags."""
+    """2.2 has neither zil_commit_flags nor txg_wait_synced_flags."""
     old = {probe for probe in EVERY if "_flags:" not in probe}
     found = {probe.name: probe for probe in probes.survey(("fsync",), run=kernel(*old))}
     assert not [probe for probe in found.values() if probe.missing]

@@ -197,7 +197,7 @@ def test_commits_are_summed(script: Path) -> None:
     assert stages["flush"] == from_values([900, 900])
     assert stages["issue"] == from_values([60, 60])
     assert stages["writeback"] == Hist()
-    # 1000 - 960 and 3000 - 960: what was not told apart, and what is in no probe's reach
+    # 1000 - 960 and 3000 - 960: what was not kept apart, and what no probe sees
     assert stages["other"] == from_values([40, 2040])
     assert sum(stage.sum_ns for stage in first.stages) == first.total.sum_ns
     assert (second.objset, second.commits) == (77, 1)

@@ -1,4 +1,4 @@
-"""Stacks in files: what is written is read back, and what is odd is said in one line."""
+"""Stacks in files: what is written is read back, and errors are one line."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zfstrace.flame import FlameError, colors, diff, layout, svg
 from zfstrace.stacks import Stacks, fold
 
-# Drawing takes its time on a busy machine.
+# Drawing is slow on a busy machine.
 settings.register_profile("drawing", settings.get_profile("repeatable"), deadline=None)
 DRAWING = settings.get_profile("drawing")
 SVG = "{http://www.w3.org/2000/svg}"

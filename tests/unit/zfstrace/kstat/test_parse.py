@@ -1,4 +1,4 @@
-"""Readers of kstats and mountinfo, with samples and with anything at all."""
+"""Readers of kstats and mountinfo, with samples and with any text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_torn_file_loses_lines_only(cut: int) -> None:
 def test_one_count_is_read_by_its_name() -> None:
     assert kstat.count(OBJSET, "nwritten") == 1048576
     assert kstat.count(OBJSET, "written") is None
-    # a string that looks like a line of its own would have to begin one
+    # a string that looks like a line would have to begin one
     assert kstat.count("dataset_name   7    nwritten  4    12\n", "nwritten") is None
 
 

@@ -1,4 +1,4 @@
-"""Txgs: from events and kstat rows to what is shown."""
+"""Txgs: from events and kstat rows to the output."""
 
 from __future__ import annotations
 
