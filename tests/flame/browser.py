@@ -171,7 +171,7 @@ class Browser:
 
 @contextmanager
 def browser(program: str) -> Iterator[Browser]:
-    """A Chromium with a profile of its own, which is gone afterwards."""
+    """A Chromium with a temporary profile."""
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
         Browser(program, profile) as found,

@@ -38,7 +38,7 @@ const allWrong = () => [window, ...[...document.querySelectorAll('iframe')]
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a made up session with hostile names."""
+    """The report of a sample session with hostile names."""
     directory = tmp_path_factory.mktemp("report")
     shutil.copy(SAMPLE, directory / "before.folded")
     shutil.copy(SAMPLE.parent / "offcpu-after.folded", directory / "after.folded")

@@ -76,7 +76,7 @@ def test_click_zooms_and_the_button_resets(page: Page) -> None:
     before, full = page.box("flush"), page.box("all")
     page.click("flush")
     assert page.box("flush") == pytest.approx({**before, **wide(full)}, abs=0.1)
-    # what is below spans all of it, what is beside is gone
+    # frames below span all of it, frames beside it are gone
     assert page.box("tank")["width"] == pytest.approx(full["width"])
     assert not page.js("shown(named('log_write'))")
     # fio, mysqld and postgres share the width in proportion

@@ -84,7 +84,7 @@ FEW = "healthy,slow_flush,failing_log,mapped"
 # Arguments of the scenario "tune", by --tune.
 TUNE = {"short": [], "full": ["15m", "10s"]}
 
-# What scenarios have to tell at the end of the run.
+# Messages of scenarios for the end of the run.
 SUMMARIES: list[str] = []
 
 
@@ -160,7 +160,7 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
 
 
 def undisturbed(config: pytest.Config) -> set[str]:
-    """Scenarios whose numbers are what is wanted: another guest would change them too much."""
+    """Scenarios that measure: another guest would change their numbers too much."""
     option = config.getoption
     asked = {"diagnose": option("--runs") != "0", "tune": option("--tune") == "full"}
     return {"reports", *(name for name in asked if asked[name])}

@@ -62,7 +62,7 @@ def rate(runs: Sequence[Json]) -> float:
 
 
 def page(results: Sequence[Json]) -> str:
-    """results are those of one flavour each."""
+    """Each of the results is from one flavour."""
     lines = [_HEAD]
     for result in results:
         lines += ["", *_flavour(result)]

@@ -1,5 +1,5 @@
-"""What ends a guest, seldom, that no test is the cause of, and only under emulation (docs/lab.md):
-the run is repeated then, and told at the end."""
+"""Crashes of a guest that no test causes, rare and only under emulation (docs/lab.md): the run is
+repeated, and the repeat reported at the end."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ _FLAGS = re.compile(r"EFLAGS: ([0-9a-f]{8})")
 _IF = 0x200
 
 
-# What pytest tells at the end of the run.
+# Messages for the end of pytest's run.
 REPEATED: list[str] = []
 
 
 def again(attempt: int, scenario: str, flavour: str, log: str) -> bool:
-    """Whether a run that was the attempt-th (from 1) is to be repeated; counted and told then."""
+    """Whether a run, the attempt-th from 1, is to be repeated; if so, it is counted and
+    reported."""
     fault = fault_of(scenario, log) if attempt < ATTEMPTS else None
     if fault:
         REPEATED.append(f"{scenario} on {flavour}: {fault}")
@@ -67,13 +68,13 @@ def fault_of(scenario: str, log: str) -> str | None:
 
 
 def emulated(log: str) -> bool:
-    """As scripts/lab tells; not when it does not."""
+    """Whether the guest was emulated, as scripts/lab reports; False if it does not."""
     return re.search(r"^lab: \S+ \S+, QEMU \S+, tcg\b", log, re.M) is not None
 
 
 def fell_at(log: str) -> str | None:
-    """The functions with a probe of which one was being entered as the kernel went on at address
-    0; None for any other call of a null pointer.
+    """The probed functions, one of which was being entered when the kernel continued at address 0;
+    None for any other call of a null pointer.
 
     A kprobe's copy of the instruction is resumed with interrupts off (setup_singlestep(),
     arch/x86/kernel/kprobes/core.c, Linux 5.13 and later), while a call by the code itself in a

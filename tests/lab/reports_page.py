@@ -25,7 +25,7 @@ the first row that has a reported number. Each test ran once, for {duration}."""
 
 
 def page(results: Sequence[Json]) -> str:
-    """The whole page; results are those of one flavour each."""
+    """The whole page; each of the results is from one flavour."""
     lines = [_HEAD.format(duration=results[0]["duration"]), "", *_split(results)]
     for result in results:
         lines += ["", *_flavour(result)]
@@ -48,7 +48,7 @@ def stages(test: Json) -> dict[str, int]:
 
 
 def own_ns(test: Json) -> tuple[float, float] | None:
-    """The mean of one fsync: of ZFS's own part, which is all but the device's, and of all."""
+    """The mean of one fsync: ZFS's part (everything but the device's), and the whole."""
     times = stages(test)
     if not times:
         return None
@@ -216,7 +216,7 @@ def _orders(result: Json) -> list[str]:
 
 
 def _again(result: Json) -> str:
-    """How much one run differs from another, in words."""
+    """A sentence on how much runs differ."""
     measured = _rates(result, "measured")
     ratios = [
         f"{name} {_times(value, measured.get(('slog', name)))}"

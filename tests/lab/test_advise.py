@@ -98,7 +98,7 @@ def test_special_vdevs_and_raidz_are_judged(advised: Json) -> None:
     assert found["special-not-redundant"]["where"] == ["side vdd"]
     assert found["special-takes-all"]["where"] == ["side/all"]
     found = advised["raidz"]
-    # ZFS 2.1 does not tell the ashift of a vdev
+    # ZFS 2.1 does not report the ashift of a vdev
     unjudged = {entry["rule"]: entry["missing"] for entry in found["unjudged"]}
     assert "volblocksize-raidz" in rules(found) or unjudged["volblocksize-raidz"] == ["block_max"]
 

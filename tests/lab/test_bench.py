@@ -80,7 +80,8 @@ def test_the_table_fits_100_columns(bench: Json) -> None:
 
 
 def test_fio_runs_the_tests_that_pg_test_fsync_lacks(bench: Json) -> None:
-    """fio does what it cannot: on ZFS 2.3 and later it fails before the last test."""
+    """fio runs the tests that pg_test_fsync cannot: on ZFS 2.3 and later it fails before the
+    last."""
     if not bench["pg"]:
         pytest.skip("the image has no pg_test_fsync")
     assert bench["pg"]["status"] == 0, bench["pg"]["stderr"]

@@ -1,5 +1,5 @@
-"""`zfstune bench --matrix` erases the disks that it was told to, and nothing else, however it
-ends. No time or rate is judged."""
+"""`zfstune bench --matrix` erases the named disks and nothing else, however it ends. No time or
+rate is judged."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_each_row_has_rates_and_stages(found: Json) -> None:
 def test_a_signal_at_any_moment_leaves_nothing(found: Json) -> None:
     for one in found["signals"]:
         assert one["left"] == NOTHING, one
-        # before disks are looked at, or after all is done, is possible as well
+        # it may also come before disks are examined, or after the end
         assert one["status"] in (0, 1, 130, -2, -15), one
         assert "Traceback" not in one["stderr"], one
         for line in lines(one["stdout"]):

@@ -1,4 +1,4 @@
-"""The cause that was injected comes first, and pools that are well are not accused.
+"""The injected cause comes first, and healthy pools are not accused.
 
 Not produced here, with the reason in causes.toml: `not_produced`.
 """

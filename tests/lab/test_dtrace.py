@@ -336,7 +336,7 @@ def test_arcstate_follows_the_limit_and_the_kstat(dtrace: Json) -> None:
 
 
 def test_arcstate_json_agrees_with_the_kstat(dtrace: Json) -> None:
-    """Its numbers are of all that has happened so far, so nothing falls between two lines."""
+    """Its numbers are totals since the start, so nothing falls between two lines."""
     run = dtrace["arcstate-json.d"]
     found = of_type(run, "arc")
     last = found[-1]
@@ -370,7 +370,7 @@ def test_the_variants_for_freebsd_compile(dtrace: Json) -> None:
     ("name", "asked"), [("__sysctl", "3.277.1.5"), ("__sysctlbyname", "vfs.zfs.txg.timeout")]
 )
 def test_sysctlwrite_prints_successful_writes_only(dtrace: Json, name: str, asked: str) -> None:
-    """One write is told; not the call that failed, nor that below another node than vfs."""
+    """One write is printed; not the call that failed, nor the one below another node than vfs."""
     run = dtrace["sysctlwrite"][name]
     assert run["statuses"] == [0, -1, 0]
     begin, write, end = lines(run)

@@ -1,6 +1,5 @@
-"""Sessions that die, stop or are disturbed at random moments, and state disks that fail:
-parameters, and what is in force for them, are as before afterwards, or as the administrator has
-set them."""
+"""Sessions that die, stop or are disturbed at random moments, and state disks that fail: afterwards
+parameters, and the limits in force, are as before, or as the administrator has set them."""
 
 from __future__ import annotations
 

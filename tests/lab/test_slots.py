@@ -37,7 +37,7 @@ def test_many_datasets_are_counted_apart(slots: Json) -> None:
 
 
 def test_slots_are_reused(slots: Json) -> None:
-    """Also those of datasets that were known by their superblock only."""
+    """Including those of datasets known only by their superblock."""
     turns = slots["turns"]
     log = {f"tank/d/{i}" for i in range(turns["datasets_in_turns"]) if i % 8 != 7}
     assert {name: turns["found"].get(name) for name in log} == {

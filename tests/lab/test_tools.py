@@ -55,7 +55,7 @@ def count(text: str, name: str) -> int:
 
 
 def slow_lines(text: str) -> list[list[str]]:
-    """The fields of the lines of zilslower that tell a commit."""
+    """The fields of the lines of zilslower that are commits."""
     return [line.split() for line in text.splitlines() if re.match(r"\d\d:\d\d:\d\d ", line)]
 
 

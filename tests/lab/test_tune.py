@@ -1,4 +1,5 @@
-"""Sessions of `zfstune tune` on real pools: what is in force is proved, all else is put back."""
+"""Sessions of `zfstune tune` on real pools: what stays in force is proved, everything else is
+restored."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def test_blocks_are_what_was_asked_for(one: Json) -> None:
 
 @pytest.mark.parametrize("key", ["fast"])
 def test_the_right_defaults_stay(one: Json) -> None:
-    """A fast disk with nothing but fsyncs: nobody competes with the log. Of those sessions that
+    """A fast disk with nothing but fsyncs: nothing competes with the log. Of those sessions that
     come to a proof, and few do, one in twenty may be wrong (docs/statistics.md)."""
     assert kind(one["session"]) in ("equivalent", "inconclusive", None)
     assert one["in_force"] == {}

@@ -91,7 +91,7 @@ def test_delays_are_counted_in_their_txgs(views: Json) -> None:
     rows = of(views, "delay", "txg")
     waits = of(views, "delay", "throttle")
     delayed = sum(row["delayed_tx"] or 0 for row in rows)
-    # those of the txg that was open as the trace began are not told
+    # those of the txg that was open when the trace began are not reported
     assert delayed == pytest.approx(sum(row["count"] for row in waits), rel=0.05)
 
 
@@ -115,11 +115,12 @@ def test_the_delayed_writer_is_named(views: Json) -> None:
 
 
 def test_delays_and_waits_at_the_limit_are_told_apart(views: Json) -> None:
-    """Told from delays by the dirty data at the wait's beginning, a moment before ZFS looks."""
+    """Distinguished from delays by the dirty data when the wait begins, just before ZFS checks
+    it."""
     found = kinds(of(views, "hard", "throttle"))
     counted = views["hard"]["dmu_tx"]
     assert sum(found.values()) == counted["dmu_tx_dirty_delay"] + counted["dmu_tx_wrlog_delay"]
-    # a computed sleep may look like one for log data when dirty data drops in its midst
+    # a computed sleep may look like one for log data when dirty data drops meanwhile
     assert found["wrlog_delay"] == pytest.approx(
         counted["dmu_tx_wrlog_delay"], abs=0.05 * counted["dmu_tx_dirty_delay"]
     )
@@ -243,7 +244,7 @@ def test_a_trace_survives_export_and_import(views: Json) -> None:
         sum(r["kinds"]["fsync"] for r in views["exported"]["fsync"]["rows"] if r["dataset"]) == 24
     )
     txgs = [row["txg"] for row in views["exported"]["txg"]["rows"] if row["pool"] == "tank"]
-    # an export syncs some that the pool does not keep: an import goes on before them
+    # an export syncs some that the pool does not keep: an import continues before them
     back = [a for a, b in itertools.pairwise(txgs) if b <= a]
     assert len(txgs) > 3
     assert len(back) <= 1

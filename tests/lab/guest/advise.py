@@ -131,7 +131,7 @@ def special(results: Json) -> None:
 
 
 def parameters(results: Json) -> None:
-    """One that somebody has changed, one that zfstune has, one that can lose data."""
+    """A parameter changed by the user, one changed by zfstune, and one that can lose data."""
     progress("parameters")
     sh("zpool create -f -o ashift=12 -O compression=lz4 -O atime=off tank mirror vdb vdc")
     (PARAMETERS / "zfs_txg_timeout").write_text("9")

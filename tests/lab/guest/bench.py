@@ -44,7 +44,7 @@ def counted(results: Json) -> None:
 
 
 def without(results: Json) -> None:
-    """What there is not: a trace, ZFS, a log, a program, a place."""
+    """Runs without a trace, ZFS, a log, a program or a place."""
     progress("without")
     quick = ["--duration", "500ms", "--size", "64K", "--json"]
     fsync = [*quick, "--test", "fsync"]

@@ -1,9 +1,8 @@
-"""Scenario: `zfstune bench --matrix` erases what it was told to, and nothing else: disks that
-carry data or are in use, two rows, signals at random moments, SIGKILL, a disk that vanishes.
+"""Scenario: `zfstune bench --matrix` erases the named disks, and nothing else: disks that carry
+data or are in use, two rows, signals at random moments, SIGKILL, a disk that vanishes.
 
 Disks: /dev/mapper/vdb-delay (slow), vdc (log device), vdd (for all kinds of data), vde (a pool of
-somebody else), vdf (too small). `bench_matrix.py [SIGNALS]`.
-"""
+another owner), vdf (too small). `bench_matrix.py [SIGNALS]`."""
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ def left() -> Json:
 
 
 def refusals(*, short: bool) -> Json:
-    """By what is on the disk: what the command says, and whether it wrote."""
+    """What the command says for each content of the disk, and whether it wrote."""
     found: Json = {}
 
     def refused(name: str, *words: str, disk: str = DISK) -> None:
@@ -172,7 +171,7 @@ def refusals(*, short: bool) -> Json:
 
 
 def answered(answer: str, words: tuple[str, ...]) -> Json:
-    """The command on a terminal, where somebody answers."""
+    """The command on a terminal, with an answer."""
     given = [word for word in words if word != "--yes"]
     before = ends(DISK)
     ours, theirs = pty.openpty()
@@ -259,7 +258,7 @@ def begun(disk: str, duration: str) -> tuple[subprocess.Popen[str], str]:
 
 
 def killed() -> Json:
-    """SIGKILL leaves the pool; the next run says so and leaves it alone."""
+    """SIGKILL leaves the pool; the next run reports it and leaves it alone."""
     process, pool = begun(DISK, "60s")
     process.kill()
     process.communicate()

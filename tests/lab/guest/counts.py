@@ -23,7 +23,7 @@ from labkit import (
     traced,
 )
 
-# Of what is compared with fio. Ten of a thousand make a p99, and between fio's clock and the call a
+# For comparisons with fio. Ten of a thousand make a p99, and between fio's clock and the call a
 # busy host may hold up as many: the median of the tries is judged.
 TRIES = 3
 

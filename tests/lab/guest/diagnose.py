@@ -210,7 +210,7 @@ def healthy_log(runs: Runs, i: int) -> None:
 
 
 def idle(runs: Runs, i: int) -> None:
-    """Nobody fsyncs; in every other run somebody writes."""
+    """No fsyncs; in every other run there are writes."""
     with pool("/dev/vdb"), loaded(*([bulk("/tank/bulk")] if i % 2 else [])):
         runs.diagnose("idle", {"writes": i % 2}, ["throttled_writers"] if i % 2 else [])
 
@@ -382,7 +382,7 @@ def zvol_serial(runs: Runs, i: int) -> None:
 
 
 def in_need(results: Json) -> None:
-    """Pools that need help, and one that there is not. Last, since a pool may not come back."""
+    """Pools that need help, and one that does not exist. Last, since a pool may not come back."""
     progress("in need")
 
     def asked(name: str) -> Json:
@@ -420,7 +420,7 @@ SCENARIOS = (
 
 
 def one_thread_for_volumes() -> None:
-    """Loads the module anew; both are fixed when it is loaded."""
+    """Reloads the module; both are fixed when it is loaded."""
     options = [
         f"{name}=1" for name in ("zvol_threads", "zvol_num_taskqs") if (PARAMETERS / name).exists()
     ]
@@ -450,7 +450,7 @@ def main() -> None:
             progress(f"{name} failed: {error}")
             failed[name] = str(error)
             sh("zpool destroy -f tank", check=False)
-        # what there is stays, whatever comes
+        # the results so far stay, whatever happens
         finish(results)
     in_need(results)
     results["programs_left"] = programs()

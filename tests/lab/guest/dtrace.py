@@ -51,7 +51,7 @@ class Script:
         self.started = time.monotonic()
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen([str(SCRIPTS / name), *args], stdout=out, stderr=err)
-        # what the clause for BEGIN prints, which is the last to be enabled
+        # the output of the clause for BEGIN, which is enabled last
         while not re.search("Tracing|trace_begin", self.out.read_text()):
             if self.process.poll() is not None or time.monotonic() > self.started + 180:
                 self.process.kill()
@@ -282,10 +282,10 @@ def main(only: list[str]) -> None:
             continue
         try:
             step(results)
-        except RuntimeError as error:  # the others are told all the same
+        except RuntimeError as error:  # the others are reported nevertheless
             results.setdefault("failed", {})[step.__name__] = str(error)
             progress(str(error))
-        finish(results)  # also what there is when time runs out
+        finish(results)  # also the results so far when time runs out
 
 
 main(sys.argv[1:])

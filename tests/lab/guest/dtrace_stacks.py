@@ -22,7 +22,7 @@ from zfstrace.recording import StackOptions  # noqa: E402
 def session(
     results: Json, name: str, kind: str, pool: str | None, load: Callable[[], None]
 ) -> None:
-    """Records the load, beside `zfstune trace fsync`."""
+    """Records the load, while `zfstune trace fsync` runs."""
     progress(f"session {name}")
     os.environ["ZFSTUNE_DTRACE_DIR"] = str(ROOT / "tracers/dtrace/linux")
     tracer = Tracer("fsync")

@@ -157,10 +157,10 @@ def main(only: list[str]) -> None:
             continue
         try:
             step(results)
-        except RuntimeError as error:  # the others are told all the same
+        except RuntimeError as error:  # the others are reported nevertheless
             results.setdefault("failed", {})[step.__name__] = str(error)
             progress(str(error))
-        finish(results)  # also what there is when time runs out
+        finish(results)  # also the results so far when time runs out
 
 
 main(sys.argv[1:])

@@ -119,7 +119,7 @@ def second_session(r: Round) -> None:
 
 
 def reloaded(r: Round) -> None:
-    """The module is loaded anew below a session that was killed, or below one that lives."""
+    """The module is reloaded under a session that was killed, or under one that lives."""
     r.ready()
     r.pause()
     lives = r.rng.random() < 0.5
@@ -128,7 +128,7 @@ def reloaded(r: Round) -> None:
     else:
         r.kill_both()
     reload_zfs()
-    # loaded anew it takes the memory that there is now
+    # when reloaded it takes the memory of now
     r.original.update(values(r.host))
     if lives:
         os.kill(r.child.pid, signal.SIGCONT)
@@ -158,7 +158,7 @@ class Case:
     weight: int
     silent_s: int = 0
     stderr: bool = False
-    least: int = 1  # rounds: what is judged of several needs them
+    least: int = 1  # rounds: what is judged over several needs them
 
 
 CASES = {
@@ -186,7 +186,7 @@ CASES = {
 
 
 def play(case: str, host: LinuxHost, original: Values, disk: StateDisk, seed: int) -> Json:
-    """One round; ok tells whether all is as it should be afterwards."""
+    """One round; ok is whether everything is as it should be afterwards."""
     rng = random.Random(seed)
     start = time.monotonic()
     how = CASES[case]
@@ -240,7 +240,7 @@ def stop_load() -> None:
 
 
 def schedule(rounds: int, rng: random.Random) -> list[str]:
-    """So many rounds, by weight; of each case the least at least."""
+    """This many rounds, by weight, with at least `least` of each case."""
     plan = [name for name, case in CASES.items() for _ in range(case.least)]
     total = sum(case.weight for case in CASES.values())
     missing = {name: rounds * case.weight / total - case.least for name, case in CASES.items()}
@@ -279,7 +279,7 @@ def by_hand(results: Json) -> None:
 
 
 def kept(results: Json) -> None:
-    """Values stay when the module is loaded anew, and without `keep` they do not."""
+    """Kept values survive a reload of the module, others do not."""
     progress("keep")
     names = ("zfs_txg_timeout", "zfs_dirty_data_max", "zfs_wrlog_data_max")
     conf = Path("/etc/modprobe.d/zfstune.conf")

@@ -1,4 +1,4 @@
-"""One round of the scenario faults: a session, what is done to it, and what was seen."""
+"""One round of the scenario faults: a session, its disturbance, and what was seen."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Round:
         self.child.listen(self.rng.uniform(0, 1.2))
 
     def back(self, since: float, seconds: float = DEADLINE_S) -> None:
-        """Waits for the values of before, and notes how long after since that was; a round in which
-        they do not come is a failure."""
+        """Waits for the previous values, and records how long after `since` they came; a round in
+        which they do not come is a failure."""
         end = time.monotonic() + seconds
         while (now := values(self.host)) != self.original:
             if time.monotonic() > end:
@@ -75,7 +75,7 @@ class Round:
         return run(["zfstune", *words], env=os.environ | ENVIRONMENT)
 
     def kill_both(self) -> None:
-        """In either order, or the tuner alone when there is no supervisor yet."""
+        """Kills both in either order, or the tuner alone while there is no supervisor."""
         pid = self.child.supervisor
         first = pid is not None and self.rng.random() < 0.5
         if pid and first:
@@ -87,7 +87,7 @@ class Round:
         self.wait_free()
 
     def recover(self) -> None:
-        """By the next command, or by that of the systemd unit."""
+        """Recovers by the next command, or by that of the systemd unit."""
         said: list[str] = []
         if self.rng.random() < 0.5:
             os.environ |= ENVIRONMENT

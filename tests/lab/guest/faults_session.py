@@ -1,5 +1,5 @@
 """The session that the scenario faults disturbs: a process that applies random legal values, and
-tells by a pipe what it does, and on stderr, as `zfstune tune` would."""
+reports them through a pipe, and on stderr like `zfstune tune`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ Values = dict[str, int]
 
 
 def values(host: LinuxHost) -> Values:
-    """What must be as before: the parameters, and what is in force for them."""
+    """What must be as before: the parameters, and the limits in force."""
     found = {name: int((PARAMETERS / name).read_text()) for name in NAMES}
     arc = host.kstat("arcstats")
     found |= {f"arc {key}": arc[key] for key in LIMITS.values()}
@@ -119,7 +119,7 @@ def candidate(rng: random.Random, host: LinuxHost, names: set[str]) -> Values:
 
 
 class Driver:
-    """Applies candidates as `zfstune tune` does, only faster, until it is told to end."""
+    """Applies candidates like `zfstune tune`, only faster, until a signal ends it."""
 
     def __init__(self, seed: int, out: int) -> None:
         self._rng = random.Random(seed)
@@ -218,7 +218,7 @@ class Stderr:
         if self.kind == "terminal":
             termios.tcflow(self.theirs, termios.TCOOFF)
             return
-        # a description of its own: theirs must stay one that blocks
+        # another open file description: theirs must keep blocking
         own = os.open(f"/proc/self/fd/{self.theirs}", os.O_WRONLY | os.O_NONBLOCK)
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -267,7 +267,7 @@ class Child:
             os._exit(status)
 
     def listen(self, seconds: float) -> None:
-        """Takes what it says for so long, or until it has ended."""
+        """Reads its output for this long, or until it has ended."""
         end = time.monotonic() + seconds
         while True:
             left = end - time.monotonic()
@@ -309,7 +309,7 @@ class Child:
         os.close(self.pipe)
 
     def ended(self, seconds: float) -> bool:
-        """Whether it has within so long; takes what it says meanwhile."""
+        """Whether it has ended within this time; reads its output meanwhile."""
         end = time.monotonic() + seconds
         while self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -325,7 +325,7 @@ class Child:
 
     @property
     def state(self) -> str:
-        """As the kernel tells: R, S, D, T, Z ..."""
+        """The state in /proc: R, S, D, T, Z ..."""
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     def stop(self) -> None:

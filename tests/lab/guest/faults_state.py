@@ -73,7 +73,7 @@ def frozen(r: Round) -> None:
         if how != "hangs":
             os.kill(r.child.pid, signal.SIGKILL)
         r.facts["state"] = r.child.state
-        # one in state D dies with the thaw only: it is the silence that tells
+        # a process in state D dies only after the thaw: its silence shows it
         r.back(since, DEADLINE_S + (0 if how == "stopped" else SILENT_S))
     r.child.wait()
     r.wait_free()
@@ -217,8 +217,8 @@ _PARTS = itertools.cycle(("first", "last", "any"))
 
 
 def both_copies_damaged(r: Round) -> None:
-    """What the journal still explains is restored, to the true values; the rest is left and told,
-    and is not forgotten: the second call says what the first one said, until an explicit word."""
+    """What the journal still explains is restored, to the true values; the rest is left, reported
+    and not forgotten: the second call reports the same, until `--forget`."""
     r.in_force()
     r.kill_both()
     before = values(r.host)
@@ -234,7 +234,7 @@ def both_copies_damaged(r: Round) -> None:
     first = r.command("recover")
     after = values(r.host)
     r.expected = before | {n: r.original[n] for n in ours}
-    # an effect is that of its parameter
+    # an effect belongs to its parameter
     r.expected |= {
         one: r.original[one] if n in ours else after[one] for n in NAMES for one in effects(n)
     }

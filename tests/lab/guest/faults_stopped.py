@@ -1,4 +1,4 @@
-"""Rounds of the scenario faults in which somebody stops: who reads stderr, the tuner, its
+"""Rounds of the scenario faults in which a process stops: the reader of stderr, the tuner, its
 supervisor."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ CGROUPS = Path("/mnt/cgroup")
 
 
 def stderr_stalled(r: Round) -> None:
-    """Nobody reads stderr any more (Ctrl-S, a pager, a stuck journald). The session must come to
-    its end when it is told to, and its supervisor must restore."""
+    """Nobody reads stderr any more (Ctrl-S, a pager, a stuck journald). The session must end on a
+    signal, and its supervisor must restore."""
     assert r.stderr
     how = r.rng.choice(["SIGTERM", "SIGKILL"])
     r.facts |= {"stderr": r.stderr.kind, "how": how}
@@ -58,8 +58,8 @@ def in_frozen_cgroup(r: Round) -> Iterator[None]:
 
 
 def does_not_go_on(r: Round) -> None:
-    """The tuner is stopped, or frozen: it lives, and no guardrail of it works any more. Its
-    supervisor kills it and restores."""
+    """The tuner is stopped or frozen: it lives, but its guardrails no longer work. Its supervisor
+    kills it and restores."""
     how = r.rng.choice(["SIGSTOP", "frozen cgroup"])
     r.facts["how"] = how
     r.in_force()
@@ -70,8 +70,7 @@ def does_not_go_on(r: Round) -> None:
 
 
 def supervisor_stopped(r: Round) -> None:
-    """A supervisor that does not go on holds nobody up: the session notices, or comes to its end
-    when it is told to."""
+    """A stopped supervisor blocks nothing: the session notices, or ends on a signal."""
     r.in_force()
     pid = r.child.supervisor
     assert pid

@@ -75,7 +75,7 @@ def busy(pool: str) -> Iterator[None]:
 
 
 def waits(pool: str) -> Json:
-    """A load of four threads; how long their fsyncs took, as fio tells."""
+    """A load of four threads; the times of their fsyncs, from fio."""
     job = fio(
         f"/{pool}/db",
         "--fsync=1",
@@ -92,8 +92,7 @@ def waits(pool: str) -> Json:
 
 def sleepers(results: Json) -> None:
     """The same load seen in two ways, and by its process."""
-    # on a host that is held up threads run for longer, and fio counts that as well: the median
-    # of three is judged
+    # on a busy host threads run for longer, and fio counts that, too: the median of three is judged
     for key in ("off_cpu", "off_cpu_2", "off_cpu_3"):
         with recorded(results, key):
             theirs = waits("tank")
@@ -142,7 +141,7 @@ def two_pools(results: Json) -> None:
 
 
 def ends(results: Json) -> None:
-    """What is left behind, however it ends."""
+    """What a recording leaves behind, however it ends."""
     progress("ends")
     results["programs_after"] = programs()
     recorder = Recorder("killed", "--wakeup")

@@ -105,10 +105,9 @@ def sync_writes(path: str, n: int) -> None:
 
 
 def until_loading(process: subprocess.Popen[str]) -> None:
-    """Waits until zfstune loads: Python's handler of SIGINT is gone then. Should that moment be
-    missed, until zfstune has handlers of its own. An earlier SIGINT ends Python itself, with a
-    traceback that no program can prevent.
-    """
+    """Waits until zfstune loads: Python's handler of SIGINT is gone then. If that moment is missed,
+    waits until zfstune has its own handlers. An earlier SIGINT ends Python itself, with a traceback
+    that no program can prevent."""
     python, until = False, time.monotonic() + 60
     while process.poll() is None and time.monotonic() < until:
         status = Path(f"/proc/{process.pid}/status").read_text()
@@ -152,7 +151,7 @@ class Tracer:
         self.attach_seconds = time.monotonic() - self.started
 
     def stop(self, signum: int = signal.SIGINT) -> str:
-        """Ends it and returns what it printed."""
+        """Ends the tracer and returns its output."""
         self.process.send_signal(signum)
         self.process.wait(120)
         return self.stdout.read_text()

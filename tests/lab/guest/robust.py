@@ -86,7 +86,7 @@ def ways_out(results: Json) -> None:
             "programs": programs(),
         }
     results["signals"] = out
-    # fsyncs that it has not yet looked at when it is told to end
+    # fsyncs that it has not yet read when a signal ends it
     tracer = Tracer("slow", "--over", "1us", "tank")
     tracer.process.send_signal(signal.SIGSTOP)
     sync_writes("/tank/db/behind", 37)

@@ -85,7 +85,7 @@ def turns(results: Json, names: dict[int, str]) -> None:
         slots = trace.table("slots", Slot)
 
         def settle(most: int) -> None:
-            """Waits until so many slots are in use; on a fast machine they go faster than they
+            """Waits until this many slots are in use; a fast machine takes them faster than they
             come back."""
             until = time.monotonic() + 120
             while sum(slot.used for slot in slots) > most and time.monotonic() < until:

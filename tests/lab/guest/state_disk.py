@@ -57,7 +57,7 @@ class StateDisk:
 
     @contextlib.contextmanager
     def read_only(self) -> Iterator[None]:
-        """As after an error. While somebody has a file open for writing it cannot be made so."""
+        """Remounts read-only, as after an error. Impossible while a file is open for writing."""
         for _ in range(200):
             if not sh(f"mount -o remount,ro {STATE} 2>&1", check=False):
                 break

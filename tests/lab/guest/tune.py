@@ -33,7 +33,7 @@ def changed(before: dict[str, str]) -> dict[str, list[str]]:
 
 
 def tune(results: Json, key: str, out: Path, *command: str) -> None:
-    """A session to its end; what is in force then, and after `zfstune revert`."""
+    """A whole session; the values in force then, and after `zfstune revert`."""
     progress(f"tune {key}: {' '.join(command)}")
     before = values()
     done = run(["zfstune", "tune", *command, "--yes", "--json"], timeout=2400)
@@ -67,7 +67,7 @@ def stopped(results: Json) -> None:
     before = values()
     log, out = Path("/tmp/stopped.err"), Path("/tmp/tune-resumed")
     command = ["tank", "--workload", f"{FIO} --directory=/tank/db {WAL}", "--block", "3s"]
-    # none that makes txgs longer: three of them are waited for after each change
+    # no parameter that makes txgs longer: each change waits for three of them
     only = "zfs_delay_scale,zfs_commit_timeout_pct"
     command += ["--objective", "fsync.p50", "--parameters", only]
     begin = ["zfstune", "tune", *command, "--out", str(out), "--budget", "10m", "--yes", "--json"]
@@ -96,7 +96,7 @@ def stopped(results: Json) -> None:
 
 
 def too_few(results: Json) -> None:
-    """Nobody calls fsync."""
+    """A load without fsyncs."""
     progress("a pool without a load")
     before = values()
     command = ["zfstune", "tune", "tank", "--observe", "--yes", "--out", "/tmp/idle"]

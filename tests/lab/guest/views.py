@@ -93,9 +93,9 @@ def write_and_sync(results: Json) -> None:
 def throttled(results: Json) -> None:
     progress("throttle")
     with views(results, "delay", throttle="throttle tank", txg="txg tank"):
-        # so little that also a disk that nobody else uses is slower than dd
+        # so little that even an unused disk is slower than dd
         with parameters(zfs_dirty_data_max=32 * MIB):
-            sh("zpool sync tank")  # of the txg that is open now not all is known
+            sh("zpool sync tank")  # the txg that is open now is not completely known
             sh("dd if=/dev/zero of=/tank/slow bs=1M count=400 2>/dev/null")
             sh("zpool sync tank")
         time.sleep(1)
