@@ -91,6 +91,8 @@ def test_the_question_at_each_start_is_cheap(host: ModuleHost) -> None:
         check=True,
     ).stdout
     assert set(loaded.split()) <= {
+        "zfstrace",
+        "zfstrace.errors",
         "zfstune",
         "zfstune.changes",
         "zfstune.errors",
