@@ -29,7 +29,7 @@ CFLAGS ?= -O2 -g
 ALL_CFLAGS := -std=gnu11 -D_DEFAULT_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden \
 	-DBPF_DIR='"$(BPF_DIR)"' $(CFLAGS)
 
-# What the compiler calls the machine, and what libbpf's headers call it.
+# The machine's name in the compiler, and in libbpf's headers.
 MACHINE = $(shell $(CC) -dumpmachine)
 BPF_ARCH_x86_64 := x86
 BPF_ARCH_aarch64 := arm64
@@ -56,7 +56,7 @@ $(LIB): $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 		-o $@.tmp $(LIB_SRC) -lbpf
 	mv $@.tmp $@
 
-## demo: trace and tune a real pool in a virtual machine; leaves demo/report.html
+## demo: trace and tune a real pool in a virtual machine; writes demo/report.html
 demo:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
@@ -70,7 +70,7 @@ test:
 	$(MAKE) --no-print-directory -j2 test-unit lint test-flame
 	$(MAKE) --no-print-directory test-lab SAMPLE=--sample
 
-## test-unit: tests that need no kernel, the C parts under ASan and UBSan
+## test-unit: tests that need no kernel; C runs under ASan and UBSan
 test-unit: all test-c
 	$(PYTHON) -m pytest tests/unit
 
@@ -85,7 +85,7 @@ $(TEST_C): tests/unit/libzfstrace/test_c.c tests/unit/libzfstrace/check.h $(LIB_
 	@mkdir -p build
 	$(CC) $(ALL_CFLAGS) $(SANITIZE) -o $@ tests/unit/libzfstrace/test_c.c $(LIB_SRC) -lbpf
 
-# The programs as functions: the kernel's part is in tests/unit/libzfstrace/bpf_shim.
+# BPF programs as functions; tests/unit/libzfstrace/bpf_shim stands in for the kernel.
 BPF_SHIM := tests/unit/libzfstrace/check.h $(wildcard tests/unit/libzfstrace/bpf_shim/*.[ch] tests/unit/libzfstrace/bpf_shim/bpf/*.h)
 $(TEST_BPF): build/%: tests/unit/libzfstrace/%.c $(BPF_SHIM) $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 	@mkdir -p build
@@ -107,7 +107,7 @@ test-dtrace: all
 	scripts/lab build trixie-dtrace
 	$(PYTHON) -m pytest -s tests/lab/test_dtrace.py tests/lab/test_dtrace_traces.py --flavour trixie-dtrace
 
-## test-endurance: all views at once for ten minutes, on both
+## test-endurance: all views at once for ten minutes, on both flavours
 test-endurance: all
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) -m pytest -s tests/lab/test_endurance.py --endurance 600 \
@@ -116,7 +116,7 @@ test-endurance: all
 # What `make test` runs on one flavour or on none (tests/lab/conftest.py), except tune and diagnose.
 ONCE = advise bench bench_matrix causes endurance faults flame robust slots tools views
 
-## test-matrix: test, trixie-backports as well, more faults, whole tuning sessions, all causes
+## test-matrix: test, also on trixie-backports, more faults, whole tuning sessions, all causes
 test-matrix: test
 	$(MAKE) --no-print-directory test-lab FLAVOURS=trixie-backports
 	$(MAKE) --no-print-directory test-dtrace
@@ -125,33 +125,33 @@ test-matrix: test
 	$(PYTHON) -m pytest -s tests/lab/test_tune.py --tune full $(addprefix --flavour ,$(FLAVOURS))
 	$(MAKE) --no-print-directory test-diagnose
 
-## test-diagnose: causes made on purpose, five times each; writes docs/measurements/diagnosis.md
+## test-diagnose: diagnose injected causes, five times each; writes docs/measurements/diagnosis.md
 test-diagnose: all
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) -m pytest -s tests/lab/test_diagnose.py --runs 5 --page docs/measurements/diagnosis.md \
 		$(addprefix --flavour ,$(FLAVOURS))
 
-## bench: what tracing costs, against its peers, and how searches do; writes docs/measurements
+## bench: measure what tracing costs, and searches, against peers; writes docs/measurements
 bench: all bench-flame bench-search bench-search-lab
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) scripts/bench $(FLAVOURS)
 
-## bench-tools: what the one-file tools cost; prints a table
+## bench-tools: measure what the one-file tools cost; prints a table
 bench-tools:
 	scripts/lab build bookworm
 	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/bench_tools.py
 
-## bench-reports: the rows of a report of 2014 on all flavours; writes docs/measurements/reports-2014.md
+## bench-reports: measure a report of 2014; writes docs/measurements/reports-2014.md
 bench-reports: all
 	scripts/lab build bookworm trixie trixie-backports
 	$(PYTHON) -m pytest -s tests/lab/test_reports.py --page docs/measurements/reports-2014.md \
 		--flavour bookworm --flavour trixie --flavour trixie-backports
 
-## bench-search: how soon searches find a gain, on the simulator; writes docs/measurements/search.md
+## bench-search: measure searches on the simulator; writes docs/measurements/search.md
 bench-search:
 	$(PYTHON) scripts/bench_search
 
-## bench-search-lab: the same on a real pool, hours (less: SEARCH="--seeds 3 --trials 4")
+## bench-search-lab: the same on a real pool, for hours (less: SEARCH="--seeds 3 --trials 4")
 bench-search-lab: all
 	scripts/lab build trixie
 	$(PYTHON) scripts/bench_search --lab $(SEARCH)
@@ -160,7 +160,7 @@ bench-search-lab: all
 statistics:
 	PYTHONPATH=tuner:tracers:tests $(PYTHON) scripts/plot_statistics.py
 
-## bench-flame: time and memory of drawing, against its peers; writes docs/measurements/flame.md
+## bench-flame: measure drawing flame graphs; writes docs/measurements/flame.md
 bench-flame:
 	$(PYTHON) scripts/bench_flame
 
@@ -175,17 +175,17 @@ lint:
 	mandoc -T lint -W warning docs/man/*.[138]
 	$(PYTHON) scripts/check_subjects.py
 
-## format: put Python and C into the house's format
+## format: format Python and C as lint requires
 format:
 	.venv/bin/ruff check --fix-only $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/ruff format $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/clang-format -i $(C_FILES)
 
-## install: the command, the library for it and for C, and the manual pages below PREFIX
+## install: install the command, the library and its headers, and manual pages below PREFIX
 install: all
 	python3 scripts/install.py --prefix '$(PREFIX)' --destdir '$(DESTDIR)'
 
-## install-tools: only the one-file tools for bpftrace, bcc and dtrace, into PREFIX/sbin
+## install-tools: install only the one-file tools for bpftrace, bcc and dtrace, in PREFIX/sbin
 install-tools:
 	python3 scripts/install.py --tools --prefix '$(PREFIX)' --destdir '$(DESTDIR)'
 

@@ -1,8 +1,8 @@
-"""The part of `make bench` that runs in the guest: fsync/s of fio without a tracer and under
-each of several, in turn, several rounds. Leaves /out/bench.json.
+"""The part of `make bench` in the guest: fsync/s of fio without a tracer and under several, in
+turn, for several rounds. Writes /out/bench.json.
 
-Every measurement under a tracer has one without directly before and after it; the ratio to
-their mean is what counts, because the machine's speed drifts.
+Every measurement under a tracer comes between two without; the ratio to their mean is what counts,
+because the machine's speed drifts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OUT = Path("/out")
 ZIL = Path("/proc/spl/kstat/zfs/zil")
 KPROBES = Path("/sys/kernel/debug/kprobes/list")
 JOBS = (1, 8)
-# Every view alone, all together, and stacks.
+# Every view alone, all views together, and stacks.
 OURS = {
     "zfstune trace fsync": "zfstune trace fsync tank",
     "zfstune trace txg": "zfstune trace txg tank",
@@ -42,7 +42,7 @@ def sh(command: str) -> str:
 
 
 def fio_rate(jobs: int, seconds: float) -> float:
-    """fsync/s of fio, 8 kB writes, an fsync after each."""
+    """fsync/s of fio, with an fsync after each 8 kB write."""
     out = Path("/tmp/fio.json")
     sh(
         f"fio --name=bench --directory=/tank/db --rw=write --bs=8k --size=16M --fallocate=none "
@@ -56,12 +56,13 @@ def fio_rate(jobs: int, seconds: float) -> float:
 
 
 def symbol() -> str:
-    """The function that the one-liner times: the one every commit goes through."""
+    """The function that the one-liner times, which every commit calls."""
     return "zil_commit_flags" if " zil_commit_flags\t" in sh("cat /proc/kallsyms") else "zil_commit"
 
 
 class Tool:
-    """A tracer that runs until stop(). ready says when it has attached."""
+    """A tracer that runs until stop(). ready tells from its output whether it has attached. Raises
+    RuntimeError if it does not attach."""
 
     def __init__(self, command: list[str], ready: Callable[[str], bool]) -> None:
         self.out = Path("/tmp/tool.out")
@@ -82,7 +83,7 @@ class Tool:
 
 
 def kprobes_on(*symbols: str) -> Callable[[str], bool]:
-    """Attached when each symbol has a probe at its entry and one at its return."""
+    """Attached if each symbol has a probe at its entry and one at its return."""
 
     def ready(_: str) -> bool:
         lines = KPROBES.read_text().splitlines()
@@ -95,7 +96,7 @@ def kprobes_on(*symbols: str) -> Callable[[str], bool]:
 
 
 def tools(only: str) -> dict[str, Callable[[], Tool]]:
-    """By name; only is a regular expression."""
+    """Tools by name; only is a regular expression."""
     found = peers() | {name: ours(command) for name, command in OURS.items()}
     return {name: start for name, start in found.items() if re.search(only, name)}
 
@@ -119,7 +120,7 @@ def ours(command: str) -> Callable[[], Tool]:
 
 
 def one_round(results: Json, seconds: float) -> None:
-    """none, A, none, B, none, ... each with every number of jobs."""
+    """Measures none, A, none, B, none, ... each with every number of jobs."""
     before = {jobs: fio_rate(jobs, seconds) for jobs in JOBS}
     for name, start in tools(results["only"]).items():
         entry = results["tools"].setdefault(name, {"attach_seconds": [], "pairs": []})
@@ -142,8 +143,8 @@ def one_round(results: Json, seconds: float) -> None:
 
 
 def run_time(results: Json, seconds: float) -> None:
-    """What the kernel says the programs themselves take (bpf_stats), per ZIL commit, with every
-    number of jobs: some run in other threads, and only when these meet."""
+    """The time in the programs per ZIL commit, by the kernel (bpf_stats), with every number of
+    jobs: some run in other threads, and only if these meet."""
     stats = Path("/proc/sys/kernel/bpf_stats_enabled")
     for name, start in tools(results["only"]).items():
         entry = results["tools"][name]
@@ -162,7 +163,7 @@ def run_time(results: Json, seconds: float) -> None:
 
 
 def commits() -> int:
-    """As ZFS counts them; each fsync of the load is one."""
+    """The number of commits so far, by ZFS; each fsync of the load is one."""
     (line,) = (x for x in ZIL.read_text().splitlines() if x.startswith("zil_commit_count "))
     return int(line.split()[2])
 
@@ -173,7 +174,8 @@ def programs() -> list[Json]:
 
 
 def per_fsync(before: list[Json], after: list[Json], fsyncs: int) -> Json:
-    """Time in all programs, and calls of them; bpftool has neither of a program that never ran."""
+    """Time in and calls of all programs, per fsync; bpftool omits both for programs that never
+    ran."""
     earlier = {p["id"]: p for p in before}
 
     def change(key: str) -> int:

@@ -1,8 +1,9 @@
-"""Runs in a guest of the lab: trials of searches on a real pool, a bulk writer and three log
-writers on a slow disk.
+"""The part of `scripts/bench_search --lab` in the guest: trials of searches on a real pool, with a
+bulk writer and three log writers on a slow disk.
 
-bench_search_guest.py TRIALS SEED...; each way to search has so many trials for each seed. Writes
-/out/searches.json.
+usage: bench_search_guest.py TRIALS SEED... (TRIALS for each search and seed)
+
+Writes /out/searches.json.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LOAD = (
 )
 OBJECTIVE, LIMITS = "fsync.p99", ("write.throughput>=-5%",)
 PLAN = BlockPlan(seconds=8, min_fsyncs=20)
-# name, sampler, whether the model begins
+# name, sampler, whether the model goes first
 WAYS = (
     ("model + TPE (ours)", "tpe", True),
     ("TPE alone", "tpe", False),
@@ -51,7 +52,7 @@ WAYS = (
 
 
 def trials(host: LinuxHost, way: tuple[str, str, bool], seed: int, most: int, stop: Stop) -> Json:
-    """One search on the pool under its load; parameters are as before afterwards."""
+    """One search on the loaded pool, after which parameters have their previous values."""
     name, sampler, modelled = way
     params = host.parameters()
     current = {n: v for n in params.names() if (v := params.read(n)) is not None}
@@ -67,7 +68,7 @@ def trials(host: LinuxHost, way: tuple[str, str, bool], seed: int, most: int, st
         watch = Guardrails(host, POOL, stop.now, None)
 
         def intact() -> None:
-            if not session.alive():  # which tells the supervisor that this goes on
+            if not session.alive():  # also tells the supervisor that we are alive
                 raise Abort("the supervising process was killed or stopped")
 
         watch.checks.append(intact)
@@ -87,7 +88,7 @@ def trials(host: LinuxHost, way: tuple[str, str, bool], seed: int, most: int, st
             [Limit.parse(text) for text in LIMITS],
             0.05,
             seed,
-            stop.now() + 600 * SECOND,  # as many blocks of noise as a session of ten minutes has
+            stop.now() + 600 * SECOND,  # as many blocks of noise as in a session of ten minutes
             0.0,
             True,
         )

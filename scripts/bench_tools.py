@@ -2,9 +2,9 @@
 
     scripts/lab run --flavour F --disk size=4G -- python3 /zfstune/scripts/bench_tools.py [TOOL...]
 
-fio runs on while all kprobes of the kernel are disarmed and armed in turn: that is faster than
-attaching anew, so the machine's speed has less time to drift. ZFS's own count of commits gives
-the rate. What tracepoints cost stays in both (fsyncoffcpu.bt, lock contention).
+While fio runs, all kprobes of the kernel are disarmed and armed in turn: that is faster than
+reattaching, so the machine's speed has less time to drift. ZFS's own count of commits gives the
+rate. Both rates include the cost of tracepoints (fsyncoffcpu.bt, lock contention).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ TRACERS = Path(__file__).resolve().parents[1] / "tracers"
 ARMED = Path("/sys/kernel/debug/kprobes/enabled")
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 PAIRS = 10
-# slow ones only: a line for each commit would be what is measured
+# slow commits only: otherwise the printing would be measured
 ARGUMENTS = {"zilslower.bt": ["1000"], "zilslower.py": ["1000"]}
 HEAD = "| tool | 1 job: fsync/s on / off | ratio | 8 jobs: on / off | ratio | BPF per fsync |"
 
 
 def load(jobs: int) -> subprocess.Popen[bytes]:
-    """fio, until it is told to stop."""
+    """fio, which runs until interrupted."""
     command = (
         "fio --name=bench --directory=/tank/db --rw=write --bs=8k --size=16M --fallocate=none "
         f"--fsync=1 --thread --time_based --runtime=3600 --numjobs={jobs}"
@@ -54,13 +54,13 @@ def armed(on: bool, seconds: float) -> float:
 
 
 def programs() -> dict[int, tuple[int, int]]:
-    """Runs and ns of the BPF programs in the kernel."""
+    """Runs and ns of the BPF programs in the kernel, by id."""
     found = json.loads(sh("bpftool -j prog show") or "[]")
     return {p["id"]: (p.get("run_cnt", 0), p.get("run_time_ns", 0)) for p in found}
 
 
 def start(name: str) -> subprocess.Popen[bytes]:
-    """The tool, attached: it says "Tracing", and no program has come for three seconds."""
+    """The attached tool: it has printed "Tracing" and loaded no program for three seconds."""
     path = TRACERS / ("bcc" if name.endswith(".py") else "bpftrace") / name
     out = Path("/tmp/tool.out")
     with out.open("w") as file:
@@ -68,7 +68,7 @@ def start(name: str) -> subprocess.Popen[bytes]:
     count, since = 0, time.monotonic()
     while "Tracing" not in out.read_text() or time.monotonic() < since + 3:
         if process.poll() is not None:
-            raise RuntimeError(f"{name} ended: {out.read_text()}")
+            raise RuntimeError(f"{name} exited: {out.read_text()}")
         time.sleep(0.2)
         if len(programs()) != count:
             count, since = len(programs()), time.monotonic()
@@ -76,7 +76,7 @@ def start(name: str) -> subprocess.Popen[bytes]:
 
 
 def ratio(jobs: int) -> list[str]:
-    """The cells of a row: the rates, and median and range of the ratios."""
+    """Two cells of a row: the rates, and the median and range of the ratios."""
     fio = load(jobs)
     pairs = []
     for _ in range(PAIRS):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Check the subjects of commits: `area: what`, imperative, at most 72 columns; `make lint` calls
-this.
+"""Checks the subjects of commits: `area: what`, imperative, at most 72 columns; called by
+`make lint`.
 
     scripts/check_subjects.py [RANGE]
 """
@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Older commits are as they are.
+# Older commits are not checked.
 SINCE = "f572c59"
 LONGEST = 72
 
 _SUBJECT = re.compile(r"[a-z][\w/.+-]*(?:, [a-z][\w/.+-]*)*: (\S+)(.*)")
-# What subjects of this project began with when they stated something: articles, question words,
-# numbers, participles. A verb is not looked up in a dictionary.
+# How subjects of this project began when they were statements: articles, question words, numbers,
+# participles. No dictionary of verbs is needed.
 _NO_VERB = re.compile(
     r"(?:a|an|the|how|what|where|why|which|one|two|no|all|now|fewer|\w+(?:ed|ing))"
 )
@@ -28,26 +28,26 @@ _VERBS = frozenset({"bring", "embed", "feed", "need", "seed", "shed", "speed", "
 
 
 def problem(subject: str) -> str:
-    """What is wrong with a subject; "" when nothing is."""
+    """What is wrong with a subject; "" if nothing."""
     match = _SUBJECT.fullmatch(subject)
     if len(subject) > LONGEST:
-        return f"has {len(subject)} columns, at most {LONGEST} are allowed"
+        return f"has {len(subject)} columns: shorten it to {LONGEST}"
     if not match:
         return "is not of the form `area: what`"
     if match[1] not in _VERBS and _NO_VERB.fullmatch(match[1]):
-        return f"begins with {match[1]!r}, begin with a verb in the imperative"
+        return f"begins with {match[1]!r}: begin with a verb in the imperative"
     return "ends with a period" if subject.endswith(".") else ""
 
 
 def problems(subjects: Iterable[str]) -> list[str]:
-    """A line for each subject that is not as it should be."""
+    """A line for each wrong subject."""
     return [f"{one!r} {why}" for one in subjects if (why := problem(one))]
 
 
 def subjects(span: str) -> list[str]:
-    """Of the commits of a range that are no merges, the newest first; [] where there is no
-    history that reaches back so far: in a tarball, or in a shallow clone. Raises
-    CalledProcessError when there should be one."""
+    """Subjects of the commits of a range, newest first, without merges; [] in a tarball or a
+    shallow clone, whose history does not reach back that far. Raises CalledProcessError if the
+    range does not exist otherwise."""
     if git("rev-parse", "--is-shallow-repository", check=False).strip() != "false":
         return []
     return git("log", "--no-merges", "--format=%s", span).splitlines()

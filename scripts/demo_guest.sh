@@ -1,6 +1,6 @@
 #!/bin/sh
-# The part of `make demo` that runs in the guest: a mixed load, its traces, and a session that
-# makes its fsyncs faster. Arguments: budget and block of the session.
+# The part of `make demo` in the guest: a mixed load, its traces, and a session that makes its
+# fsyncs faster. Arguments: the session's budget and block.
 set -eu
 
 say() {
@@ -33,8 +33,8 @@ fio --output=/dev/null /tmp/load.fio &
 trap 'kill %1 2>/dev/null || true' EXIT
 sleep 5
 
-# One trace after the other: a second one that attaches meanwhile makes the kernel skip the
-# return probes of the threads that are inside, and the first counts them as lost.
+# One trace after the other: if a second one attaches meanwhile, the kernel skips return probes of
+# threads inside a probed function, and the first trace counts them as lost.
 say "# zfstune trace --duration 8s"
 zfstune trace --duration 8s | tee /out/trace.txt
 say "# zfstune trace fsync tank --duration 15s --histogram"

@@ -1,5 +1,5 @@
-"""Writes the tables of docs/tools/zfstune-diagnose.md from the causes: `python3
-scripts/diagnose_docs.py`, with PYTHONPATH as for the tests."""
+"""Writes the tables of docs/tools/zfstune-diagnose.md from the causes and thresholds. Needs
+PYTHONPATH=tuner:tracers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[1] / "docs/tools/zfstune-diagnose.md"
 
 
 def rendered(page: str) -> str:
-    """The page with its tables as of now."""
+    """The page with its tables replaced by current ones."""
     page = _replace(page, "causes", _causes())
     return _replace(page, "thresholds", _thresholds())
 

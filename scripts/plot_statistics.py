@@ -1,8 +1,6 @@
-"""Draws docs/pictures/statistics-*.svg: how often a session errs and what it finds, on the
-recorded noise of tests/data/noise. Prints all numbers of docs/statistics.md that are not from
-tests/unit/experiment/test_recorded_noise.py. Takes a minute or two:
-
-.venv/bin/python scripts/plot_statistics.py
+"""Draws docs/pictures/statistics-*.svg: how often a session errs and what it finds, on the recorded
+noise of tests/data/noise. Prints the numbers of docs/statistics.md that are not from
+tests/unit/experiment/test_recorded_noise.py. Takes a minute or two.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ def found(noise: Noise, gain: float, plan: Plan) -> tuple[float, float]:
 
 
 def neighbours(name: str, noise: Noise) -> None:
-    """How often the p99 of two blocks differs although nothing has changed."""
+    """How often the p99 of two consecutive blocks differs although nothing has changed."""
     costs = recorded_noise.quantiles(noise, BLOCK)
     ms = [np.median(recorded_noise.quantiles(noise, BLOCK, q)) / 1e6 for q in (990, 500)]
     minutes = noise.seconds // 60
@@ -93,7 +91,7 @@ def seeds(name: str, noise: Noise) -> None:
 
 
 def lengths(noise: Noise) -> None:
-    """20 % in a comparison of 24 minutes, by length of block and wait."""
+    """How often a gain of 20 % is found within 24 minutes, by length of block and wait."""
     for block, settle in ((20, 10), (10, 10), (10, 5)):
         plan = Plan(pairs_within(24 * 60, block, settle), block, settle)
         share, _ = found(noise, 0.2, plan)
@@ -101,7 +99,7 @@ def lengths(noise: Noise) -> None:
 
 
 def power(noises: dict[str, Noise]) -> None:
-    """Against the gain at 30 minutes, and against the budget at 20 %."""
+    """Draws power against the gain with 30 minutes, and against the budget with 20 %."""
     share, _ = found(noises["bulk"], 0.1, plan_of("bulk", 60))
     print(f"bulk, 60 m, gain 10%: {share:.1%} better")
     figure = Figure(figsize=(9, 3.4))
@@ -133,7 +131,8 @@ def power(noises: dict[str, Noise]) -> None:
 
 
 def false_accepts(noises: dict[str, Noise]) -> None:
-    """Of the test alone, 2,000 sessions a point: by coin, and as fixed quads would."""
+    """Draws false accepts of the test alone, with 2,000 sessions per point: by coin and by fixed
+    quads."""
     figure = Figure(figsize=(9, 3.4))
     both = figure.subplots(1, 2, sharey=True)
     blocks = [10, 15, 20, 25, 30, 40, 50, 60]
