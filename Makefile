@@ -197,4 +197,4 @@ clean:
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(MAKEFILE_LIST) | sort | \
-		awk -F'\t' '{ printf "  make %-13s %s\n", $$1, $$2 }'
+		awk -F'\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
