@@ -18,8 +18,7 @@ C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] $(LIB_DIR)/examples/*.
 	tests/unit/libzfstrace/bpf_shim/bpf/*.h tests/support/freebsd/*.c)
 PY_DIRS := tracers tuner platform scripts tests
 # Python without .py in the name, so mypy takes each for a program of its own
-PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo scripts/bench scripts/bench_flame \
-	scripts/bench_search
+PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo
 SH_FILES := scripts/bootstrap scripts/freebsd-check .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh) \
 	docs/completion/zfstune.bash platform/freebsd/rc.d/zfstune
 
@@ -134,12 +133,12 @@ test-diagnose: all
 ## bench: measure what tracing costs, and searches, against peers; writes docs/measurements
 bench: all bench-flame bench-search bench-search-lab
 	scripts/lab build $(FLAVOURS)
-	$(PYTHON) scripts/bench $(FLAVOURS)
+	$(PYTHON) scripts/benchmarks/tracing.py $(FLAVOURS)
 
 ## bench-tools: measure what the one-file tools cost; prints a table
 bench-tools:
 	scripts/lab build bookworm
-	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/bench_tools.py
+	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/benchmarks/tools.py
 
 ## bench-reports: measure a report of 2014; writes docs/measurements/reports-2014.md
 bench-reports: all
@@ -149,12 +148,12 @@ bench-reports: all
 
 ## bench-search: measure searches on the simulator; writes docs/measurements/search.md
 bench-search:
-	$(PYTHON) scripts/bench_search
+	$(PYTHON) scripts/benchmarks/search.py
 
 ## bench-search-lab: the same on a real pool, for hours (less: SEARCH="--seeds 3 --trials 4")
 bench-search-lab: all
 	scripts/lab build trixie
-	$(PYTHON) scripts/bench_search --lab $(SEARCH)
+	$(PYTHON) scripts/benchmarks/search.py --lab $(SEARCH)
 
 ## statistics: error rates of verdicts on recorded noise; draws docs/pictures/statistics-*.svg
 statistics:
@@ -162,7 +161,7 @@ statistics:
 
 ## bench-flame: measure drawing flame graphs; writes docs/measurements/flame.md
 bench-flame:
-	$(PYTHON) scripts/bench_flame
+	$(PYTHON) scripts/benchmarks/flame.py
 
 ## lint: ruff, mypy, clang-format, shellcheck, mandoc
 lint:

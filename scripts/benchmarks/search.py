@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares searches on the write path simulator; writes docs/measurements/search.md.
 
-usage: scripts/bench_search [--seeds N] [--trials N]
-       scripts/bench_search --lab [--seeds N] [--trials N]
+usage: scripts/benchmarks/search.py [--seeds N] [--trials N]
+       scripts/benchmarks/search.py --lab [--seeds N] [--trials N]
 
 Each search has the same trials as a session of `zfstune tune` (A B B A in blocks of 20 s), in the
 lab's scenario: a bulk writer and a log writer on a disk of 30 MiB/s. With --lab, the trials run in
@@ -25,14 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zfslab.script import run_lab
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / part) for part in ("tuner", "tracers", "tests")]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / part) for part in ("scripts", "tuner", "tracers", "tests")]
 
 from support.simulator.device import Device  # noqa: E402
 from support.simulator.write_path import DEFAULTS, WritePath  # noqa: E402
 
+from zfslab.script import run_lab  # noqa: E402
 from zfstune.experiment import model  # noqa: E402
 from zfstune.experiment.search import Exhausted, Searcher  # noqa: E402
 from zfstune.experiment.space import DEFAULT, Space  # noqa: E402
@@ -76,8 +75,8 @@ LAB_HEAD = """\
 
 Written by `make bench-search-lab SEARCH="--seeds {seeds} --trials {trials}"` on {date}:
 {cores} cores of {cpu}, trixie in the lab (emulated where there is no KVM), a disk of 30 MB/s, one
-bulk writer and three log writers (`scripts/bench_search_guest.py`). {trials} trials each, of four
-blocks of 8 s (A B B A) and the waits between them.
+bulk writer and three log writers (`scripts/benchmarks/search_guest.py`). {trials} trials each, of
+four blocks of 8 s (A B B A) and the waits between them.
 
 A search gets there when one of its trials has {goal:.0%} of the best score of any trial: the log
 ratio of p99, reduced for throughput below -5 % as far as noise allows. Trials are noisy: this shows
@@ -157,7 +156,7 @@ def main() -> int:
     for title, device in HOSTS.items():
         runs: dict[str, list[Run]] = {}
         for way in WAYS:
-            print(f"bench_search: {title}: {way.name}", file=sys.stderr)
+            print(f"bench: {title}: {way.name}", file=sys.stderr)
             seeds = range(args.seeds)
             runs[way.name] = [search(way, device, seed, args.trials) for seed in seeds]
         text += table(title, runs, device, args.trials)
@@ -172,7 +171,7 @@ def lab(seeds: int, trials: int) -> int:
     with tempfile.TemporaryDirectory() as out:
         limit = f"{600 + seeds * trials * 4 * 240}s"
         machine = ("--flavour", "trixie", "--disk", LAB_DISK, "--out", out, "--timeout", limit)
-        program = ("python3", "/zfstune/scripts/bench_search_guest.py", str(trials))
+        program = ("python3", "/zfstune/scripts/benchmarks/search_guest.py", str(trials))
         status = run_lab(*machine, "--", *program, *map(str, range(1, seeds + 1)))
         found = Path(out) / "searches.json"
         if not found.exists():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import bench_guest
 import pytest
+
+from benchmarks import tracing_guest
 
 
 def test_the_cost_of_an_fsync_is_that_of_all_programs() -> None:
@@ -17,7 +18,7 @@ def test_the_cost_of_an_fsync_is_that_of_all_programs() -> None:
         {"id": 2, "run_time_ns": 1900, "run_cnt": 19},
         {"id": 3},
     ]
-    assert bench_guest.per_fsync(before, after, 10) == {"ns": 500.0, "calls": 5.0}
+    assert tracing_guest.per_fsync(before, after, 10) == {"ns": 500.0, "calls": 5.0}
 
 
 def test_commits_are_read_from_the_kstat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,5 +29,5 @@ def test_commits_are_read_from_the_kstat(tmp_path: Path, monkeypatch: pytest.Mon
         "zil_commit_count                4    1234\n"
         "zil_commit_writer_count         4    1200\n"
     )
-    monkeypatch.setattr(bench_guest, "ZIL", kstat)
-    assert bench_guest.commits() == 1234
+    monkeypatch.setattr(tracing_guest, "ZIL", kstat)
+    assert tracing_guest.commits() == 1234

@@ -1,6 +1,6 @@
-"""Measures what the one-file tools cost; runs in the guest and prints a table:
+"""Measures what the one-file tools cost; runs in the guest (`make bench-tools`) and prints a table.
 
-    scripts/lab run --flavour F --disk size=4G -- python3 /zfstune/scripts/bench_tools.py [TOOL...]
+usage: tools.py [TOOL...]
 
 While fio runs, all kprobes of the kernel are disarmed and armed in turn: that is faster than
 reattaching, so the machine's speed has less time to drift. ZFS's own count of commits gives the
@@ -17,11 +17,11 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/lab/guest"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/lab/guest"))
 
 from labkit import commits, make_pool, sh
 
-TRACERS = Path(__file__).resolve().parents[1] / "tracers"
+TRACERS = Path(__file__).resolve().parents[2] / "tracers"
 ARMED = Path("/sys/kernel/debug/kprobes/enabled")
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 PAIRS = 10

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures in the lab what tracing costs, against its peers; writes docs/measurements/tracing.md.
 
-usage: scripts/bench [--rounds N] [--seconds S] [--tools REGEX] [FLAVOUR...]
+usage: scripts/benchmarks/tracing.py [--rounds N] [--seconds S] [--tools REGEX] [FLAVOUR...]
 """
 
 import argparse
@@ -14,9 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from zfslab.script import run_lab
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/measurements/tracing.md"
 GOAL = 0.98
 # Largest loss of throughput, with one job.
@@ -62,7 +64,7 @@ def measure(flavour: str, args: argparse.Namespace) -> Json:
     """All rounds in one boot. Exits if the run fails."""
     with tempfile.TemporaryDirectory() as out:
         machine = ("--flavour", flavour, "--disk", "size=4G", "--timeout", "3600s", "--out", out)
-        program = ("python3", "/zfstune/scripts/bench_guest.py")
+        program = ("python3", "/zfstune/scripts/benchmarks/tracing_guest.py")
         if run_lab(*machine, "--", *program, str(args.rounds), str(args.seconds), args.tools):
             sys.exit(f"bench: error: the run on {flavour} failed\nhint: see above")
         found: Json = json.loads((Path(out) / "bench.json").read_text())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures drawing a large flame graph against its peers; writes docs/measurements/flame.md.
 
-usage: scripts/bench_flame [--rounds N]
+usage: scripts/benchmarks/flame.py [--rounds N]
 
 flamegraph.pl is taken from PATH or FLAMEGRAPH_PL; inferno is taken from PATH, or built in build/ if
 cargo is installed. The page names missing peers.
@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/measurements/flame.md"
 INFERNO = ROOT / "build/inferno"
 STACKS, DEPTH, NAMES = 100_000, 40, 3000
@@ -45,7 +45,7 @@ ours in the same round; median, smallest and largest. Load at the end: {load:.1f
 
 
 class BenchError(Exception):
-    """Printed as `bench_flame: error: WHAT` and `hint: WHAT TO DO`."""
+    """Printed as `bench: error: WHAT` and `hint: WHAT TO DO`."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ def main() -> int:
                 for tool in tools:
                     measure(tool, source, Path(directory) / "out.svg")
     except BenchError as error:
-        print(f"bench_flame: error: {error}\nhint: {error.hint}", file=sys.stderr)
+        print(f"bench: error: {error}\nhint: {error.hint}", file=sys.stderr)
         return 3
     PAGE.write_text(page(tools, absent, size, args.rounds), encoding="utf-8")
     print(PAGE.read_text(encoding="utf-8"))
@@ -126,7 +126,7 @@ def find_inferno() -> str | None:
     found = shutil.which("inferno-flamegraph") or (str(built) if built.exists() else None)
     if found or not shutil.which("cargo"):
         return found
-    print("bench_flame: building inferno, which takes some minutes", file=sys.stderr)
+    print("bench: building inferno, which takes some minutes", file=sys.stderr)
     command = ["cargo", "install", "--quiet", "--root", str(INFERNO), "inferno"]
     done = subprocess.run(command, check=False)
     return str(built) if done.returncode == 0 else None

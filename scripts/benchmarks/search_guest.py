@@ -1,7 +1,7 @@
-"""The part of `scripts/bench_search --lab` in the guest: trials of searches on a real pool, with a
-bulk writer and three log writers on a slow disk.
+"""The part of `make bench-search-lab` in the guest: trials of searches on a real pool, with a bulk
+writer and three log writers on a slow disk.
 
-usage: bench_search_guest.py TRIALS SEED... (TRIALS for each search and seed)
+usage: search_guest.py TRIALS SEED... (TRIALS for each search and seed)
 
 Writes /out/searches.json.
 """

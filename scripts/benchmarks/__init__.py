@@ -1,0 +1,1 @@
+"""Measures what zfstune costs and how well it searches; writes pages of docs/measurements."""
