@@ -34,10 +34,11 @@ from support.simulator.write_path import DEFAULTS, WritePath  # noqa: E402
 from zfslab.script import run_lab  # noqa: E402
 from zfstune.experiment import model  # noqa: E402
 from zfstune.experiment.search import Exhausted, Searcher  # noqa: E402
-from zfstune.experiment.space import DEFAULT, Space  # noqa: E402
-from zfstune.tunables import guard  # noqa: E402
+from zfstune.experiment.space import Space  # noqa: E402
+from zfstune.tunables import catalogue, guard  # noqa: E402
 
 PAGE = ROOT / "docs/measurements/search.md"
+SEARCHED = catalogue.default_set()
 FACTS = guard.Facts(4 << 30, 128 << 20, 3 << 30)
 BLOCK, SETTLE = 20.0, 10.0
 GOAL = 0.9
@@ -239,8 +240,8 @@ def search(way: Way, device: Device, seed: int, trials: int) -> Run:
     pairs = zip(baseline[::2], baseline[1::2], strict=True)
     squares = [ratio("write.throughput", a, b) ** 2 for a, b in pairs]
     noise = max(LEAST_NOISE, 2 * math.sqrt(statistics.fmean(squares) / 2))
-    space = Space(DEFAULT, DEFAULTS, FACTS, slog=False)
-    first = model.candidates(measured(baseline), DEFAULTS, FACTS, DEFAULT) if way.modelled else []
+    space = Space(SEARCHED, DEFAULTS, FACTS, slog=False)
+    first = model.candidates(measured(baseline), DEFAULTS, FACTS, SEARCHED) if way.modelled else []
     own = time.perf_counter()
     searcher = Searcher(space, DEFAULTS, FACTS, first=first, sampler=way.sampler, seed=seed)
     own, steps = time.perf_counter() - own, list[Step]()
@@ -326,7 +327,7 @@ def head(seeds: int, trials: int) -> str:
         cores=os.cpu_count(),
         cpu=host_cpu(),
         python=platform.python_version(),
-        knobs=len(Space(DEFAULT, DEFAULTS, FACTS, slog=False).knobs),
+        knobs=len(Space(SEARCHED, DEFAULTS, FACTS, slog=False).knobs),
         block=BLOCK,
         settle=SETTLE,
         goal=GOAL,
