@@ -1,4 +1,4 @@
-"""scripts/freebsd_check.py as on FreeBSD, on the stand-ins, with shorter pauses.
+"""scripts/freebsd/check.py as on FreeBSD, on the stand-ins, with shorter pauses.
 
 Usage: check.py ROOT LIBRARY ARGUMENT... (see run.py).
 """
@@ -16,10 +16,10 @@ if __name__ == "__main__":
 
     root, library = sys.argv[1:3]
     become_freebsd(root, library)
-    import freebsd_check
+    from freebsd import check
 
     command = (sys.executable, "-B", "-S", str(HERE / "run.py"), root, library)
-    status = freebsd_check.main(
+    status = check.main(
         sys.argv[3:],
         root=Path(root),
         libc=library,

@@ -325,4 +325,4 @@ def test_the_launcher_needs_python_3_11(tmp_path: Path) -> None:
     said = subprocess.run(
         ["/bin/sh", str(LAUNCHER), "--json"], env=environment, capture_output=True, text=True
     )
-    assert said.stdout == f"-B {ROOT}/scripts/freebsd_check.py --json\n"
+    assert said.stdout == f"-B {ROOT}/scripts/freebsd/check.py --json\n"

@@ -1,4 +1,4 @@
-"""The items of freebsd_check.py: each tries one part of zfstune on this FreeBSD host."""
+"""The items of check.py: each tries one part of zfstune on this FreeBSD host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 # puts zfstune on the path
-from freebsd_host import (
+from freebsd.host import (
     COMMAND_S,
     FSYNCS,
     ROOT,
@@ -27,7 +27,6 @@ from freebsd_host import (
     tail,
     wait_for,
 )
-
 from zfs_freebsd import mounts
 from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.parameters import FreeBSDParameters

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# puts zfstune on the path
-from freebsd_host import COMMAND_S, FSYNCS, Failed, Host, Result, Skipped
-from freebsd_items import ITEMS, TXG_TIMEOUT, Item
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+# puts zfstune on the path
+from freebsd.host import COMMAND_S, FSYNCS, Failed, Host, Result, Skipped
+from freebsd.items import ITEMS, TXG_TIMEOUT, Item
 from zfstrace import processes
 from zfstune import __version__
 

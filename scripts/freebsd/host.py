@@ -1,4 +1,4 @@
-"""The FreeBSD host that freebsd_check.py examines: its facts, zfstune's commands, and processes in
+"""The FreeBSD host that check.py examines: its facts, zfstune's commands, and processes in
 the background."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / folder) for folder in ("tracers", "tuner", "platform/freebsd")]
 
 from zfs_freebsd.dtrace import scripts  # noqa: E402

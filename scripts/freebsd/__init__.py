@@ -1,0 +1,1 @@
+"""`scripts/freebsd-check`: tries every part of zfstune on a real FreeBSD host."""
