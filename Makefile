@@ -157,7 +157,7 @@ bench-search-lab: all
 
 ## statistics: error rates of verdicts on recorded noise; draws docs/pictures/statistics-*.svg
 statistics:
-	PYTHONPATH=tuner:tracers:tests $(PYTHON) scripts/plot_statistics.py
+	$(PYTHON) scripts/pages/plot_statistics.py
 
 ## bench-flame: measure drawing flame graphs; writes docs/measurements/flame.md
 bench-flame:

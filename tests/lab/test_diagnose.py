@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from lab.conftest import flavours_of
-from lab.diagnosis_page import Json, accused, page, rate, right
+
+from pages.diagnosis import Json, accused, page, rate, right
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from lab.conftest import flavours_of
-from lab.reports_page import Json, page
 
+from pages.reports_2014 import Json, page
 from zfstune.bench.matrix import rows
 
 

@@ -7,13 +7,13 @@ import string
 from dataclasses import replace
 from typing import Any
 
-import diagnose_docs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.sample_pool import TWENTY, observed, pool
 from support.samples import PROBES, ios, txg, vdev
 
+from pages import diagnose_tables
 from zfstrace import device
 from zfstrace.device import DeviceRow
 from zfstrace.stages import NAMES as STAGES
@@ -444,8 +444,8 @@ def test_every_measurement_is_described() -> None:
 
 
 def test_the_page_has_the_current_tables() -> None:
-    page = diagnose_docs.PAGE.read_text(encoding="utf-8")
-    assert diagnose_docs.rendered(page) == page
+    page = diagnose_tables.PAGE.read_text(encoding="utf-8")
+    assert diagnose_tables.rendered(page) == page
 
 
 def test_the_page_has_the_current_example() -> None:
@@ -464,4 +464,4 @@ def test_the_page_has_the_current_example() -> None:
     }
     lines = view(judge(pool(times, **measured)), Style(width=90))
     text = "\n".join(f"    {line}".rstrip() for line in lines)
-    assert text in diagnose_docs.PAGE.read_text(encoding="utf-8"), text
+    assert text in diagnose_tables.PAGE.read_text(encoding="utf-8"), text

@@ -1,6 +1,6 @@
-"""docs/measurements/diagnosis.md from the runs of the scenario "diagnose": what was injected,
-against what was found. `python3 tests/lab/diagnosis_page.py results.json ... > \
-docs/measurements/diagnosis.md`, with PYTHONPATH as for the tests."""
+"""docs/measurements/diagnosis.md, from runs of the scenario "diagnose": what was injected, against
+what was found. Prints it: `PYTHONPATH=tuner:tracers python3 scripts/pages/diagnosis.py RESULTS...`
+"""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 import pytest
-from lab.diagnosis_page import accused, found_first, page, rate, right
 from support.paths import ROOT
 
+from pages.diagnosis import accused, found_first, page, rate, right
 from zfstune.diagnose import causes
 
 GUEST = ROOT / "tests/lab/guest/diagnose.py"

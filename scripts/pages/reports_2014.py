@@ -1,5 +1,5 @@
-"""docs/measurements/reports-2014.md from the runs of the scenario "reports".
-`python3 tests/lab/reports_page.py results.json ... > docs/measurements/reports-2014.md`"""
+"""docs/measurements/reports-2014.md, from runs of the scenario "reports". Prints it:
+`python3 scripts/pages/reports_2014.py RESULTS...`"""
 
 from __future__ import annotations
 

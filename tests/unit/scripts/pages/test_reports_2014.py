@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from lab import reports_page
+from pages import reports_2014
 
 Json = dict[str, Any]
 
@@ -53,7 +53,7 @@ def result() -> Json:
 
 
 def test_the_page_is_written_from_results() -> None:
-    text = reports_page.page([result()])
+    text = reports_2014.page([result()])
     split = (
         "| the flash, fdatasync | 2.3.9-1 | 10 | 50 µs | 30 µs | 20 µs | 40 % | `issue` 20 µs |  |"
     )

@@ -10,7 +10,7 @@ from zfstune.diagnose import causes
 from zfstune.diagnose.causes import Cause
 from zfstune.rules.thresholds import thresholds
 
-PAGE = Path(__file__).parents[1] / "docs/tools/zfstune-diagnose.md"
+PAGE = Path(__file__).parents[2] / "docs/tools/zfstune-diagnose.md"
 
 
 def rendered(page: str) -> str:
