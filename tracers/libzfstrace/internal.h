@@ -177,7 +177,7 @@ int fsync_tidy(struct zfstrace *t, uint64_t now_ns);
 uint32_t fsync_dataset(const struct zfstrace *t, uint32_t slot, uint32_t life);
 void fsync_free(struct zfstrace *t);
 
-/* room.c: how many slots and lanes a tracer gets, and how many CPUs want a lane of their own. */
+/* room.c: how many slots and lanes a tracer gets, and the number of CPUs. */
 struct trace_room {
 	unsigned int slots, lanes;
 };

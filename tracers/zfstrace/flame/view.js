@@ -1,4 +1,4 @@
-// Zoom, search and keys of a flame graph. Without it the page is whole, but still.
+// Zoom, search and keys of a flame graph. Without scripting the page is complete, but static.
 (() => {
   "use strict";
   const XHTML = "http://www.w3.org/1999/xhtml";
@@ -12,7 +12,7 @@
   const resting = details.textContent;
   root.setAttribute("width", "100%");
 
-  // Frames come each before those above it, so what is above frame i is i + 1 to end - 1.
+  // Each frame precedes those above it, so the frames above frame i are i + 1 to end - 1.
   function readFrames(panel) {
     const frames = [], path = [];
     for (const g of panel.children) {
@@ -45,7 +45,7 @@
   const owner = new Map();
   for (const panel of panels) for (const frame of panel.frames) owner.set(frame.g, { panel, frame });
 
-  // A graph may have 100,000 frames: only what changes is touched.
+  // A graph may have 100,000 frames: touch only what changes.
   function place(frame, x, w, width) {
     if (frame.nowX !== x) frame.rect.setAttribute("x", (frame.nowX = x) + "%");
     if (frame.nowW !== w) frame.rect.setAttribute("width", (frame.nowW = w) + "%");
@@ -75,7 +75,7 @@
       letters.length <= room ? frame.name : letters.slice(0, room - 1).join("") + "…";
   }
 
-  // Puts all frames where they belong by the zoom and by the width of the window.
+  // Places all frames for the current zoom and width of the window.
   function draw(panel) {
     const width = Math.max(100, root.getBoundingClientRect().width - 2 * SIDE);
     panel.svg.setAttribute("width", width);
@@ -97,7 +97,7 @@
   }
 
   function makeCurrent(panel, frame) {
-    // A frame that loses it loses the focus, too.
+    // A frame that loses its tabindex loses the focus, too.
     if (panel.current !== frame.index) panel.frames[panel.current].g.removeAttribute("tabindex");
     panel.current = frame.index;
     frame.g.setAttribute("tabindex", "0");
@@ -120,7 +120,7 @@
     return null;
   }
 
-  // The widest: going up follows where most of the time is.
+  // The widest: going up follows most of the time.
   function child(panel, frame) {
     let best = null;
     for (let i = frame.index + 1; i < frame.end; i = panel.frames[i].end) {
@@ -147,7 +147,7 @@
     event.preventDefault();
   }
 
-  // A pattern, or plain text where it is none.
+  // A regular expression, or plain text if it is not valid.
   function matcher(text) {
     try {
       return new RegExp(text, "i");
@@ -163,7 +163,7 @@
       for (const frame of panel.frames) {
         const hit = pattern !== null && pattern.test(frame.name);
         if (frame.hit !== hit) frame.g.classList.toggle("hit", frame.hit = hit);
-        // a match above a match is in its width already
+        // the width of a match includes matches above it
         if (hit && frame.index >= until) {
           total += frame.w;
           until = frame.end;
