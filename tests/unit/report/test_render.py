@@ -139,7 +139,7 @@ def test_a_successful_session_has_verdict_changes_and_pictures(made: tuple[Json,
         "write.throughput>=-5% ✓ kept 0.3 % higher",
         "log_write 58.8 % 44.7 %",
         "taking it away changed p99 of fsync by +1.2 %",
-        "a change of 28 % or more can be seen",
+        "changes of 28 % or more can be detected",
         "6.12.107+deb13-amd64",
         "zfstune tune tank --workload 'fio wal.fio' --budget 30m",
     ):
@@ -243,7 +243,7 @@ STATES: dict[str, tuple[Callable[[Json], None], tuple[str, ...]]] = {
         (
             "No verdict The session was stopped before a result was confirmed",
             "Note: stopped by Ctrl-C. ",
-            "Nothing: all parameters have the values",
+            "Nothing: all parameters have their previous values.",
             "There was no confirmation",
         ),
     ),
@@ -255,7 +255,7 @@ STATES: dict[str, tuple[Callable[[Json], None], tuple[str, ...]]] = {
         verdict("equivalent", -0.01, -0.04, 0.03),
         (
             "No difference that matters p99 of fsync is 1.0 % lower (from 4.0 % lower to 3.0 %",
-            "only a change of 28 % or more can be seen",
+            "only changes of 28 % or more can be detected",
         ),
     ),
     "inconclusive": (
@@ -266,7 +266,7 @@ STATES: dict[str, tuple[Callable[[Json], None], tuple[str, ...]]] = {
         missed,
         (
             "Worse p99 of fsync is 40 % higher (from 20 % higher to 2.7 times as high)",
-            "A limit was not kept: write.throughput>=-5% (12 % lower)",
+            "A limit was missed: write.throughput>=-5% (12 % lower)",
             "✗ missed",
         ),
     ),
@@ -276,12 +276,12 @@ STATES: dict[str, tuple[Callable[[Json], None], tuple[str, ...]]] = {
         (
             "12 events could not be measured",
             "zfs_txg_timeout was set to 9 s by ansible (812) at 09:20:01Z",
-            "zfs_dirty_data_max was set to 1 GiB by somebody.",
+            "zfs_dirty_data_max was set to 1 GiB by an unknown process.",
         ),
     ),
     "restored": (
         restored,
-        ("These values are not in force", "back as they were before the session"),
+        ("These values are not in force", "All parameters have their previous values."),
     ),
 }
 
@@ -371,7 +371,7 @@ def test_flame_graphs_that_are_too_large_are_left_out(tmp_path: Path) -> None:
         (tmp_path / f"{name}.folded").write_text("".join(lines))
         found["flame"][name] = f"{name}.folded"
     page = load(render.write(found, tmp_path))
-    assert "too large for this page: draw it with `zfstune flame diff`" in page.words
+    assert "too large for this page; draw it with `zfstune flame diff`" in page.words
 
 
 def test_a_very_long_session_stays_small(tmp_path: Path) -> None:
@@ -468,7 +468,7 @@ def test_survival_ends_with_the_slowest() -> None:
         (-0.0004, "unchanged"),
         (-0.996, "99.6 % lower"),
         (1.4, "2.4 times as high"),
-        (None, "not known"),
+        (None, "unknown"),
     ],
 )
 def test_changes_have_words(change: float | None, words: str) -> None:
@@ -525,7 +525,7 @@ def test_the_command_writes_the_page_again(
     expected = render.render(found, tmp_path)
     assert command(str(tmp_path)) == 0
     assert (tmp_path / "report.html").read_text() == expected
-    assert f"the report is {tmp_path}/report.html" in capsys.readouterr().err
+    assert f"report: {tmp_path}/report.html" in capsys.readouterr().err
     assert command(str(tmp_path / "session.json"), "-o", str(tmp_path / "b.html")) == 0
     assert (tmp_path / "b.html").read_text() == expected
     capsys.readouterr()
@@ -540,11 +540,11 @@ def test_the_command_writes_the_page_again(
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("\xff", "is not JSON"),
-        ("[]", "is not of a session"),
-        ('{"type": "fsync_summary", "schema": 1}', "is not of a session"),
-        ('{"type": "tune_session"}', "is not of a session"),
-        ('{"type": "tune_session", "schema": 1}', "is not a whole session"),
-        ('{"type": "tune_session", "schema": 2}', "has schema 2, this zfstune reads 1"),
+        ("[]", "is not a session"),
+        ('{"type": "fsync_summary", "schema": 1}', "is not a session"),
+        ('{"type": "tune_session"}', "is not a session"),
+        ('{"type": "tune_session", "schema": 1}', "is not a complete session"),
+        ('{"type": "tune_session", "schema": 2}', "has schema 2: this zfstune reads only 1"),
     ],
 )
 def test_the_command_refuses_what_is_not_a_session(
@@ -553,12 +553,14 @@ def test_the_command_refuses_what_is_not_a_session(
     path = tmp_path / "session.json"
     if content is not None:
         path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words) as error:
         command(str(tmp_path))
+    assert error.value.hint
 
 
 def test_the_command_refuses_an_impossible_target(tmp_path: Path) -> None:
     (tmp_path / "session.json").write_text(json.dumps(session(trials=1)))
     for target in (tmp_path, tmp_path / "none/report.html"):
-        with pytest.raises(UsageError, match=r"another name|make it first"):
+        with pytest.raises(UsageError, match=r"not a regular file|does not exist") as error:
             command(str(tmp_path), "-o", str(target))
+        assert error.value.hint in ("name another", "create it first")

@@ -65,9 +65,9 @@ def test_nothing_changed_is_nothing_to_undo() -> None:
     assert lines[0] == "No verdict: the session was stopped before a result was confirmed."
     assert "note: stopped by Ctrl-C" in lines
     assert lines[-3:] == [
-        "changed nothing: the parameters are as before",
+        "changed nothing",
         "undo    not needed",
-        "keep    there is nothing to keep",
+        "keep    nothing to keep",
     ]
 
 
@@ -75,7 +75,7 @@ def test_a_winner_that_was_put_back_is_nothing_to_undo() -> None:
     found = session(trials=1)
     found["in_force"] = False
     lines = shown(found)
-    assert "back as they were before the session" in " ".join(lines)
+    assert "All parameters have their previous values." in " ".join(lines)
     assert lines[-2] == "undo    not needed"
 
 
@@ -121,7 +121,7 @@ def test_there_are_colours_only_when_wanted() -> None:
 def test_the_detectable_effect_is_shown_when_measured(pairs: int) -> None:
     noise = {"pairs": pairs, "effect": 0.28, "ratios": []}
     lines = shown(session() | {"verdict": None, "state": "failed", "noise": noise})
-    assert ("28 % or more can be seen" in " ".join(lines)) == bool(pairs)
+    assert ("28 % or more can be detected" in " ".join(lines)) == bool(pairs)
 
 
 def test_an_empty_session_has_a_table() -> None:

@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 _REPORT = """\
-A session of `zfstune tune` leaves session.json and report.html in its directory; this writes
-the page again, say with plots on a host that has matplotlib. before.folded and after.folded
-are looked for beside session.json.
+A session of `zfstune tune` leaves session.json and report.html in its directory; this command
+writes the page again, e.g. with plots on a host that has matplotlib. It looks for before.folded
+and after.folded beside session.json.
 
 examples:
-  zfstune report zfstune-tank                    zfstune-tank/report.html once more
+  zfstune report zfstune-tank                    zfstune-tank/report.html again
   zfstune report session.json -o /tmp/report.html
 
 exit status:
-  0  done; 2  usage, also a file that is no session; 3  the file cannot be written
+  0  done; 2  usage, including a file that is not a session; 3  the page cannot be written
 """
 
 
@@ -26,7 +26,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `report` to the commands."""
     parser = commands.add_parser(
         "report",
-        help="the HTML report of a tuning session, written again",
+        help="write the HTML report of a tuning session again",
         description="Writes the HTML report of a session from its session.json.",
         epilog=_REPORT,
     )
@@ -37,6 +37,6 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="default: report.html beside the session; - is stdout",
+        help="default report.html beside the session; - is stdout",
     )
     parser.set_defaults(run="report.command")

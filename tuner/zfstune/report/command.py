@@ -1,4 +1,4 @@
-"""`zfstune report`: the page of a session that is over."""
+"""`zfstune report`: the page of a finished session."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from zfstune.report import render
 from zfstune.term.log import say
 
 _MOST_BYTES = 256 << 20
+_GIVE = "name the directory of a session of `zfstune tune`, or its session.json"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         _check(Path(target))
     render.save(session, path.parent, target)
     if target != "-":
-        say(f"the report is {target}")
+        say(f"report: {target}")
     return 0
 
 
@@ -33,29 +34,27 @@ def read(path: Path) -> Json:
     """A session from its file. Raises UsageError."""
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{path} is too large for a session, look at the name")
+            raise UsageError(f"{path} is too large for a session", _GIVE)
         found = json.loads(path.read_bytes())
     except OSError as error:
         why = error.strerror or error
-        raise UsageError(
-            f"cannot read {path}, {why}: give a session's directory or its session.json"
-        ) from None
+        raise UsageError(f"cannot read {path}: {why}", _GIVE) from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{path} is not JSON, give the session.json of `zfstune tune`") from None
+        raise UsageError(f"{path} is not JSON", _GIVE) from None
     if not isinstance(found, dict) or found.get("type") != "tune_session" or "schema" not in found:
-        raise UsageError(f"{path} is not of a session, give the session.json of `zfstune tune`")
+        raise UsageError(f"{path} is not a session", _GIVE)
     if found["schema"] != SCHEMA:
         raise UsageError(
-            f"{path} has schema {found['schema']!r}, this zfstune reads {SCHEMA}: use the one "
-            "that wrote it"
+            f"{path} has schema {found['schema']!r}: this zfstune reads only {SCHEMA}",
+            "use the zfstune that wrote it",
         )
     if not {"state", "baseline", "blocks"} <= found.keys():
-        raise UsageError(f"{path} is not a whole session, give the session.json of `zfstune tune`")
+        raise UsageError(f"{path} is not a complete session", _GIVE)
     return found
 
 
 def _check(target: Path) -> None:
     if target.exists() and not target.is_file():
-        raise UsageError(f"{target} is not a regular file, give another name")
+        raise UsageError(f"{target} is not a regular file", "name another")
     if not target.parent.is_dir():
-        raise UsageError(f"there is no directory {target.parent}, make it first")
+        raise UsageError(f"directory {target.parent} does not exist", "create it first")

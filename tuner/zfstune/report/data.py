@@ -1,4 +1,4 @@
-"""Numbers of a session's JSON as the report and the table need them, whatever is absent from it."""
+"""The numbers in a session's JSON for the report and the table; any part of it may be absent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIDES = (("before", "A"), ("after", "B"))
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring blocks, one under each set of values. ratio is after / before."""
+    """Two adjacent blocks, one under each set of values. ratio is after / before."""
 
     phase: str
     trial: int | None
@@ -25,26 +25,26 @@ class Pair:
 
 
 def finite(value: object) -> float | None:
-    """A finite number of the session; None for anything else."""
+    """The value as a finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def listed(session: Json, name: str) -> list[Json]:
-    """The objects of the list with this name; [] when there is no such list."""
+    """The objects in the list with this name; [] without such a list."""
     found = session.get(name)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def mapped(session: Json, name: str) -> dict[str, Any]:
-    """The object with this name; {} when there is none."""
+    """The object with this name; {} without one."""
     found = session.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def objective(session: Json) -> Objective | None:
-    """What the session was to make better; None when that cannot be understood."""
+    """The objective of the session; None if it cannot be parsed."""
     try:
         return Objective.parse(str(session.get("objective")))
     except ValueError:
@@ -52,7 +52,7 @@ def objective(session: Json) -> Objective | None:
 
 
 def judged(session: Json, block: Json) -> float | None:
-    """What a block is judged by, in the unit of the objective; None when it is not known."""
+    """The value by which a block is judged, in the unit of the objective; None if unknown."""
     wanted = objective(session)
     metrics = {name: finite(value) for name, value in mapped(block, "metrics").items()}
     try:
@@ -61,12 +61,12 @@ def judged(session: Json, block: Json) -> float | None:
         return None
     if cost is None or wanted is None:
         return None
-    # a throughput is its own measure, not its inverse
+    # a throughput, not its inverse
     return cost if any(one.less_is_better for one, _ in wanted.weights) else 1 / cost
 
 
 def blocks(session: Json) -> list[Json]:
-    """The blocks that were measured, in order of time."""
+    """The measured blocks in order of time."""
     found = [
         one
         for one in listed(session, "blocks")
@@ -76,13 +76,13 @@ def blocks(session: Json) -> list[Json]:
 
 
 def in_force(block: Json) -> str:
-    """``A`` when the values before were in force, which they are all through A/A and never in the
-    ablation, that compares two candidates; else ``B``."""
+    """``A`` if the old values were in force, else ``B``: always A in the A/A phase, always B in the
+    ablation, which compares two candidates."""
     return {"aa": "A", "ablation": "B"}.get(str(block.get("phase")), str(block["label"]))
 
 
 def pairs(session: Json, phase: str) -> list[Pair]:
-    """Neighbours with different labels, each block in one pair at most."""
+    """Adjacent blocks with different labels, each block in at most one pair."""
     found: list[Pair] = []
     last: Json | None = None
     for block in blocks(session):
@@ -101,8 +101,8 @@ def pairs(session: Json, phase: str) -> list[Pair]:
 
 
 def typical(session: Json, metric: str | None = None) -> tuple[float | None, float | None]:
-    """The median block before and after, in the confirmation; None where there is none.
-    Without a metric: of the objective."""
+    """(before, after): a metric, by default the objective, of the median block of the confirmation;
+    None where there is none."""
     found = []
     for _, label in SIDES:
         values = [
@@ -122,7 +122,7 @@ def _value(session: Json, block: Json, metric: str | None) -> float | None:
 
 
 def histogram(session: Json, side: str) -> Hist:
-    """The fsyncs of the confirmation, ``before`` or ``after``; empty when there were none."""
+    """The fsyncs of the confirmation, ``before`` or ``after``; empty without any."""
     buckets: dict[int, int] = {}
     count = total = highest = 0
     for low, high, n in _rows(mapped(session, "histograms").get(side)):
@@ -144,8 +144,8 @@ def _rows(rows: object) -> Iterator[tuple[int, int, int]]:
 
 
 def stage_times(session: Json, side: str) -> dict[str, float]:
-    """Stage -> ns that the mean fsync of the confirmation spent in it; shares alone (of 1)
-    when the number of fsyncs is not known."""
+    """Stage -> ns in the mean fsync of the confirmation; shares (of 1) if the number of fsyncs is
+    unknown."""
     totals = {
         str(stage.get("name")): finite(stage.get("total_ns")) or 0.0
         for stage in listed(mapped(session, "stages"), side)
@@ -171,8 +171,8 @@ def phases(session: Json) -> list[tuple[str, float, float]]:
 
 
 def survival(hist: Hist) -> tuple[list[float], list[float]]:
-    """Upper bounds of the buckets in ns, and the share of fsyncs that took longer; ends
-    before the share becomes 0."""
+    """Upper bounds of the buckets in ns, and the shares of fsyncs that took longer; ends before the
+    share becomes 0."""
     times: list[float] = []
     shares: list[float] = []
     left = hist.count
@@ -182,7 +182,7 @@ def survival(hist: Hist) -> tuple[list[float], list[float]]:
             shares.append(1.0)
         left -= n
         if left <= 0:
-            # the slowest: its own share is as low as the curve can tell
+            # the slowest fsync: its own share is the end of the curve
             times.append(float(high))
             shares.append(n / hist.count)
             break
@@ -192,7 +192,7 @@ def survival(hist: Hist) -> tuple[list[float], list[float]]:
 
 
 def coarse(hist: Hist, per_octave: int = 5) -> dict[int, float]:
-    """Step of a logarithmic scale -> share of the fsyncs. Step n begins at 2^(n / per_octave)."""
+    """Step of a logarithmic scale -> share of fsyncs; step n begins at 2^(n / per_octave) ns."""
     found: dict[int, float] = {}
     for low, high, n in hist.rows():
         step = math.floor(math.log2(max(1.0, (low + high) / 2)) * per_octave)
@@ -201,7 +201,7 @@ def coarse(hist: Hist, per_octave: int = 5) -> dict[int, float]:
 
 
 def thinned(rows: Sequence[Json], most: int, by: str) -> list[Json]:
-    """At most so many rows: of each stretch the one with the highest value, so that no peak
+    """At most this many rows: of each stretch the one with the highest value of by, so that no peak
     is lost."""
     if len(rows) <= most:
         return list(rows)

@@ -1,4 +1,4 @@
-"""The flame graphs inside of the report: the difference of two recordings, and each of them."""
+"""The flame graphs in the report: the difference of two recordings, and each of them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from zfstrace.types import Json
 from zfstune.html.page import details, esc, paragraph
 from zfstune.report.data import SIDES, mapped
 
-# Of all graphs together, in characters.
+# Characters of all graphs together.
 MOST = 750_000
 
 
 @dataclass
 class Flames:
-    """body is HTML; scripts has the text of each script in it."""
+    """body is HTML; scripts are the texts of the scripts in it."""
 
     body: str = ""
     scripts: list[str] = field(default_factory=list)
 
 
 def flames(session: Json, directory: Path) -> Flames:
-    """The part of the page on the stacks beside the session; empty when there were none."""
+    """The section with the stacks recorded beside the session; empty without any."""
     found = Flames()
     notes: list[str] = []
     named = mapped(session, "flame")
@@ -43,7 +43,7 @@ def flames(session: Json, directory: Path) -> Flames:
                 ("", "".join(diff.render(before, after, "Stacks: before to after the change")))
             )
         except flame.FlameError as error:
-            notes.append(str(error))
+            notes.append(error.in_one_line())
     for title, stacks in (("before", before), ("after", after)):
         if stacks:
             graphs.append((title, "".join(svg.render(replace(stacks, title=f"Stacks {title}")))))
@@ -52,7 +52,7 @@ def flames(session: Json, directory: Path) -> Flames:
         if len(graph) > room:
             what = f"flame graph {title}" if title else "difference of the flame graphs"
             notes.append(
-                f"the {what} is too large for this page: draw it with `zfstune flame "
+                f"the {what} is too large for this page; draw it with `zfstune flame "
                 f"{'convert' if title else 'diff'}` from the .folded files beside session.json"
             )
             continue
@@ -66,17 +66,17 @@ def flames(session: Json, directory: Path) -> Flames:
 def _read(name: object, directory: Path, notes: list[str]) -> Stacks | None:
     if not isinstance(name, str) or not name:
         return None
-    # a session names files beside itself, and no others
+    # only files beside the session
     path = directory / Path(name).name
     try:
         return flame.read(str(path)).stacks
     except flame.FlameError as error:
-        notes.append(str(error))
+        notes.append(error.in_one_line())
         return None
 
 
 def _frame(title: str, graph: str, scripts: list[str]) -> str:
-    """A graph in a document of its own, so that its keys and styles are its own."""
+    """A graph in a separate document, which isolates its keys and styles."""
     graph = graph.partition("?>\n")[2]
     height = re.search(r'<svg [^>]*height="([0-9]+)"', graph)
     scripts += _scripts(graph)

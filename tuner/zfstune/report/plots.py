@@ -114,7 +114,7 @@ def _shape(axes: Axes, sides: Sequence[tuple[str, Hist]]) -> None:
             linestyle="-" if label == "B" else "--",
         )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} %"))
-    axes.set_ylabel("share of the fsyncs")
+    axes.set_ylabel("share of fsyncs")
     axes.set_xlabel("fsync latency, 5 steps per doubling")
 
 
@@ -127,7 +127,7 @@ def _time_axis(axes: Axes, hists: Sequence[Hist], narrow: bool) -> None:
 
 
 def _log_times(axis: Any, low: float, high: float, most: int) -> None:
-    """Ticks at round times, no more than there is room for."""
+    """At most this many ticks, at round times."""
     for steps in ((1, 2, 5), (1, 3), (1,)):
         ticks = [
             step * 10.0**power
@@ -151,7 +151,7 @@ def _round_time(ns: float) -> str:
 
 
 def _share(share: float, _: int) -> str:
-    """A share of slower fsyncs, with the name of the percentile that it is."""
+    """A share of slower fsyncs, with its percentile."""
     percent = f"{100 * share:.6f}".rstrip("0").rstrip(".")
     if not 1e-5 < share < 0.5:
         return f"{percent} %"
@@ -159,7 +159,7 @@ def _share(share: float, _: int) -> str:
 
 
 def stages(session: Json) -> Plot | None:
-    """Two pairs of bars: shares of the time, and the time of the mean fsync."""
+    """The stages before and after: shares of the time, and times in the mean fsync."""
     sides = [(side, data.stage_times(session, side)) for side, _ in data.SIDES]
     sides = [(side, times) for side, times in sides if sum(times.values())]
     if not sides:
@@ -212,11 +212,11 @@ def _stage_bars(
     axes.grid(axis="y", visible=False)
     if shares:
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-        axes.set_xlabel("share of the time in fsync")
+        axes.set_xlabel("share of the time of fsyncs")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda ns, _: _round_time(ns) if ns else "0"))
-        axes.set_xlabel("time of the mean fsync")
+        axes.set_xlabel("time in the mean fsync")
 
 
 def timeline(session: Json) -> Plot | None:
@@ -275,7 +275,7 @@ def _log_value_axis(axes: Axes, session: Json, low: float, high: float) -> None:
 
 
 def _phase_bands(axes: Axes, session: Json, narrow: bool, *, named: bool = True) -> None:
-    """Every second phase is shaded, each has its name where there is room."""
+    """Shades every second phase, and names those that are wide enough."""
     phases = data.phases(session)
     whole = phases[-1][2] - phases[0][1] if phases else 1.0
     for place, (name, start, end) in enumerate(phases):
@@ -307,7 +307,7 @@ def _seconds_axis(axes: Axes, session: Json) -> None:
         step = next((one for one in _STEPS_S if length / one <= 7), _STEPS_S[-1])
         axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(_minutes))
-    axes.set_xlabel("time since the session began (min:s)")
+    axes.set_xlabel("time since the start of the session (min:s)")
 
 
 def _minutes(seconds: float, _: int) -> str:
@@ -316,7 +316,7 @@ def _minutes(seconds: float, _: int) -> str:
 
 
 def _legend_above(axes: Axes, narrow: bool) -> None:
-    """Over the plot, at its left: one below the other where there is little room."""
+    """A legend above the plot, at its left."""
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
@@ -329,7 +329,7 @@ def _legend_above(axes: Axes, narrow: bool) -> None:
 
 
 def pairs(session: Json) -> Plot | None:
-    """Ratios of neighbouring blocks: without a change (A/A), and of the confirmation."""
+    """Ratios of adjacent blocks: without a change (A/A), and of the confirmation."""
     noise = [pair.ratio for pair in data.pairs(session, "aa")] or [
         math.exp(value)
         for value in map(data.finite, data.mapped(session, "noise").get("ratios") or [])
@@ -350,13 +350,13 @@ def pairs(session: Json) -> Plot | None:
             first, last = len(noise) + 0.5, len(noise) + len(confirm) + 0.5
             axes.fill_between([first, last], low, high, color=AFTER, alpha=0.18, linewidth=0)
             axes.plot([first, last], [middle, middle], color=AFTER, linewidth=2)
-        _dots(axes, 1, noise, QUIET, "o", "A/A: nothing changed")
+        _dots(axes, 1, noise, QUIET, "o", "A/A: no change")
         _dots(axes, 1 + len(noise), confirm, AFTER, "s", "after against before")
         _ratio_axis(axes, ratios)
         count = len(noise) + len(confirm)
         axes.set_xlim(0.4, count + 0.6)
         axes.set_xticks([])
-        axes.set_xlabel("pairs of neighbouring blocks, in order of time")
+        axes.set_xlabel("pairs of adjacent blocks, in order of time")
         axes.set_ylabel("change within the pair")
         _legend_above(axes, narrow)
 
@@ -372,7 +372,7 @@ def _dots(
 
 
 def _ratio_axis(axes: Axes, ratios: Sequence[float]) -> None:
-    """A logarithmic axis of ratios that is read as changes in percent."""
+    """A logarithmic axis of ratios, labelled as changes in percent."""
     low, high = min(0.8, *ratios), max(1.25, *ratios)
     low, high = low / 1.12, high * 1.12
     axes.set_yscale("log")
@@ -416,13 +416,13 @@ def trials(session: Json) -> Plot | None:
                 1 / (1 - effect),
                 color=BAND,
                 linewidth=0,
-                label="noise: cannot be told from no change",
+                label="noise: too small to detect",
             )
         good = [(place, 1 + moved) for place, one, moved in found if not one.get("note")]
         poor = [(place, 1 + moved) for place, one, moved in found if one.get("note")]
         for points, mark, color, label in (
             (good, "s", AFTER, "trial"),
-            (poor, "X", ALARM, "trial with a remark"),
+            (poor, "X", ALARM, "trial with a note"),
         ):
             if points:
                 xs, ys = zip(*points, strict=True)
@@ -454,7 +454,7 @@ def txgs(session: Json) -> Plot | None:
         for axes, field, divisor in ((times, "sync_ns", SECOND), (dirty, "dirty_bytes", 1 << 20)):
             _phase_bands(axes, session, narrow, named=axes is times)
             _stems(axes, rows, (field, divisor), most, quiet)
-            # room for the names of the phases
+            # for the names of the phases
             axes.set_ylim(0, axes.get_ylim()[1] * (1.15 if axes is times else 1.02))
         times.set_ylabel("sync time")
         times.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} s"))
@@ -474,8 +474,8 @@ def _stems(
     most: int,
     unchanged: Sequence[tuple[float, float]],
 ) -> None:
-    """A line from 0 for each txg: one path for each colour, however many there are. unchanged
-    are times in which B had the old values as well."""
+    """A line from 0 for each txg, one path for each colour. In the spans unchanged, B had the old
+    values, too."""
     name, divisor = field
     sides: dict[str, list[Json]] = {"A": [], "B": [], "": []}
     for row in rows:

@@ -1,5 +1,5 @@
-"""The report of a session: one HTML file, in the order in which an administrator asks: what came
-of it, what was changed, how to undo or keep it, and then how sure that is and why."""
+"""The report of a session: one HTML file, in the order of an administrator's questions: the result,
+the changes, how to undo or keep them, and then the evidence and the reasons."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 NAME = "report.html"
 
-# As many trials are in the open, the rest is folded up.
+# Trials shown at first; the rest is folded up.
 _MOST_TRIALS = 12
 _FSYNC_ROWS = (
     ("p50", 500, "fsync.p50"),
@@ -52,23 +52,21 @@ Plots = dict[str, "Plot"]
 
 
 def write(session: Json, directory: Path) -> Path:
-    """Writes report.html into a directory that has the session's files, and returns its path.
-
-    Raises zfstrace.flame.WriteFailed. Without matplotlib there are no plots, and it says so.
-    """
+    """Writes report.html into the session's directory, and returns its path. Without matplotlib it
+    has a note instead of plots. Raises zfstrace.flame.WriteFailed."""
     path = directory / NAME
     save(session, directory, str(path))
     return path
 
 
 def save(session: Json, directory: Path, path: str) -> None:
-    """The same to any path; ``-`` is standard output."""
-    # it has the command line
+    """Writes the page to path, ``-`` for standard output. Raises zfstrace.flame.WriteFailed."""
+    # only for the owner, because it has the command line
     output.save(path, [render(session, directory)], 0o600)
 
 
 def render(session: Json, directory: Path) -> str:
-    """The page; directory has the files that the session names."""
+    """The page; directory has the recordings that the session names."""
     plots, lack = _plots(session)
     graphs = flames(session, directory)
     pool = esc(session.get("pool") or "?")
@@ -93,13 +91,13 @@ def render(session: Json, directory: Path) -> str:
 
 
 def _plots(session: Json) -> tuple[Plots, str]:
-    """What matplotlib draws, and why there is nothing if so."""
+    """The plots, and a sentence if there are none."""
     try:
         from zfstune.report import plots as draw
     except ImportError:
         return {}, (
             "There are no plots, because matplotlib is not installed (Debian: python3-matplotlib). "
-            "`zfstune report DIR` draws this page again from the session.json in DIR."
+            "`zfstune report DIR` writes this page again from the session.json in DIR."
         )
     makers: dict[str, Callable[[Json], Plot | None]] = {
         "latency": draw.latency,
@@ -131,7 +129,7 @@ def _head(session: Json, pool: str, lack: str) -> str:
     if length:
         where.append(f"took {length}")
     sentence = found.sentence
-    # what is measured is written small everywhere: p99
+    # a metric keeps its lower case: p99
     if not sentence.startswith(words.goal(session)):
         sentence = sentence[:1].upper() + sentence[1:]
     notes = "".join(f"<li>{esc(note)}</li>\n" for note in _notes(session, lack))
@@ -144,27 +142,27 @@ def _head(session: Json, pool: str, lack: str) -> str:
 
 
 def _notes(session: Json, lack: str) -> Iterable[str]:
-    """What must not be overlooked."""
+    """The warnings."""
     if session.get("note"):
         state = "It failed" if session.get("state") == "failed" else "Note"
         yield f"{state}: {str(session['note']).rstrip('. ')}."
     for one in words.missed(session):
         moved = words.change(finite(one.get("change")))
-        yield f"A limit was not kept: {one.get('text')} ({moved})."
+        yield f"A limit was missed: {one.get('text')} ({moved})."
     for one in listed(session, "overrides"):
-        yield f"Somebody else changed a parameter, and it was left alone: {words.override(one)}."
+        yield f"Another process changed a parameter, which was left alone: {words.override(one)}."
     lost = finite(session.get("lost")) or 0
     if lost:
         yield (
             f"{words.plural(int(lost), 'event')} could not be measured and "
-            f"{'is' if lost == 1 else 'are'} not in these numbers."
+            f"{'is' if lost == 1 else 'are'} missing from these numbers."
         )
     if lack:
         yield lack
 
 
 def _hero(session: Json) -> str:
-    """Two numbers and the interval."""
+    """The objective before and after, and the interval."""
     values = words.before_after(session)
     parts = ""
     if values:
@@ -194,7 +192,7 @@ def _gauge(session: Json) -> str:
     last = -99.0
     for ratio in (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1, 1.2, 1.5, 2, 3, 5, 10, 20):
         at = x(math.log(ratio))
-        # the middle must be there, the others where there is room
+        # always the middle, the others only if there is room
         near = abs(at - x(0)) < 46 or at - last < 46
         if not left <= math.log(ratio) <= right or (near and ratio != 1):
             continue
@@ -222,7 +220,7 @@ def _percent_change(change: float) -> str:
 def _changed(session: Json) -> str:
     winner, base = mapped(session, "winner"), mapped(session, "baseline")
     if not winner:
-        return paragraph("Nothing: all parameters have the values they had before the session.")
+        return paragraph("Nothing: all parameters have their previous values.")
     reasons = mapped(session, "reasons")
     rows = [
         [
@@ -236,12 +234,12 @@ def _changed(session: Json) -> str:
     made = table(["parameter", "before", "after", "why"], ["name", "n", "n", "w"], rows)
     shell = [str(line) for line in session.get("undo_shell") or []]
     if not session.get("in_force"):
-        made = paragraph("These values are not in force, all is as it was before.") + made
-        return made + details("Commands that set the values before", command("", shell))
+        made = paragraph("These values are not in force: all have been restored.") + made
+        return made + details("Commands that set the previous values", command("", shell))
     return (
         made
         + '<div class="cmds">\n'
-        + command("Undo: put the values before back", [str(session.get("undo") or "")])
+        + command("Undo: restore the previous values", [str(session.get("undo") or "")])
         + command("Keep: set the new values at each boot", [str(session.get("keep") or "")])
         + "</div>\n"
         + (details("Undo without zfstune", command("", shell)) if shell else "")
@@ -249,7 +247,7 @@ def _changed(session: Json) -> str:
 
 
 def _parameter(name: str, value: object, look: str) -> str:
-    """A value as people read it, and below it as the kernel has it where that differs."""
+    """A value for people, and below it the kernel's number if that differs."""
     text = words.value(name, value)
     raw = str(value)
     below = "" if raw == text.replace(",", "").partition(" ")[0] else raw
@@ -272,7 +270,7 @@ def _limits(session: Json) -> str:
 
 
 def _other_measures(session: Json) -> str:
-    """What is no latency of an fsync; those are beside their distribution."""
+    """The metrics that are not in the table of latencies."""
     changes = mapped(session, "changes")
     known = {name for _, _, name in _FSYNC_ROWS} | {"fsync.mean"}
     names = [name for name in words.METRICS if name in changes and name not in known]
@@ -316,7 +314,7 @@ def _change_cells(changes: Json, name: str, widest: float) -> list[str]:
 def _latency(session: Json, plots: Plots) -> str:
     hists = {side: data.histogram(session, side) for side, _ in data.SIDES}
     if not any(hist.count for hist in hists.values()):
-        return paragraph("There was no confirmation, so there is nothing to compare.")
+        return paragraph("There was no confirmation, so nothing can be compared.")
     changes = mapped(session, "changes")
     widest = _widest(changes, [name for _, _, name in _FSYNC_ROWS] + ["fsync.mean"])
     rows = []
@@ -332,13 +330,13 @@ def _latency(session: Json, plots: Plots) -> str:
         _figure(
             plots,
             "latency",
-            "How many fsyncs took longer than a time: where a curve crosses 1 % is its p99, the "
-            "lower the better. Beside it how they are distributed. All fsyncs of the confirmation.",
+            "The share of fsyncs that took longer than a time (a curve crosses 1 % at its p99; "
+            "lower is better), and their distribution. All fsyncs of the confirmation.",
         )
         + table(head, ["name", "n", "n", "c", "c", "strip"], rows)
         + paragraph(
-            "Before and after are of all fsyncs of the confirmation together; the change and its "
-            "interval are of pairs of neighbouring blocks, which is what the verdict rests on.",
+            "Before and after cover all fsyncs of the confirmation; the change and its interval "
+            "come from pairs of adjacent blocks, on which the verdict rests.",
             "small",
         )
     )
@@ -375,10 +373,10 @@ def _stages(session: Json, plots: Plots) -> str:
         "share after",
         "per fsync before",
         "per fsync after",
-        "what it is",
+        "meaning",
     ]
     return _figure(
-        plots, "stages", "What a commit waits for, in the order of the table below."
+        plots, "stages", "The stages of an fsync, in the order of the table below."
     ) + table(head, ["name", "n", "n", "n", "n", "w"], rows)
 
 
@@ -395,8 +393,8 @@ def _blocks(session: Json, plots: Plots) -> str:
     noise = mapped(session, "noise")
     effect = finite(noise.get("effect"))
     text = (
-        f"{words.plural(count, 'block')} were measured. Values were switched back and forth, so "
-        "that what changes by itself meets both sides alike."
+        f"{words.plural(count, 'block')} were measured. Old and new values alternated, so that "
+        "other changes affect both sides equally."
     )
     if count == 1:
         text = "One block was measured."
@@ -404,15 +402,15 @@ def _blocks(session: Json, plots: Plots) -> str:
     if effect is not None:
         pairs = words.plural(int(finite(noise.get("pairs")) or 0), "pair")
         sure = (
-            f"At first nothing was changed (A/A, {pairs}): "
-            f"by that noise, a change of {words.percent(effect)} or more can be seen here."
+            f"The first blocks were measured without a change (A/A, {pairs}): with their noise, "
+            f"changes of {words.percent(effect)} or more can be detected."
         )
     return (
         paragraph(text)
         + _figure(
             plots,
             "timeline",
-            "Each mark is a block, as long as it took; the scale is logarithmic.",
+            "Each mark is a block, as wide as its duration; the scale is logarithmic.",
         )
         + (paragraph(sure) if sure else "")
         + _figure(
@@ -423,7 +421,7 @@ def _blocks(session: Json, plots: Plots) -> str:
                 "The band is the interval of the verdict (bootstrap over pairs), the line its "
                 "middle: the verdict rests on these pairs, never on single fsyncs."
                 if data.pairs(session, "confirm")
-                else "There was no confirmation, so this is only how much the pool varies."
+                else "There was no confirmation, so this shows only the noise of the pool."
             ),
         )
     )
@@ -433,8 +431,8 @@ def _txgs(plots: Plots) -> str:
     return _figure(
         plots,
         "txgs",
-        "A line for each transaction group. Dirty data is what it had to write, the sync time how "
-        "long that took; fsyncs compete with it for the disks.",
+        "A line for each transaction group: its dirty data, and the time to sync it. During a sync "
+        "fsyncs compete with it for the disks.",
     )
 
 
@@ -453,8 +451,8 @@ def _trials(session: Json, plots: Plots) -> str:
         _figure(
             plots,
             "trials",
-            "Below the line is better where less is better. A trial has few pairs, so the best of "
-            "many looks better than it is: only the confirmation counts.",
+            "If less is better, better trials are below the line. A trial has few pairs, so the "
+            "best of many looks better than it is: only the confirmation counts.",
         )
         + made
         + _reasons(tried)
@@ -480,7 +478,7 @@ def _trial(session: Json, place: int, one: Json) -> list[str]:
 
 
 def _reasons(tried: Iterable[Json]) -> str:
-    """Why the model proposed what it proposed, each sentence once."""
+    """The reasons for the values that were tried, each once."""
     rows: dict[tuple[str, str], str] = {}
     for place, one in enumerate(tried, 1):
         for name, why in mapped(one, "reasons").items():
@@ -490,7 +488,7 @@ def _reasons(tried: Iterable[Json]) -> str:
         ["name", "n", "w"],
         [[code(name), esc(first), esc(why)] for (name, why), first in rows.items()],
     )
-    return details("Why the model proposed these", body) if rows else ""
+    return details("Reasons for these values", body) if rows else ""
 
 
 def _dropped(session: Json) -> str:
@@ -505,8 +503,8 @@ def _dropped(session: Json) -> str:
     if not rows:
         return ""
     return (
-        "<h3>Dropped, because it is not needed</h3>\n"
-        + paragraph("The advice is as small as it can be: what does not measurably help is out.")
+        "<h3>Dropped as unnecessary</h3>\n"
+        + paragraph("The gain does not measurably need these changes.")
         + table(["parameter", "without it", "why"], ["name", "c", "w"], rows)
     )
 
@@ -516,8 +514,8 @@ def _stacks(graphs: Flames) -> str:
         return ""
     return (
         paragraph(
-            "The stacks of threads during the session. Click a frame to zoom, press / to search; "
-            "red is a larger share after the change, blue a smaller one."
+            "The stacks of threads that waited in an fsync. Click a frame to zoom, press / to "
+            "search; red is a larger share after the change, blue a smaller one."
         )
         + graphs.body
     )
@@ -544,13 +542,13 @@ def _session(session: Json) -> str:
             ("state", esc(session.get("state") or "")),
             ("seed", esc(session.get("seed")) if session.get("seed") is not None else ""),
             ("lost events", format_count(lost)),
-            ("others' changes", esc("; ".join(map(words.override, changes)) or "none")),
+            ("foreign changes", esc("; ".join(map(words.override, changes)) or "none")),
         ]
     )
     base = mapped(session, "baseline")
     rows = [[code(name), _parameter(name, value, "")] for name, value in base.items()]
     made += details(
-        "All parameters that were looked after, before the session",
+        "All parameters of the session, with their previous values",
         table(["parameter", "value"], ["name", ""], rows) if rows else "",
     )
     return made + raw_json("The session")

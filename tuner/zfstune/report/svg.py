@@ -1,5 +1,5 @@
-"""A plot as SVG in the report's page: its colours are variables of the page, so that one picture
-serves light, dark and paper; there is a wide and a narrow form of each."""
+"""A plot as SVG in the report: its colours are variables of the page, so that one picture serves
+light, dark and paper; each has a wide and a narrow form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-# Drawn in these, shown in what the page's style sheet says. No real colour is among them.
+# Plots are drawn in these placeholders; the page's style sheet defines the real colours.
 _VARIABLES = {
     "#010101": "ink",
     "#020202": "quiet",
@@ -78,7 +78,7 @@ def plot(name: str, draw: Draw, wide: int, narrow: int, label: str) -> Plot:
 
 def _svg(name: str, draw: Draw, size: tuple[int, int], narrow: bool, label: str) -> str:
     out = io.StringIO()
-    # The salt makes ids that differ between the pictures of a page, and are the same each time.
+    # The salt makes ids unique in a page, and reproducible.
     with matplotlib.rc_context({**_RC, "svg.hashsalt": name}):
         figure = Figure(figsize=(size[0] / 72, size[1] / 72), layout="constrained")
         FigureCanvasSVG(figure)
@@ -88,7 +88,7 @@ def _svg(name: str, draw: Draw, size: tuple[int, int], narrow: bool, label: str)
 
 
 def _for_page(text: str, label: str) -> str:
-    """matplotlib's file as an element of an HTML page, without what only a file needs."""
+    """matplotlib's file as an HTML element, without what only a file needs."""
     body = text[text.index("<svg") :]
     head, _, body = body.partition(">")
     box = re.search(r'viewBox="[0-9. ]+"', head)

@@ -1,4 +1,4 @@
-"""What a session found, in sentences: shared by the report and the table on the terminal."""
+"""The sentences about a session that the report and the table on the terminal share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from zfstune.report.data import finite, listed, mapped
 from zfstune.term.units import SECOND, format_count, format_span, format_time
 from zfstune.tunables import catalogue
 
-# Of a block, beside those that can be an objective.
+# Metrics of a block that cannot be an objective.
 _MORE = {
     "fsync.rate": "fsyncs",
     "txg.sync": "sync time of a txg",
-    "throttle.delays": "writers held up",
+    "throttle.delays": "delayed writers",
 }
 METRICS = (*objective.METRICS, *_MORE)
 
@@ -38,8 +38,8 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """kind is that of the verdict or ``none``, word what it is called, sentence what was found,
-    with its interval; evidence and outcome are sentences on how sure it is and what is now."""
+    """The verdict for people: its kind or ``none``, a word for it, and sentences: the result with
+    its interval, the evidence, and the outcome for the parameters."""
 
     kind: str
     word: str
@@ -49,7 +49,7 @@ class Finding:
 
     @property
     def headline(self) -> str:
-        """What came of the session, in one sentence."""
+        """The result of the session in one sentence."""
         return f"{self.word}: {self.sentence}."
 
 
@@ -70,7 +70,7 @@ def goal(session: Json) -> str:
 
 
 def metric_value(name: str, value: float | None) -> str:
-    """With its unit; ``-`` when there is none."""
+    """With its unit; ``-`` for None."""
     if value is None:
         return "-"
     if name == "write.throughput":
@@ -97,7 +97,7 @@ def goal_value(session: Json, value: float | None) -> str:
 
 
 def size(value: int) -> str:
-    """Bytes as people read them: ``512 B``, ``32 MiB``, ``1.5 GiB``."""
+    """Bytes for people: ``512 B``, ``32 MiB``, ``1.5 GiB``."""
     part, unit = float(value), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if part < 999.5 or unit == "TiB":
@@ -108,9 +108,9 @@ def size(value: int) -> str:
 
 
 def change(value: float | None) -> str:
-    """A change of a metric in words: ``62 % lower``, ``2.4 times as high``."""
+    """A change (ratio minus 1): ``62 % lower``, ``2.4 times as high``."""
     if value is None:
-        return "not known"
+        return "unknown"
     if value >= 1:
         return f"{1 + value:.1f} times as high"
     text = percent(value)
@@ -139,7 +139,7 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def finding(session: Json) -> Finding:
-    """The verdict as it is told first."""
+    """The verdict, for the head of the report and the table."""
     verdict = session.get("verdict")
     if not isinstance(verdict, dict) or finite(verdict.get("change")) is None:
         return _no_verdict(session)
@@ -190,8 +190,8 @@ def _seen(session: Json) -> str:
     if effect is None or not noise.get("pairs"):
         return ""
     return (
-        f"This pool under this load varies so much by itself that only a change of "
-        f"{percent(effect)} or more can be seen."
+        f"Under this load the pool varies so much that only changes of {percent(effect)} or more "
+        "can be detected."
     )
 
 
@@ -201,9 +201,7 @@ def _outcome(session: Json) -> str:
         return f"{plural(count, 'parameter')} changed, in force now."
     if session.get("state") == "failed":
         return "No new value is in force."
-    if count:
-        return "The parameters are back as they were before the session."
-    return "No parameter is changed: all are as they were before the session."
+    return "All parameters have their previous values."
 
 
 def plural(count: int, noun: str) -> str:
@@ -215,8 +213,8 @@ _QUANTILES = {"fsync.p50": 500, "fsync.p99": 990, "fsync.p999": 999}
 
 
 def before_after(session: Json) -> tuple[str, str] | None:
-    """The objective before and after in the confirmation, with unit: of all fsyncs together where
-    that can be told, else of the median block. None when either is not known."""
+    """The objective before and after in the confirmation, with units: of all fsyncs together if
+    possible, else of the median block. None if either is unknown."""
     wanted, metric = data.objective(session), goal_metric(session)
     if wanted is None or metric is None:
         return None
@@ -253,7 +251,7 @@ def values(wanted: Json) -> str:
 
 
 def source(name: object) -> str:
-    """Where a trial came from."""
+    """The origin of a trial."""
     return _SOURCES.get(str(name), str(name))
 
 
@@ -265,10 +263,10 @@ def limit_result(limit: Json) -> str:
 
 
 def override(one: Json) -> str:
-    """Who wrote a parameter during the session, and what."""
+    """``NAME was set to VALUE by COMM (PID) at TIME``: a foreign write during the session."""
     name = str(one.get("name"))
     pid, comm = one.get("pid"), one.get("comm")
-    who = f"{comm or 'process'} ({pid})" if pid is not None else "somebody"
+    who = f"{comm or 'process'} ({pid})" if pid is not None else "an unknown process"
     if pid is None and comm:
         who = str(comm)
     when = f" at {one['time']}" if one.get("time") else ""
@@ -276,20 +274,19 @@ def override(one: Json) -> str:
 
 
 def duration(session: Json) -> str:
-    """How long the session took; empty when it is not known."""
+    """The duration of the session; "" if unknown."""
     seconds = finite(session.get("seconds"))
     return format_span(round(seconds * SECOND)) if seconds else ""
 
 
 def closing(session: Json) -> list[tuple[str, str]]:
-    """The last three lines, each a title and its text: what changed, how to undo it, how to keep
-    it."""
+    """The last three lines, as (title, text): the changes, how to undo them, how to keep them."""
     winner, base = mapped(session, "winner"), mapped(session, "baseline")
     if not (winner and session.get("in_force")):
         return [
-            ("changed", "nothing: the parameters are as before"),
+            ("changed", "nothing"),
             ("undo", "not needed"),
-            ("keep", "there is nothing to keep"),
+            ("keep", "nothing to keep"),
         ]
     changed = ", ".join(
         f"{name} {value(name, base.get(name))} -> {value(name, new)}"
@@ -303,5 +300,5 @@ def closing(session: Json) -> list[tuple[str, str]]:
 
 
 def missed(session: Json) -> list[Json]:
-    """The limits that were not kept."""
+    """The limits that were missed."""
     return [one for one in listed(session, "limits") if not one.get("ok")]
