@@ -106,7 +106,7 @@ def test_nothing_stays_without_a_verdict(session: Session) -> None:
 def test_values_changed_after_the_plan_end_the_session(session: Session) -> None:
     """While the question is open, or another session ends."""
     session.host.params.put(TIMEOUT, 15)
-    with pytest.raises(NotPossible, match="zfs_txg_timeout was changed from 5 to 15 just now"):
+    with pytest.raises(NotPossible, match="zfs_txg_timeout has just been changed from 5 to 15"):
         session.run(session.wins)
     assert session.host.now() == DEFAULTS | {TIMEOUT: 15}
 
@@ -208,7 +208,7 @@ def test_no_room_for_the_results_does_not_hide_what_is_in_force(
     assert tune.finish(session.args, session.setup.request, found) == 0
     out, err = capsys.readouterr()
     assert "zfstune revert" in out
-    assert "no report, [Errno 28] No space left on device" in err
+    assert "cannot write the report: [Errno 28] No space left on device" in err
     assert (session.out / "session.json").read_text() == "of before"
 
 
@@ -266,6 +266,6 @@ def test_a_state_directory_on_the_tuned_pool_is_reported(session: Session) -> No
     session.host.devices[os.major(device), os.minor(device)] = "tank/var"
     notes = session.setup.notes()
     assert len(notes) == 2
-    assert "will be on tank/var, which is measured" in notes[0]
+    assert "will be on tank/var, in the measured pool" in notes[0]
     session.host.devices[os.major(device), os.minor(device)] = "idle/var"
     assert session.setup.notes() == []

@@ -32,7 +32,7 @@ def test_a_successful_session_has_verdict_changes_and_undo() -> None:
     assert "      The pool writes 29 MiB/s" in text
     assert "  write.throughput>=-5%  kept, 0.3 % higher" in lines
     assert "lost 0" in lines
-    assert "changed by others meanwhile: nothing" in lines
+    assert "foreign changes: none" in lines
     assert lines[-3:] == [
         "changed zfs_dirty_data_max 392 MiB -> 32 MiB, zfs_vdev_async_write_max_active 10 -> 2",
         "undo    zfstune revert",

@@ -1,4 +1,4 @@
-"""`zfstune tune`: a session that searches better parameters and proves that they are."""
+"""`zfstune tune`: a session that searches for better parameters, and proves them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     setup = Setup.of(request, host, pool)
     if args.dry_run:
         reasons = [*refusals(args, setup), *_untraceable(host)]
-        lines = [*setup.describe(args), *(f"not now: {why}" for why in reasons)]
+        lines = [*setup.describe(args), *(f"not now: {why.in_one_line()}" for why in reasons)]
         print("\n".join(map(printable, lines)))
         return DONE
     require_consent(args, setup)
@@ -46,18 +46,18 @@ def run(args: argparse.Namespace) -> int:
     return finish(args, request, session)
 
 
-def _untraceable(host: Host) -> list[str]:
+def _untraceable(host: Host) -> list[NotPossible]:
     """Why fsyncs cannot be measured; [] when they can."""
     try:
         require_tracing(host.checks())
     except NotPossible as error:
-        return [str(error)]
+        return [error]
     return []
 
 
 def finish(args: argparse.Namespace, request: Request, session: Json) -> int:
-    """Writes what is left, prints the result; the exit status, which says what is in force
-    whatever else goes wrong."""
+    """Prints the result and writes the files. Returns the exit status, which says what is in force
+    even if that fails. Raises CommandError."""
     from zfstune.report import render
     from zfstune.term import json as term_json
     from zfstune.tune import text as tune_view
@@ -70,17 +70,17 @@ def finish(args: argparse.Namespace, request: Request, session: Json) -> int:
             print("\n".join(tune_view.table(session, style_of(sys.stdout))))
         sys.stdout.flush()
     except OSError as error:
-        # nobody reads it any more, or its disk is full; Python would complain again at its exit
+        # the reader is gone, or its disk is full; Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
-            say(f"the result cannot be printed, {error.strerror}")
+            say(f"cannot print the result: {error.strerror}")
     path = request.out / FILE
     try:
         text = json.dumps(session, indent=1) + "\n"
         files.write(path, [text.encode()], 0o600, synced=True)
         say(f"report: {render.write(session, request.out)}, data: {path}")
     except (OSError, TraceError) as error:
-        say(f"no report, {error}; `zfstune tune --json` prints what it is made of")
+        say(f"cannot write the report: {error}; use --json to print its data")
     if not session["restored"]:
         raise CommandError(session["note"])
     if session["state"] == "failed":

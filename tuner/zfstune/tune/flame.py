@@ -14,8 +14,8 @@ SECONDS = 10
 
 
 def record(host: Host, pool: str, path: Path, second: Callable[[], None]) -> None:
-    """Where threads in an fsync on the pool waited for ten seconds, as folded text in path.
-    second() waits for one. Raises what that raises, TraceError, flame.FlameError."""
+    """Records for ten seconds where threads in an fsync on the pool wait, as folded text in path.
+    second() waits for a second. Raises what that raises, TraceError, flame.FlameError."""
     session = host.open_stack_trace(StackOptions("off-cpu", "fsync", None, pool))
     try:
         for _ in range(SECONDS):

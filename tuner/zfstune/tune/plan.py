@@ -1,4 +1,4 @@
-"""What a session is asked to do, and on what: the command line, the host, the plan, and consent."""
+"""A request on a host: the plan, refusals, and consent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zfstune.tune.request import Request
 
 @dataclass(frozen=True)
 class Setup:
-    """A request on a host: the space, and the values that are in force."""
+    """A request on a host, with the space and the values in force."""
 
     request: Request
     host: Host
@@ -37,23 +37,25 @@ class Setup:
 
     @classmethod
     def of(cls, request: Request, host: Host, pool: str) -> Setup:
-        """Looks at what is in force on the host. Raises UsageError, NotPossible when there is
-        nothing to tune or no way to measure."""
+        """Reads the values in force. Raises NotPossible when there is nothing to tune or no way to
+        measure, UsageError."""
         params = host.parameters()
         current, facts = guard.state(params), guard.facts(host)
         slog = host.kstat("zil").get("zil_itx_metaslab_slog_count", 0) > 0
         space = Space(request.names, current, facts, slog=slog)
         if not space.names:
-            raise NotPossible("none of the parameters is there, so there is nothing to tune")
+            raise NotPossible("nothing to tune: this ZFS has none of the parameters")
         locked = [name for name in space.parameters() if not params.writable(name)]
         if locked and os.geteuid() != 0:
-            raise NotPossible(f"cannot set {locked[0]} and others, run as root")
+            raise NotPossible(f"cannot set {locked[0]} and others", "run as root")
         if locked:
-            raise NotPossible(f"cannot set {locked[0]}, it is read-only, leave it out")
+            raise NotPossible(
+                f"cannot set {locked[0]}: it is read-only", "leave it out with --parameters"
+            )
         if not host.txg_rows(pool):
             raise NotPossible(
-                "nothing tells when txgs are synced, as zfs_txg_history is 0, run "
-                "`zfstune params set zfs_txg_history=100`"
+                "cannot see when txgs are synced: zfs_txg_history is 0",
+                "run `zfstune params set zfs_txg_history=100`",
             )
         return cls(request, host, pool, facts, current, space, slog)
 
@@ -62,10 +64,10 @@ class Setup:
         return {name: self.current[name] for name in self.space.parameters()}
 
     def describe(self, args: argparse.Namespace) -> list[str]:
-        """The plan in words, for --dry-run and before the question."""
+        """The lines of the plan, for --dry-run and before the question."""
         request, block_s = self.request, self.request.plan.seconds
         blocks = int(request.budget_ns / SECOND / (block_s + 8))
-        load = "load: what is there already"
+        load = "load: the existing one"
         if args.workload:
             load = f"workload: {masked(args.workload)}"
         bounds = self.space.bounds()
@@ -78,27 +80,27 @@ class Setup:
         return [
             f"pool {self.pool}, {load}",
             f"objective: {request.objective}; limits: {limits}",
-            f"time: {format_span(request.budget_ns)}, about {blocks} blocks of {block_s:g} s with "
-            "3 txgs between two different ones:",
+            f"time: {format_span(request.budget_ns)}, about {blocks} blocks of {block_s:g} s, with "
+            "3 txgs before each change:",
             "  4 to 12 for the noise, 4 for each candidate, 12 or more fresh ones for the proof",
             "",
             *aligned(rows, "<>>>", indent="  "),
             "",
-            "order of writes: the guard's, no state in between is hazardous; each is in a journal",
-            "before it is done, and a supervisor undoes all of them if this program dies",
-            "undo: `zfstune revert`; `zfstune revert --print` has the commands without zfstune",
+            "writes: in an order without hazardous intermediate states, each recorded in a journal",
+            "first; a supervisor undoes all of them if this program dies",
+            "undo: `zfstune revert`; `zfstune revert --print` shows commands that need no zfstune",
             *(f"note: {one}" for one in self.notes()),
         ]
 
     def notes(self) -> list[str]:
-        """What disturbs the measurement a little."""
+        """Sentences on what slightly disturbs the measurement."""
         found = []
         for what, path in (("journal", places().state), ("results", self.request.out)):
             dataset = _dataset(self.host, self.pool, path)
             if dataset:
                 found.append(
-                    f"the {what} ({path}) will be on {dataset}, which is measured: its fsyncs "
-                    "count as load"
+                    f"the {what} ({path}) will be on {dataset}, in the measured pool, and add to "
+                    "its fsyncs"
                 )
         return found
 
@@ -108,7 +110,7 @@ def _shown(name: str, value: int) -> str:
 
 
 def _dataset(host: Host, pool: str, path: Path) -> str | None:
-    """The dataset of the pool on which a path is, or will be."""
+    """The dataset of a path, which need not exist; None if it is not on the pool."""
     there = next((one for one in (path.absolute(), *path.absolute().parents) if one.exists()), path)
     try:
         device = there.stat().st_dev
@@ -118,30 +120,36 @@ def _dataset(host: Host, pool: str, path: Path) -> str | None:
     return name if name and name.split("/", 1)[0] == pool else None
 
 
-def refusals(args: argparse.Namespace, setup: Setup) -> list[str]:
-    """Why a session would not begin now."""
+def refusals(args: argparse.Namespace, setup: Setup) -> list[NotPossible]:
+    """The errors for which a session would not begin now."""
     found = []
     signs = production.signs()
     if signs and not args.staging:
         found.append(
-            f"this host looks like production: {signs[0]}; tune a copy of it, or add --staging "
-            "if it may be slower for a while"
+            NotPossible(
+                f"this host looks like production: {signs[0]}",
+                "tune a copy of it, or add --staging if it may be slower for a while",
+            )
         )
     scan = scanning(setup.pool)
     if scan:
-        found.append(f"a {scan} runs on {setup.pool}, try again when it is over")
+        found.append(
+            NotPossible(f"a {scan} is running on {setup.pool}", "try again when it is over")
+        )
     return found
 
 
 def require_consent(args: argparse.Namespace, setup: Setup) -> None:
-    """Asks on the terminal unless --yes is given. Raises NotPossible when the host is not to be
-    tuned now, UsageError when nobody can be asked, CommandError when the answer is no."""
-    for reason in refusals(args, setup):
-        raise NotPossible(reason)
+    """Asks on the terminal unless --yes is given. Raises NotPossible when the host must not be
+    tuned now, UsageError without a terminal, CommandError when the answer is no."""
+    for refusal in refusals(args, setup):
+        raise refusal
     if args.yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("parameters of the kernel will be changed, add --yes to agree to that")
+        raise UsageError(
+            "cannot ask for consent to change parameters: stdin is not a terminal", "add --yes"
+        )
     print("\n".join(map(printable, setup.describe(args))), file=sys.stderr)
     try:
         answer = input("Change parameters of this host and measure? [y/N] ")

@@ -1,4 +1,4 @@
-"""Whether a host looks like one that people depend on; tuning belongs on staging."""
+"""Signs that a host is in production; tuning belongs on staging."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _CLUSTER = (
 )
 _DAY_S = 86400.0
 _ROOT = Path("/")
-# FreeBSD takes all that follows a = for the heading of that column
+# FreeBSD takes everything after a = for the column's heading
 PS = ("ps", "-ax", "-o", "pid=", "-o", "etimes=", "-o", "comm=")
 _PS_S = 5
 
 
 def signs(hostname: str | None = None, root: Path = _ROOT) -> list[str]:
-    """Why the host looks like production, in words; empty when it does not."""
+    """Why the host looks like production; empty if it does not."""
     name = hostname if hostname is not None else socket.gethostname()
     found = [sign for sign in (_by_name(name), *(look(root) for look in _LOOKS)) if sign]
     return found
@@ -37,14 +37,14 @@ def signs(hostname: str | None = None, root: Path = _ROOT) -> list[str]:
 
 def _by_name(name: str) -> str:
     match = _NAME.search(name)
-    return f"its name, {name}, has {match[1]!r} in it" if match else ""
+    return f"its name, {name}, contains {match[1]!r}" if match else ""
 
 
 def _uptime_s(root: Path) -> float:
     try:
         return float((root / "proc/uptime").read_text().split()[0])
     except (OSError, ValueError, IndexError):
-        # without /proc: the clock begins with the boot
+        # without /proc; this clock begins at boot
         return time.monotonic() if root == _ROOT else 0.0
 
 
@@ -54,7 +54,7 @@ def _by_uptime(root: Path) -> str:
 
 
 def _by_database(root: Path) -> str:
-    """A database that has run for a day is somebody's."""
+    """A database that has run for a day is in use."""
     for pid, comm, run_s in _processes(root):
         if comm in _DATABASES and run_s >= _DAY_S:
             return f"{comm} (process {pid}) has been running for {run_s / _DAY_S:.0f} days"
@@ -62,11 +62,11 @@ def _by_database(root: Path) -> str:
 
 
 def _processes(root: Path) -> Iterator[tuple[str, str, float]]:
-    """Process, name, and for how many seconds it has run; by ps(1) where there is no /proc."""
+    """(process, name, seconds that it has run); from ps(1) without /proc."""
     up_s, seen = _uptime_s(root), False
     for pid in _numbers(root / "proc"):
         try:
-            # any user may give a process a name that is no UTF-8
+            # any user can give a process a name that is not UTF-8
             text = (root / "proc" / pid / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
@@ -88,7 +88,7 @@ def _numbers(directory: Path) -> list[str]:
 
 
 def parse_ps(text: str) -> Iterator[tuple[str, str, float]]:
-    """What ps(1) prints for PS, of Linux and FreeBSD."""
+    """(process, name, seconds) from the output of PS, on Linux and FreeBSD."""
     for line in text.split("\n"):
         words = line.split(None, 2)
         if len(words) == 3 and words[1].isdigit():

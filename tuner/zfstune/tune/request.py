@@ -1,4 +1,4 @@
-"""What the command line of `zfstune tune` asks for."""
+"""The request in the command line of `zfstune tune`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LIMITS = ("write.throughput>=-5%", "fsync.mean<=+10%")
 STUDY = "study.db"
 _PACKAGES = ("numpy", "scipy", "optuna")
 _SHORTEST_BLOCKS = 4 + 4 + 12  # noise, one trial, the shortest proof
-# what is between two blocks, about: txgs that settle
+# about the time between two blocks, in which txgs settle
 _BETWEEN_NS = 5 * SECOND
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for, checked as far as it goes without a host."""
+    """The command line, checked as far as that needs no host."""
 
     objective: Objective
     limits: tuple[Limit, ...]
@@ -42,7 +42,7 @@ class Request:
 
 
 def parse_request(args: argparse.Namespace) -> Request:
-    """The request of a command line; the host is not looked at. Raises UsageError."""
+    """The request of a command line. Raises UsageError, NotPossible."""
     try:
         objective = Objective.parse(args.objective)
         limits = tuple(Limit.parse(text) for text in args.limit or LIMITS)
@@ -51,10 +51,10 @@ def parse_request(args: argparse.Namespace) -> Request:
         raise UsageError(what, hint) from None
     if not (args.workload or args.observe or args.dry_run):
         raise UsageError(
-            "no load is named, write --workload CMD, or --observe if it is there already"
+            "no load given", "add --workload CMD, or --observe if the load is running already"
         )
     if (args.user or args.shell) and not args.workload:
-        raise UsageError("--as and --shell are for --workload, name its command")
+        raise UsageError("--as and --shell need --workload")
     if args.user:
         account(args.user)
     if args.workload and not args.shell:
@@ -62,30 +62,32 @@ def parse_request(args: argparse.Namespace) -> Request:
     block_ns = args.block or BLOCK_NS
     budget_ns = args.budget or BUDGET_NS
     if block_ns < 2 * SECOND:
-        raise UsageError("--block is shorter than 2 s, no txg ends in that time, make it 10 s")
+        raise UsageError("--block is shorter than 2 s: no txg ends in that time", "use 10s")
     shortest_ns = _SHORTEST_BLOCKS * (block_ns + _BETWEEN_NS)
     if budget_ns < shortest_ns:
         raise UsageError(
             f"--budget {format_span(budget_ns)} is too short for --block "
-            f"{block_ns / SECOND:g}s, {_SHORTEST_BLOCKS} blocks and what is between them take "
+            f"{block_ns / SECOND:g}s: {_SHORTEST_BLOCKS} blocks and the waits between them take "
             f"{format_span(shortest_ns)}"
         )
     out = Path(args.resume or args.out or f"zfstune-{args.pool or 'tune'}")
     if args.resume and not (out / STUDY).exists() and not args.storage:
-        raise UsageError(f"--resume {out}: there is no {STUDY} of a session, leave it out")
+        raise UsageError(
+            f"--resume {out}: it has no {STUDY}", "name the directory of an earlier session"
+        )
     names = catalogue.default_set()
     known = names + catalogue.on_request()
     if args.arc:
         names = known
     if args.parameters:
         names = tuple(name.strip() for name in args.parameters.split(",") if name.strip())
-    for name in names or ("nothing",):
+    for name in names or ("",):
         if name not in known:
             raise UsageError(
-                f"--parameters: {name} is none that a session changes, there are {', '.join(known)}"
+                f"--parameters: a session cannot change {name!r}", f"choose from {', '.join(known)}"
             )
     if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out}: it is no directory, name another")
+        raise UsageError(f"--out {out}: it is not a directory", "name another")
     return Request(
         objective,
         limits,
@@ -98,7 +100,7 @@ def parse_request(args: argparse.Namespace) -> Request:
 
 
 def pool_of(args: argparse.Namespace, host: Host) -> str:
-    """The pool to tune for. Raises UsageError, NotPossible."""
+    """The pool of the command line, or the only one. Raises UsageError, NotPossible."""
     if args.pool:
         return str(args.pool)
     pools = host.pools()
@@ -106,19 +108,19 @@ def pool_of(args: argparse.Namespace, host: Host) -> str:
         return pools[0]
     params = host.parameters()
     if not params.identity():
-        raise NotPossible(f"cannot tune, ZFS is not loaded, run `{params.loading()}`")
+        raise NotPossible("cannot tune: ZFS is not loaded", f"run `{params.loading()}`")
+    if not pools:
+        raise UsageError("no pool is imported", "run `zpool import` to look for one")
     raise UsageError(
-        f"there are {len(pools)} pools ({', '.join(pools)}), name the one to tune for"
-        if pools
-        else "no pool is imported, `zpool import` looks for one"
+        f"no pool given: this host has {len(pools)}", f"name one of {', '.join(pools)}"
     )
 
 
 def require_packages() -> None:
-    """Raises NotPossible when this Python lacks one of those that a session computes with."""
+    """Raises NotPossible when this Python lacks a package that a session needs."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise NotPossible(
-            f"`zfstune tune` needs {', '.join(missing)}, which {sys.executable} does not have, "
-            'run it by a Python that has them (see "What it needs" in the README)'
+            f"cannot tune: {sys.executable} has no {', '.join(missing)}",
+            'run it with a Python that has them (see "What it needs" in the README)',
         )

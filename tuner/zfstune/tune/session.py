@@ -48,8 +48,8 @@ MARGIN = 0.05
 
 @contextlib.contextmanager
 def not_suspended() -> Iterator[None]:
-    """Ctrl-Z would leave a candidate in force, and nobody to watch it; so would a line of output
-    in the background of a terminal that has `stty tostop`."""
+    """Ignores Ctrl-Z, which would leave a candidate in force unwatched. So would output from the
+    background of a terminal with `stty tostop`."""
     numbers = (signal.SIGTSTP, signal.SIGTTOU)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
@@ -60,13 +60,13 @@ def not_suspended() -> Iterator[None]:
 
 
 def _command() -> list[str]:
-    """The command line for the journal and the session: others read them."""
+    """The command line, without passwords, for the journal and the session."""
     return ["zfstune", *map(masked, sys.argv[1:])]
 
 
 @dataclass
 class TuningRun:
-    """One session on a host, and what is known of it so far."""
+    """A session on a host, with its results so far."""
 
     args: argparse.Namespace
     setup: Setup
@@ -79,20 +79,20 @@ class TuningRun:
 
     @classmethod
     def begin(cls, args: argparse.Namespace, setup: Setup, stop: Stop) -> TuningRun:
-        """A run whose time begins now."""
+        """A session whose time begins now."""
         now = stop.now()
         progress = Progress(sys.stderr, now + setup.request.budget_ns)
         return cls(args, setup, stop, progress, now, time.time_ns())
 
     def run(self) -> Json:
-        """Returns the session's JSON; parameters are as before, or better ones are in force.
-        Raises CommandError and TraceError for what keeps it from beginning."""
+        """Returns the session's JSON; then better values are in force, or the previous ones.
+        Raises CommandError and TraceError if the session cannot begin."""
         setup = self.setup
         command = shlex.join(_command())
         state, note, found = "finished", None, None
         try:
-            # The supervisor is a fork of this process: it comes before what needs memory. And
-            # values are put back before anything else is waited for, e.g. the load's end.
+            # The supervisor is a fork of this process, so it comes before what needs memory. And
+            # values are restored before waiting for anything else, e.g. the end of the load.
             with (
                 ExitStack() as stack,
                 ChangeSession(
@@ -106,17 +106,19 @@ class TuningRun:
                 except Stopped:
                     state, note = "stopped", "stopped by a signal"
                 except RestoredError as error:
-                    state, note = "failed", str(error)
+                    state, note = "failed", error.in_one_line()
                 except (TraceError, Refused) as error:
                     if not self.records:
                         raise
-                    state, note = "failed", f"{error}; all is put back"
+                    state = "failed"
+                    said = (str(error), "all parameters are restored", error.hint)
+                    note = "; ".join(filter(None, said))
                 in_force = state == "finished" and found.accepted
                 back = session.finish(applied=in_force)
                 for line in recovery.describe(back, setup.host):
                     self.progress.line(line)
                 if not back.complete:
-                    state, note = "failed", "not all could be put back, see `zfstune status`"
+                    state, note = "failed", "not all parameters are restored; see `zfstune status`"
                 overrides = session.overrides()
             self._later(found)
         finally:
@@ -135,23 +137,24 @@ class TuningRun:
         return whole | {"restored": back.complete}
 
     def _later(self, found: Found) -> None:
-        """What has waited until parameters are final."""
+        """Does the work that has waited until parameters are final."""
         for one in found.later:
             try:
                 one()
             except CommandError as error:
-                self.progress.line(str(error))
+                self.progress.line(error.in_one_line())
 
     def _require_same(self, session: ChangeSession) -> None:
-        """What is in force now is what the plan was made for. Raises NotPossible."""
+        """Raises NotPossible when the values in force are not those of the plan."""
         for name, value in self.setup.baseline().items():
             now = session.originals.get(name)
             if now != value:
-                raise NotPossible(f"{name} was changed from {value} to {now} just now, begin again")
+                raise NotPossible(
+                    f"{name} has just been changed from {value} to {now}", "run the command again"
+                )
 
     def _found(self) -> Found:
-        """Also loads all that a session computes with: once it measures it must not be busy
-        with that itself."""
+        """Also loads the packages: doing so later would disturb the measurement."""
         self.progress.line("loading numpy, scipy and optuna ...")
         import optuna  # noqa: F401
 
@@ -160,8 +163,8 @@ class TuningRun:
         return Found()
 
     def _tune(self, session: ChangeSession, stack: ExitStack, found: Found) -> None:
-        """Raises Stopped, RestoredError, CommandError, TraceError; the values of the last block
-        may be in force then."""
+        """Raises Stopped, RestoredError, CommandError, TraceError; then the values of the last
+        block may be in force."""
         from zfstune.experiment import search
 
         setup, request = self.setup, self.setup.request
@@ -175,7 +178,7 @@ class TuningRun:
             watch.checks.append(load.check)
         self.progress.line(
             f"session on {setup.pool}, {format_span(request.budget_ns)}, seed {request.seed}; "
-            "Ctrl-C ends it, all is put back then"
+            "Ctrl-C ends it and restores all parameters"
         )
         for note in setup.notes():
             self.progress.line(note)
@@ -208,22 +211,21 @@ class TuningRun:
 
         def intact() -> None:
             if not session.alive():
-                raise Disturbed("the supervising process was killed or stopped, all is put back")
+                raise Disturbed("the supervisor was killed or stopped; all parameters are restored")
             others = session.overrides()
             if others:
                 raise Disturbed(
-                    f"{others[-1]}, so the baseline is another one now; that is left as it is, "
-                    "all else is put back"
+                    f"{others[-1]}: the baseline has changed; all other parameters are restored"
                 )
 
         watch.checks.append(intact)
         return watch
 
     def _warm_up(self, watch: Guardrails) -> None:
-        """Until the load has got going: half a block's time."""
+        """Waits half a block for the load to start."""
         end = self.stop.now() + round(self.setup.request.plan.seconds * SECOND / 2)
         while self.stop.now() < end:
-            self.progress.status("letting the load get going")
+            self.progress.status("waiting for the load to start")
             self._tick(watch)
 
     def _tick(self, watch: Guardrails) -> None:
@@ -240,8 +242,8 @@ class TuningRun:
             session_flame.record(self.setup.host, self.setup.pool, path, lambda: self._tick(watch))
             self.flame[name] = path.name
         except TraceError as error:
-            self.flame["note"] = str(error)
-            self.progress.line(f"no flame graph: {error}")
+            self.flame["note"] = error.in_one_line()
+            self.progress.line(f"no flame graph: {error.in_one_line()}")
 
     def _tuning(self, experiment: Experiment, found: Found) -> Tuning:
         from zfstune.experiment import model, search

@@ -1,4 +1,4 @@
-"""The table that ends `zfstune tune`: the verdict, what was changed, what was tried."""
+"""The table at the end of `zfstune tune`: the verdict, the changes, the trials."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from zfstune.term.units import format_count
 
 _LOOKS = {"better": "bold", "worse": "bad", "equivalent": "bold"}
 _CLOSING = 8
-# What is said below a row.
+# The indent of text below a row.
 _BELOW = " " * 6
-# With more trials than these their values are left to the report.
+# With more trials only the report has their values.
 _MOST_VALUES = 12
 
 
 def table(session: Json, style: Style) -> list[str]:
-    """Lines of at most style.width columns; the last three say what changed, how to undo it and
-    how to keep it."""
+    """Lines of at most style.width columns; the last three are the changes, how to undo them, and
+    how to keep them."""
     parts = (_verdict, _changed, _limits, _trials, _dropped, _losses, _closing)
     lines: list[str] = []
     for part in parts:
@@ -105,7 +105,7 @@ def _dropped(session: Json, style: Style) -> Iterator[str]:
     dropped = listed(session, "dropped")
     if not dropped:
         return
-    yield style.paint("dropped, because it is not needed", "bold")
+    yield style.paint("dropped as unnecessary", "bold")
     for one in dropped:
         names = ", ".join(str(name) for name in one.get("names") or ())
         why = one.get("why") or words.change(finite(one.get("change")))
@@ -118,9 +118,9 @@ def _losses(session: Json, style: Style) -> Iterator[str]:
     yield style.paint(text, "bad") if lost else text
     changes = listed(session, "overrides")
     if not changes:
-        yield "changed by others meanwhile: nothing"
+        yield "foreign changes: none"
     for one in changes:
-        text = f"changed by others meanwhile: {words.override(one)}; left as it is"
+        text = f"foreign change: {words.override(one)}; left as it is"
         for line in _wrap(text, style):
             yield style.paint(line, "hot")
 
@@ -137,5 +137,5 @@ def _wrap(text: str, style: Style, indent: str = "") -> list[str]:
 
 
 def _one(text: object) -> str:
-    """Names and notes come from outside: no line breaks, no escape codes."""
+    """Without line breaks and escape codes: names and notes come from outside."""
     return " ".join(printable(" ".join(str(text).split())).split())

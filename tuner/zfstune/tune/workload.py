@@ -1,4 +1,4 @@
-"""The load of a session: a command that runs for as long as the session does."""
+"""The load of a session: a command that runs as long as the session."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from zfstrace import files, processes
 from zfstune.errors import NotPossible, RestoredError, UsageError
 
-# A command that ends sooner is not started again: it does no work.
+# A command that ends sooner does no work, and is not restarted.
 QUICK_S = 1.0
-# how long it may take to end when it is asked to
+# between SIGTERM and SIGKILL
 TERM_S = 5.0
-# what the command of another user gets of our environment
+# the part of our environment for a command of another user
 _KEPT = ("PATH", "LANG", "TERM", "TZ")
-# bytes of output after which what a command has said so far is dropped
+# bytes of output after which it is discarded
 MOST_OUTPUT = 4 << 20
 
 
@@ -28,11 +28,9 @@ class WorkloadFailed(RestoredError):
 
 
 class Workload:
-    """Runs a command, as another user if one is named, and starts it again when it ends.
-
-    Without a shell unless asked. close() ends it with all that it has started. Raises UsageError
-    when it cannot be started.
-    """
+    """Runs a command, as another user if one is named, and restarts it when it ends; without a
+    shell unless asked. close() ends it and its children. Raises UsageError when it cannot be
+    started."""
 
     def __init__(self, command: str, user: str | None, *, shell: bool = False) -> None:
         self._argv = ["/bin/sh", "-c", command] if shell else split(command)
@@ -55,17 +53,15 @@ class Workload:
                 env=_environment(who) if who else None,
             )
         except PermissionError as error:
-            raise UsageError(
-                f"--workload: {self._argv[0]} cannot be run, {error.strerror}"
-            ) from None
+            raise UsageError(f"--workload: cannot run {self._argv[0]}: {error.strerror}") from None
         except OSError as error:
             raise UsageError(
-                f"--workload: {self._argv[0]}: {error.strerror}, "
-                "name a program that is there (a shell is only used with --shell)"
+                f"--workload: cannot run {self._argv[0]}: {error.strerror}",
+                "name an installed program, or add --shell to run a shell command",
             ) from None
 
     def check(self) -> None:
-        """Starts the command again if it has ended. Raises WorkloadFailed."""
+        """Restarts the command if it has ended. Raises WorkloadFailed."""
         status = self._process.poll()
         if status is None:
             self._shorten()
@@ -74,60 +70,60 @@ class Workload:
             how, said = processes.how_ended(status), processes.last_line(self._output)
             raise WorkloadFailed(f"the workload ended with {how}{f': {said}' if said else ''}")
         if time.monotonic() - self._began < QUICK_S:
-            raise WorkloadFailed(
-                "the workload ended at once, it must run for a second at least to be measured"
-            )
+            raise WorkloadFailed("the workload ended at once: it must run for at least a second")
         self._process = self._start()
         self.runs += 1
 
     def _shorten(self) -> None:
-        """Gives back what a talkative command has filled; it goes on behind the hole."""
+        """Frees the output of a talkative command, which continues behind the hole."""
         fd = self._output.fileno()
         if os.fstat(fd).st_blocks * 512 > MOST_OUTPUT:
             os.ftruncate(fd, 0)
 
     def close(self) -> None:
-        """Ends it and all that it has started; does not wait for what hangs in the kernel."""
+        """Ends it and its children, without waiting for a process that hangs in the kernel."""
         processes.end(self._process, TERM_S)
         self._output.close()
 
 
 def _environment(who: pwd.struct_passwd) -> dict[str, str]:
-    """Small: that of root may have passwords and sockets that are not for others."""
+    """A small one: root's may have passwords and sockets."""
     kept = {n: v for n, v in os.environ.items() if n in _KEPT or n.startswith("LC_")}
     own = {"USER": who.pw_name, "LOGNAME": who.pw_name, "HOME": who.pw_dir, "SHELL": who.pw_shell}
     return kept | own
 
 
 def split(command: str) -> list[str]:
-    """The words of a command, as a shell would split it. Raises UsageError."""
+    """The words of a command, split as by a shell. Raises UsageError."""
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"--workload: {error} in it, look at the quotes") from None
+        raise UsageError(f"--workload: {error}", "check the quotes") from None
     if not words:
-        raise UsageError("--workload: the command is empty, name a program")
+        raise UsageError("--workload: the command is empty", "name a program")
     return words
 
 
 def account(user: str) -> pwd.struct_passwd:
-    """The user named with --as. Raises UsageError, NotPossible."""
+    """The user named by --as. Raises UsageError, NotPossible."""
     try:
         found = pwd.getpwnam(user)
     except KeyError:
-        raise UsageError(f"--as: there is no user {user!r}, see `getent passwd`") from None
+        raise UsageError(f"--as: no user {user!r}", "see `getent passwd`") from None
     if os.geteuid() != 0 and found.pw_uid != os.geteuid():
-        raise NotPossible(f"--as {user}: only root may run a command as another user")
+        raise NotPossible(
+            f"--as {user}: only root can run a command as another user", "run as root"
+        )
     return found
 
 
 def output_directory(path: Path) -> Path:
-    """Makes the directory for what a session leaves: nobody else may write into it, or put
-    another in its place while the session runs. Raises UsageError."""
+    """Creates the directory for the results of a session, where other users can neither write nor
+    replace it. Raises UsageError."""
     try:
         files.require_private(path, create=True)
     except OSError as error:
         raise UsageError(
-            f"--out {path}: {error.strerror}, name a directory that only you can write into"
+            f"--out {path}: {error.strerror}", "name a directory that only you can write into"
         ) from None
     return path
