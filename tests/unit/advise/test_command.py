@@ -311,7 +311,7 @@ def test_a_suspended_pool_among_others_is_reported_and_skipped() -> None:
     (finding,) = said["findings"]
     assert (finding["rule"], finding["where"]) == ("pool-suspended", ["idle"])
     assert "idle" not in {word for argv in tools.asked for word in argv}
-    # by its name it is not possible
+    # an error if asked for by name
     with pytest.raises(NotPossible, match="cannot look at pool idle: its I/O is suspended"):
         run(tools, Asked("idle"), One())
 

@@ -33,7 +33,7 @@ has_data has_log"""
 PARAMETER = """parameter value default in_force default_number writable changed ignored dangerous
 hazard ours"""
 COUPLING = "broken advice hard"
-# what a rule of each scope may be about
+# the facts of each scope
 FACTS = {
     "host": HOST,
     "parameter": HOST + " " + PARAMETER,
@@ -71,7 +71,7 @@ def test_rules_use_known_facts_only(rule: Rule) -> None:
     assert set(language.names(rule.when)) <= known
     for text in rule.texts:
         assert set(rules.placeholders(text)) <= known | {"name"}
-    # what is shown is known when the rule holds: it is in the condition, or always there
+    # facts in texts are known if the rule holds: they are in its condition, or always known
     always = {"pool", "config", "page", "load", "memory", "arc_c_max", "pools"}
     always |= {"parameter", "value", "hazard", "default", "in_force", "default_number"}
     always |= {"broken", "advice", "name"}

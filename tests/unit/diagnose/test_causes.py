@@ -50,7 +50,7 @@ def test_conditions_are_over_what_is_measured(cause: Cause) -> None:
         names = set(language.names(text))
         assert names <= {*NAMES, *thresholds()}, text
         assert all(name in thresholds() or NAMES[name].unit != "text" for name in names)
-        # a number that is more than "is there any" has a name, a reason and a source
+        # a number beyond "any or none" is a threshold with a reason and a source
         assert set(re.findall(r"\b[0-9]+\b", text)) <= {"0", "1"}, text
 
 
@@ -220,7 +220,7 @@ def test_quiet_pools_are_not_accused() -> None:
 
 
 def test_quick_pools_are_not_accused_of_slow_fsyncs() -> None:
-    """Of what holds up writers before their fsyncs they may be."""
+    """They may be accused of delaying writers outside their fsyncs."""
     slow = case("mmap")
     quick = threshold("quick")
     assert found(judge(slow | {"p99_ns": quick})) == ["mmap"]
@@ -309,7 +309,7 @@ def test_without_single_operations_there_is_no_share_of_the_p99() -> None:
 
 
 def test_two_causes_share_a_stage() -> None:
-    """Syncs take what flushes last longer than without one, the slow flushes the rest."""
+    """Syncs take the time that flushes last longer than without one, slow flushes the rest."""
     times = {"flush": [90 * MS] * 60 + [30 * MS] * 40}
     seen = observed(times, syncing=[True] * 60 + [False] * 40)
     full = measure(seen)
@@ -323,7 +323,7 @@ def test_two_causes_share_a_stage() -> None:
 
 @pytest.mark.parametrize(("missed", "enough"), [(0, True), (3, True), (50, False)])
 def test_nearly_all_operations_are_enough_for_a_median(missed: int, enough: bool) -> None:
-    """In the lab 2,273 of 2,310 were seen singly, as some ended while the sum was made."""
+    """In the lab 2,273 of 2,310 were reported singly: some ended while the sum was taken."""
     seen = observed({"flush": [90 * MS] * 60 + [30 * MS] * 40}, syncing=[True] * 60 + [False] * 40)
     full = measure(replace(seen, singles=seen.singles[missed:]))
     assert (full["calm_flush_p50_ns"] == 30 * MS) is enough

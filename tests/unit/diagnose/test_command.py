@@ -39,7 +39,7 @@ def host_of(count: int = 100, **stages: int) -> FakeHost:
         "device": FakeSession([[], [disk]]),
         "arc": FakeSession([arc(1), arc(2)]),
     }
-    # an operation that is polled before the start does not count: nothing is polled twice
+    # operations polled before the start do not count, and nothing is polled twice
     fsync = host.sessions["fsync"]
     assert isinstance(fsync, FakeSession)
     events = fsync.poll(0)
@@ -265,7 +265,7 @@ def test_a_suspended_pool_without_fsyncs_is_reported(zfstune: Any) -> None:
 
 
 def test_a_suspended_pool_is_not_traced(zfstune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one of its writers spins in the kernel no BPF program can be detached."""
+    """While one of its writers spins in the kernel, no BPF program can be detached."""
 
     def never(*_: Any) -> None:
         raise AssertionError("attached")
@@ -304,7 +304,7 @@ def test_ctrl_c_judges_what_was_measured(zfstune: Any, monkeypatch: pytest.Monke
 
 
 def _ask(host: FakeHost) -> None:
-    # not while the names are read for the first time, before the watch
+    # not at the first reading of names, before the observation
     if hasattr(host, "stop"):
         host.stop.asked = host.stop.clock > 3 * SECOND
 

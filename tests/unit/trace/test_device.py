@@ -94,7 +94,7 @@ def test_intervals_are_differences() -> None:
 
 
 def test_vdevs_come_in_any_order() -> None:
-    """An entry that a CPU has taken in vain stays free until another vdev comes."""
+    """An entry that a CPU has taken for nothing stays free until another vdev appears."""
     table = (VdevSlot * 4)()
     trace = object.__new__(DeviceTrace)
     trace._vdevs = table

@@ -27,7 +27,7 @@ TIME = "2026-11-21T09:49:12.000Z"
 
 
 def busy() -> list[DatasetCounts]:
-    """Looks like a database on a disk with a slow cache flush."""
+    """As of a database on a disk with slow cache flushes."""
     rng = random.Random(1)
 
     def times(mean_us: float) -> list[int]:
@@ -166,7 +166,7 @@ def test_a_terminal_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Terminal()
     text = run(args_of(duration=5 * SECOND), FakeSession([busy()]), out)
     assert text.count("\x1b[J") == 2
-    # what did not fit is there at the end
+    # the last table has what did not fit
     assert "more lines at the end" in text
     assert text.count("lost 0") == 3
     assert "missing probe cv_timedwait" in text.rpartition("\x1b[J")[2]

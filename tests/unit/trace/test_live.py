@@ -54,7 +54,7 @@ def test_a_view_can_end_the_loop() -> None:
 
 
 class Buffer:
-    """Gives events one list after the other; refreshing brings number 5."""
+    """Returns one list of events after the other; a refresh adds event 5."""
 
     def __init__(self, *lists: list[int]) -> None:
         self._lists = list(lists)

@@ -18,7 +18,7 @@ from zfstune.trace.signs import Sign, first, sign_rules
 
 
 def host_of(**sessions: FakeSession | TraceError) -> FakeHost:
-    """A quiet one, but for the sessions given."""
+    """A quiet host, except for the given sessions."""
     host = FakeHost()
     quiet: dict[str, FakeSession | TraceError] = {
         "fsync": FakeSession([[counts(objset=68, stages={"flush": [MS] * 10})]]),
@@ -153,7 +153,7 @@ def test_json_has_all_types(capsys: pytest.CaptureFixture[str]) -> None:
     text = run(host, json=True, interval=2 * SECOND, pool="tank")
     types = [json.loads(line)["type"] for line in text.splitlines()]
     assert set(types) == {"fsync_summary", "txg", "throttle", "device", "arc"}
-    # each txg once, the others for each interval in which there was something
+    # each txg once, the others in each interval with rows
     assert types.count("txg") == 5
     assert types.count("arc") == 2
     assert "lost 0" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The rules by which something stands out; those on devices are in test_trace_device.py."""
+"""The rules of signs.toml; those on devices are in test_device.py."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_arc_waits_stand_out_by_their_rules(
 @pytest.mark.parametrize("rule", sign_rules().values(), ids=sign_rules())
 def test_conditions_are_over_facts_and_thresholds(rule: SignRule) -> None:
     for text in (rule.when, rule.urgent):
-        # a number that is more than "is there any" has a name, a reason and a source
+        # a number beyond "any or none" is a threshold with a reason and a source
         assert set(re.findall(r"\b[0-9]+\b", text)) <= {"0", "1"}, text
     assert not rule.text.endswith(".") and not rule.advice.endswith(".")
 

@@ -189,7 +189,7 @@ def test_entries_of_ended_processes_are_freed() -> None:
     assert not table[1].used
     assert [(c.pid, c.latency.count) for c in trace.waits()] == [(0, 0), (100, 1), (300, 3)]
     assert all(not c.latency.count for c in throttle.since(trace.waits(), before))
-    # what the one had waited last is known, also when its entry is another's
+    # the last wait of a process is still known when another has its entry
     assert trace.held_up("tank", 0, 100) == 2
     table[1].used, table[1].pid, table[1].life, table[1].pool = 1, 400, 4, b"tank"
     table[1].last_start, table[1].last_end = 30, 40
