@@ -95,7 +95,7 @@ def test_the_question_at_each_start_is_cheap(host: ModuleHost) -> None:
         "zfstrace.errors",
         "zfstune",
         "zfstune.changes",
-        "zfstune.errors",
+        *("zfstune.errors", "zfstrace", "zfstrace.errors"),
         "zfstune.changes.paths",
         "zfstune.changes.recovery",
         "importlib",

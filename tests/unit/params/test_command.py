@@ -241,7 +241,7 @@ def test_get_prints_what_set_takes() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("zfs_txg_timout", "no parameter 'zfs_txg_timout', did you mean zfs_txg_timeout"),
+        ("zfs_txg_timout", "no parameter 'zfs_txg_timout'; did you mean zfs_txg_timeout"),
         ("dirty_data_max", "did you mean zfs_dirty_data_max"),
         ("xyzzy", "see `zfstune params --all`"),
         ("zfs_vdev_raidz_impl", "is text and no number"),
@@ -355,7 +355,7 @@ def test_a_dry_run_as_json() -> None:
         (["zfs_txg_timeout"], "sets nothing, write it like"),
         (["zfs_txg_timeout=5", "vfs.zfs.txg.timeout=6"], "given twice"),
         (["zfs_txg_timeout=5x"], "cannot set zfs_txg_timeout: '5x' is not a time"),
-        (["zfs_txg_timeout=0"], "the least is 1 s"),
+        (["zfs_txg_timeout=0"], "the minimum is 1 s"),
         (["zil_nocacheflush=1", "--force"], "not even with --force"),
         (["zfs_abd_scatter_max_order=3"], "zfstune does not know it"),
     ],

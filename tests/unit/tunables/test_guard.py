@@ -415,8 +415,9 @@ def test_nothing_to_do_is_an_empty_plan() -> None:
 
 def test_an_ignored_limit_is_not_left_to_come_into_force_later() -> None:
     now = {**STATE, ARC_MIN: 10 * G}
-    with pytest.raises(Refused, match=f"{ARC_MIN} has .* which ZFS ignores .* add {ARC_MIN}="):
+    with pytest.raises(Refused, match=f"{ARC_MIN} is .* which ZFS ignores") as error:
         plan(now, {ARC_MAX: 12 * G}, FACTS)
+    assert error.value.hint.startswith(f"add {ARC_MIN}=")
 
 
 def test_an_ignored_limit_is_healed_before_others_change() -> None:
@@ -430,8 +431,9 @@ def test_an_ignored_limit_is_healed_before_others_change() -> None:
 
 
 def test_zero_does_not_bring_the_default_back() -> None:
-    with pytest.raises(Refused, match="changes nothing, `zfstune revert` takes it back"):
+    with pytest.raises(Refused, match="changes nothing") as error:
         plan({**STATE, ARC_MAX: 8 * G}, {ARC_MAX: 0}, FACTS)
+    assert error.value.hint == "restore it with `zfstune revert`"
 
 
 def test_a_restore_of_zero_writes_what_it_meant_first() -> None:
@@ -464,7 +466,7 @@ def test_a_limit_that_could_not_be_put_back_stays() -> None:
     assert plan(now, {"zfs_arc_sys_free": 1 * G}, replace(FACTS, arc_sys_free=15 * M))
     # ZFS takes no upper limit below 64 MiB, but begins with less on a very small host
     small = Facts(124 * M, 32 * M, 62 * M)
-    with pytest.raises(Refused, match="62M is in force, which ZFS would not take again"):
+    with pytest.raises(Refused, match="62M is in force, which ZFS would not accept again"):
         plan(STATE, {ARC_MAX: 100 * M}, small, force=True)
 
 
@@ -473,7 +475,7 @@ def test_the_limit_for_dnodes_of_2_1_does_not_move_when_it_could_not_return(name
     now = {**STATE, "zfs_arc_dnode_limit": 0, "zfs_arc_dnode_limit_percent": 10}
     wanted = {name: {ARC_MAX: 4 * G, "zfs_arc_dnode_limit_percent": 50}.get(name, 64 * M)}
     small = Facts(4 * G + 1, 32 * M, 128 * M, arc_dnode_limit=96 * M // 10, arc_meta_min=16 * M)
-    with pytest.raises(Refused, match="the ARC's limit for dnodes would move"):
+    with pytest.raises(Refused, match=r"limit for dnodes, .* would move"):
         plan(now, wanted, replace(small, arc_meta_limit=96 * M), force=True)
     # from 2.2 on it follows
     plan(now, wanted, replace(small, arc_meta_min=0), force=True)
@@ -485,15 +487,17 @@ def test_the_limit_for_dnodes_of_2_1_does_not_move_when_it_could_not_return(name
 @pytest.mark.parametrize(("value", "near"), [(50 << 10, 52), (37 << 10, 36), (131071, 128)])
 def test_values_off_their_step_are_refused(value: int, near: int) -> None:
     now = {**STATE, "zil_maxblocksize": 128 << 10}
-    with pytest.raises(Refused, match=f"must be a multiple of 4K: .*={near}K$") as error:
+    with pytest.raises(Refused, match="must be a multiple of 4K") as error:
         plan(now, {"zil_maxblocksize": value}, FACTS, force=True)
+    assert error.value.hint.endswith(f"={near}K")
     assert error.value.nearest == {"zil_maxblocksize": near << 10}
     assert plan(now, {"zil_maxblocksize": near << 10}, FACTS) or near == 128
 
 
 def test_a_refusal_says_why_and_what_is_legal() -> None:
-    with pytest.raises(Refused, match=r"the least is 1 s: .*use zfs_txg_timeout=1s") as error:
+    with pytest.raises(Refused, match="the minimum is 1 s") as error:
         plan(STATE, {"zfs_txg_timeout": 0}, FACTS)
+    assert error.value.hint == "use zfs_txg_timeout=1s"
     assert error.value.nearest == {"zfs_txg_timeout": 1}
     assert error.value.status == 2
 
@@ -508,8 +512,9 @@ def test_the_nearest_value_keeps_all_rules() -> None:
 
 
 def test_soft_rules_can_be_forced() -> None:
-    with pytest.raises(Refused, match="--force overrides"):
+    with pytest.raises(Refused) as error:
         plan(STATE, {SYNC: 50}, FACTS)
+    assert error.value.hint.endswith("or override this with --force")
     assert plan(STATE, {SYNC: 50}, FACTS, force=True) == [Write(SYNC, 50)]
 
 
@@ -526,8 +531,9 @@ def test_parameters_never_written_cannot_be_forced(name: str) -> None:
 
 
 def test_unknown_names_are_refused_with_a_guess() -> None:
-    with pytest.raises(Refused, match="did you mean zfs_dirty_data_max"):
+    with pytest.raises(Refused, match="zfstune does not know it") as error:
         plan(STATE, {"zfs_dirty_data_mx": 1 * G}, FACTS)
+    assert error.value.hint.startswith("did you mean zfs_dirty_data_max")
     with pytest.raises(Refused, match="this ZFS does not have it"):
         plan(STATE, {"zil_slog_bulk": 1 * G}, FACTS)
     with pytest.raises(Refused, match="when the module is loaded"):

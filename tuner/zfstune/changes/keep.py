@@ -103,24 +103,22 @@ class _NextLoad:
         for violation in self._broken(values, drop):
             names = [name for name in violation.names if name in ours]
             if names:
-                what = f"cannot {'take out' if drop else 'keep'} {names[0]}"
+                what = f"cannot {'remove' if drop else 'keep'} {names[0]}"
                 why = guard.broken(violation, then, self._facts)
                 ways = " or ".join(self._ways(violation, values, drop))
                 change = f"change {' or '.join(violation.names)} where that is set"
-                raise guard.Refused(
-                    f"{what}, at the next boot {why}, {ways or change}", [violation]
-                )
+                raise guard.Refused(f"{what}: at the next boot {why}", ways or change, [violation])
 
     def _ways(
         self, violation: Violation, values: Mapping[str, int], drop: Collection[str]
     ) -> Iterator[str]:
-        """What else to name, so that this violation is none."""
+        """What else to name to avoid this violation."""
         now = guard.state(self._host.parameters())
         for name in (name for name in violation.names if name in now):
             if drop:
-                more, fewer, way = {**values}, {*drop, name}, f"take {name} out as well"
+                more, fewer, way = {**values}, {*drop, name}, f"also remove {name}"
             else:
-                more, fewer, way = {**values, name: now[name]}, {*drop}, f"keep {name} as well"
+                more, fewer, way = {**values, name: now[name]}, {*drop}, f"also keep {name}"
             if violation.rule not in {one.rule for one in self._broken(more, fewer)}:
                 yield way
 

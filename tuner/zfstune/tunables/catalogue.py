@@ -1,4 +1,4 @@
-"""What is known of each module parameter of ZFS, read from parameters.toml."""
+"""The catalogue of the module parameters of ZFS, read from parameters.toml."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zfstune.rules import language
 
 UNITS = ("bytes", "ns", "ms", "s", "percent", "count", "flag")
 
-# When a new value is used: at once, at the next open of a dataset, at the next import of a pool,
-# at the next load of the module.
+# When a new value takes effect: at once, or when a dataset is opened, a pool is imported, the
+# module is loaded.
 MOMENTS = ("now", "open", "import", "load")
 
 
@@ -26,8 +26,8 @@ READ = ("2.1.11", "2.2.9", "2.3.9", "2.4.4")
 
 @dataclass(frozen=True)
 class Search:
-    """Where `zfstune tune` looks for a better value: expressions, None for the legal bound. order
-    is by how much parameters matter, 1 the most."""
+    """The range in which `zfstune tune` searches: expressions, None for the legal bound. order is
+    the rank by importance, 1 first."""
 
     order: int = 1 << 16
     low: str | None = None
@@ -36,19 +36,19 @@ class Search:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A module parameter of ZFS under its Linux name; values are as the kernel has them.
+    """A module parameter of ZFS under its Linux name; values are in the kernel's unit.
 
     access: ``rw``; ``load``, only when the module is loaded; ``never``, zfstune does not
     write it. default, low, high, step and zero are expressions over the facts of a host
     (guard.Facts) and other parameters. Legal values are multiples of step. zero is what 0
-    stands for where the kernel takes it as "not set"; a write of 0 then changes nothing, or
-    with recomputes brings that value back. in_force is the key of arcstats that has the limit
-    really in force where the value does not tell it. source is the place in OpenZFS that the
-    bounds and effects are from, and why they are so. changes is what a write changes besides.
-    takes_effect is one of MOMENTS; remains is what stays after the old value was written back,
-    and how to get rid of it. since and until (the last version that has it) are for people:
-    whether a parameter is there is looked up. tunes, search and follows are for `zfstune tune`:
-    see default_set() and on_request(); follows is set together with that one, never by itself.
+    stands for where the kernel takes it as "not set"; writing 0 then changes nothing, or, with
+    recomputes, restores that value. in_force is the key of arcstats with the limit really in force,
+    where the value does not tell it. source names the code of OpenZFS behind bounds and effects,
+    with the reason. changes is what else a write changes. takes_effect is one of MOMENTS; remains
+    is what stays after the old value was written back, and how to remove it. since and until (the
+    last version that has it) are for people: whether a parameter exists is looked up. tunes, search
+    and follows are for `zfstune tune`: see default_set() and on_request(); a parameter with follows
+    is set only together with that one.
     """
 
     name: str
@@ -83,18 +83,18 @@ class Parameter:
 
     @property
     def default(self) -> str:
-        """The expression of the newest version; empty when it is not known."""
+        """The expression in the newest version; "" if it is not known."""
         return self.defaults[-1][1] if self.defaults else ""
 
     def default_in(self, version: str) -> str:
-        """The expression for a version of ZFS like 2.3.9-1; an unknown version is the newest."""
+        """The expression in a version of ZFS like 2.3.9-1; an unknown version counts as newest."""
         here = version_key(version)
         fits = [text for since, text in self.defaults if not here or version_key(since) <= here]
         return (fits or [text for _, text in self.defaults[:1]] or [""])[-1]
 
     @property
     def read_in(self) -> tuple[str, ...]:
-        """Of the versions whose sources were read those that have it."""
+        """Those versions of READ that have it."""
         since = version_key(self.since or "0.0")
         until = tuple(map(int, self.until.split("."))) if self.until else ()
         keys = ((version, version_key(version)) for version in READ)
@@ -102,15 +102,15 @@ class Parameter:
 
     @property
     def effect(self) -> str:
-        """On latency, throughput and memory, in one paragraph."""
+        """The effects on latency, throughput and memory, in one paragraph."""
         return " ".join(filter(None, (self.latency, self.throughput, self.memory)))
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A coupling: ``left <= right`` or ``left < right`` in the language of rules. Both sides grow
-    with each of their names (below are those of the left, above those of the right side), which is
-    what the order of writes rests on. A soft rule may be overridden."""
+    """A coupling: ``left <= right`` or ``left < right`` in the language of rules. Each side grows
+    with each of its names (below: of the left side, above: of the right); the order of writes
+    relies on that. --force overrides a soft rule."""
 
     name: str
     text: str
@@ -121,11 +121,11 @@ class Rule:
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        """Of everything that it depends on, facts included."""
+        """Everything it depends on, including facts."""
         return tuple(dict.fromkeys(self.below + self.above))
 
     def holds(self, values: Mapping[str, int]) -> bool:
-        """True as well where a name has no value: then there is nothing to couple."""
+        """Whether these values keep it; True if a name has no value, so nothing is coupled."""
         try:
             return language.holds(self.text, values)
         except language.Unknown:
@@ -133,22 +133,22 @@ class Rule:
 
 
 def load() -> Mapping[str, Parameter]:
-    """All parameters that zfstune knows, by Linux name."""
+    """All known parameters, by Linux name."""
     return _read()[0]
 
 
 def rules() -> tuple[Rule, ...]:
-    """All couplings between them."""
+    """All couplings between parameters."""
     return _read()[1]
 
 
 def default_set() -> tuple[str, ...]:
-    """What `zfstune tune` changes unless it is told otherwise, what matters most first."""
+    """The parameters that `zfstune tune` changes by default, the most important first."""
     return _in_order(one for one in load().values() if one.tunes and not one.follows)
 
 
 def on_request() -> tuple[str, ...]:
-    """What it changes only when it is asked to: what takes minutes to settle."""
+    """The parameters that it changes only on request: they take minutes to settle."""
     return _in_order(one for one in load().values() if one.search and not one.tunes)
 
 
@@ -158,28 +158,28 @@ def _in_order(parameters: Iterable[Parameter]) -> tuple[str, ...]:
 
 
 def least(name: str, below: str, value: int) -> int:
-    """The least value of a parameter when another one, below it, has this value: by the rules
-    that couple just these two; 0 without such a rule."""
+    """The least value of a parameter if below, another one, has this value: by the rules that
+    couple just these two; 0 if there are none."""
     found = (language.evaluate(left, {below: value}) + gap for left, gap in _between(name, below))
     return max(found, default=0)
 
 
 @functools.cache
 def _between(name: str, below: str) -> tuple[tuple[str, int], ...]:
-    """Of these rules the left side, and by how much the parameter exceeds it."""
+    """For each such rule the left side, and the least difference of the parameter from it."""
     split = (language.sides(rule.text) for rule in rules() if rule.below == (below,))
     return tuple((left, gap) for left, right, gap in split if right == name)
 
 
 def remains(names: Iterable[str]) -> list[str]:
-    """What stays after the old values of these were written back, a sentence for each."""
+    """A sentence for each parameter of which something stays after the old value was restored."""
     found = ((name, load()[name].remains) for name in sorted(set(names)) if name in load())
     return [f"{name}: {text}" for name, text in found if text]
 
 
 def default_value(name: str, version: str, known: Mapping[str, int]) -> int | None:
-    """The default on a host with these facts and, of what is fixed when the module is loaded,
-    these values; None when it is not known."""
+    """The default on a host with these facts and these values of parameters that are fixed when the
+    module is loaded; None if it is not known."""
     parameter = load()[name]
     text = parameter.default_in(version)
     if not text:
@@ -199,12 +199,12 @@ def default_value(name: str, version: str, known: Mapping[str, int]) -> int | No
 
 
 def computed(text: str) -> bool:
-    """Whether an expression depends on anything."""
+    """Whether an expression has names, so is not a constant."""
     return bool(language.names(text))
 
 
 def canonical(name: str) -> str:
-    """The Linux name of a FreeBSD one; any other as it is."""
+    """The Linux name for a FreeBSD name; any other name unchanged."""
     for parameter in load().values():
         if name == parameter.freebsd:
             return parameter.name
@@ -212,12 +212,12 @@ def canonical(name: str) -> str:
 
 
 def freebsd_names() -> dict[str, str]:
-    """The sysctls of FreeBSD by Linux name."""
+    """FreeBSD sysctls by Linux name."""
     return {name: one.freebsd for name, one in load().items() if one.freebsd}
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:
-    """The names that somebody may have meant, best first; also of FreeBSD, and by parts."""
+    """Up to three similar names, best first; name may be a FreeBSD name or a part of one."""
     known = sorted(set(names))
     word = name.removeprefix("vfs.zfs.").replace(".", "_").lower()
     found = [n for n in known if n in (word, f"zfs_{word}", f"zil_{word}", f"zfs_vdev_{word}")]

@@ -1,7 +1,7 @@
 """Judges values of parameters before they are written.
 
-The kernel checks almost none of them, so this is the only protection: bounds and couplings
-come from the catalogue, the order of the writes from planner.py.
+The kernel checks almost none of them, so this is the only protection. Bounds and couplings come
+from the catalogue, the order of the writes from planner.py.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _ANY = (1 << 64) - 1
 
 
 class Refused(UsageError):
-    """The values are not written. violations has what is wrong, nearest a legal value for
-    each name where there is one."""
+    """No value is written. violations says why; nearest has a legal value by name, where there is
+    one."""
 
-    def __init__(self, message: str, violations: Iterable[Violation] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, hint: str = "", violations: Iterable[Violation] = ()) -> None:
+        super().__init__(message, hint)
         self.violations = tuple(violations)
         self.nearest = {n: v for found in self.violations for n, v in found.nearest.items()}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Of a host; sizes in bytes, 0 where not known. arc_c_min, arc_c_max, arc_sys_free and
+    """Facts of a host: sizes in bytes, 0 if unknown. arc_c_min, arc_c_max, arc_sys_free and
     arc_dnode_limit are limits in force, arc_held what cannot be evicted from the ARC.
-    arc_meta_min and arc_meta_limit are there in 2.1 only.
+    arc_meta_min and arc_meta_limit exist only in 2.1.
 
-    largest_block is not measured. zfs_max_recordsize would be an upper bound, but is 16 MiB from
-    2.2 on whatever the datasets have: the default of zfs_dirty_data_max would be too small by
-    that on hosts with little memory. The records of datasets in use would be known by statvfs(2),
-    which may wait for a pool that is suspended, just when a restore must not. With larger records
-    writers take turns at the least limit; no division by zero is any nearer.
+    largest_block is not measured. zfs_max_recordsize would be an upper bound, but since 2.2 it is
+    16 MiB whatever the datasets use: by that, the default of zfs_dirty_data_max would be too small
+    on hosts with little memory. statvfs(2) knows the records of datasets in use, but may wait for a
+    suspended pool just when a restore must not. With larger records writers take turns at the least
+    limit; a division by zero is no nearer.
     """
 
     memory_bytes: int
@@ -57,11 +57,11 @@ class Facts:
     arc_meta_limit: int = 0
 
     def values(self) -> dict[str, int]:
-        """By the names that the catalogue has for them, without those that are not known."""
+        """The known facts, by their names in the catalogue."""
         return dict(self._values)
 
     def limits(self) -> dict[str, int]:
-        """The limits of the ARC in force, by parameter, without those that are not known."""
+        """The known limits of the ARC in force, by parameter."""
         return dict(self._limits)
 
     @functools.cached_property
@@ -84,8 +84,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Violation:
-    """Of a bound (rule is "low", "high" or "step") or of a rule. nearest has for each name the
-    legal value that is nearest when nothing else changes."""
+    """A broken bound (rule is "low", "high" or "step") or rule. nearest has for each name the
+    nearest legal value if nothing else changes."""
 
     rule: str
     names: tuple[str, ...]
@@ -95,7 +95,7 @@ class Violation:
 
 
 def facts(host: Host) -> Facts:
-    """What bounds and rules depend on. Never raises."""
+    """The facts that bounds and rules depend on. Never raises."""
     arc = host.kstat("arcstats")
     evictable = [
         value
@@ -103,7 +103,7 @@ def facts(host: Host) -> Facts:
         if name.endswith(("_evictable_data", "_evictable_metadata")) and "ghost" not in name
     ]
     return Facts(
-        # what the module itself takes for all memory
+        # all memory, as the module sees it
         memory_bytes=arc.get("memory_all_bytes", 0) or host.memory_bytes(),
         arc_c_min=arc.get("c_min", 0),
         arc_c_max=arc.get("c_max", 0),
@@ -121,18 +121,18 @@ def _limiting() -> tuple[Parameter, ...]:
 
 
 def _fact(key: str) -> str:
-    """The name that a limit of arcstats has among the facts."""
+    """The name of the fact for a limit in arcstats."""
     return key if key.startswith("arc_") else f"arc_{key}"
 
 
 def limits(stats: Mapping[str, int]) -> dict[str, int]:
-    """The limits in force, by parameter, as arcstats has them."""
+    """The limits in force by parameter, from arcstats."""
     named = ((p.name, p.in_force) for p in _limiting() if p.in_force)
     return {name: stats[key] for name, key in named if key in stats}
 
 
 def lasting(stats: Mapping[str, int]) -> dict[str, int]:
-    """Of these what stays when 0 is written: only the number brings it back."""
+    """The limits in force that stay when 0 is written: only writing the number restores them."""
     return {n: v for n, v in limits(stats).items() if not catalogue.load()[n].recomputes}
 
 
@@ -143,13 +143,14 @@ def state(parameters: Parameters, also: Iterable[str] = ()) -> dict[str, int]:
 
 
 def in_force(now: Mapping[str, int], facts: Facts) -> dict[str, int]:
-    """The present values, with the limits of the ARC that are really in force: the kernel keeps
-    a value that it ignores (module/zfs/arc.c, arc_tuning_update(), on Linux)."""
+    """The present values, with the limits of the ARC that are really in force: Linux keeps a value
+    that ZFS ignores (module/zfs/arc.c, arc_tuning_update())."""
     return {**now, **{name: limit for name, limit in facts.limits().items() if name in now}}
 
 
 def values(state: Mapping[str, int], facts: Facts) -> dict[str, int]:
-    """What expressions of the catalogue refer to: facts, and values with what 0 stands for."""
+    """What expressions of the catalogue refer to: facts, and values, with 0 replaced by what it
+    stands for."""
     known = facts.values()
     out = {**known, **state}
     for name, zero in _zeros():
@@ -168,21 +169,21 @@ def _zeros() -> tuple[tuple[str, str], ...]:
 
 
 def bounds(name: str, state: Mapping[str, int], facts: Facts) -> tuple[int | None, int | None]:
-    """The least and the largest legal value here, by itself; None where there is no bound."""
+    """The least and the largest legal value here, other parameters aside; None for no bound."""
     return _bounds(catalogue.load()[name], values(state, facts))
 
 
 def nearest(name: str, state: Mapping[str, int], facts: Facts) -> int | None:
-    """The legal value that is nearest to the one in state when nothing else changes."""
+    """The legal value nearest to the one in state if nothing else changes; None if none exists."""
     return _nearest(name, values(state, facts))
 
 
 def at_load(given: Mapping[str, int], version: str, facts: Facts) -> dict[str, int]:
     """The values after this version of ZFS has been loaded with these options.
 
-    Of the others the defaults, where the catalogue knows them. One that is computed follows what
-    is given, and 0 given for it means that it is computed. A limit of the ARC that is not given
-    stays 0: what the module makes of it then is known by no facts of now.
+    The other parameters have their defaults, if the catalogue knows them. A computed default
+    follows the given values, and a given 0 means that it is computed. A limit of the ARC that is
+    not given stays 0: no present fact tells what the module will make of it.
     """
     known, out = facts.values(), dict[str, int]()
 
@@ -208,7 +209,7 @@ def at_load(given: Mapping[str, int], version: str, facts: Facts) -> dict[str, i
 
 
 def check(state: Mapping[str, int], facts: Facts) -> list[Violation]:
-    """All bounds and rules that these values break."""
+    """All violations of bounds and rules by these values."""
     env = values(state, facts)
     found = [violation for name in state if (violation := _outside(name, state, env))]
     return found + [_broken(rule, state, env) for rule in catalogue.rules() if not rule.holds(env)]
@@ -226,7 +227,7 @@ def _outside(name: str, state: Mapping[str, int], env: Mapping[str, int]) -> Vio
         rule = "high"
         reason = f"more than {sizes.show(high, parameter.unit)} makes no sense here"
     elif value % _step(parameter, env):
-        rule, reason = "step", parameter.hazard or "ZFS rounds it, or takes it as it is"
+        rule, reason = "step", parameter.hazard or "ZFS rounds other values, or uses them as given"
     else:
         return None
     near = _nearest(name, env)
@@ -256,7 +257,7 @@ def _step(parameter: Parameter, env: Mapping[str, int]) -> int:
 
 
 def _nearest(name: str, env: Mapping[str, int]) -> int | None:
-    """Within the bounds and all rules, when the others stay; None when there is no such value."""
+    """The nearest value within the bounds and all rules if the others stay; None if none exists."""
     parameter = catalogue.load().get(name)
     if parameter is None or parameter.access != "rw" or name not in env:
         return None
@@ -279,7 +280,7 @@ def _nearest(name: str, env: Mapping[str, int]) -> int | None:
 
 
 def _last(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) -> int:
-    """The largest value with which the rule holds; it holds with low."""
+    """The largest value for which the rule holds; it holds for low."""
     if rule.holds({**env, name: high}):
         return high
     while low < high:
@@ -292,7 +293,7 @@ def _last(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) ->
 
 
 def _first(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) -> int:
-    """The least value with which the rule holds; it holds with high."""
+    """The least value for which the rule holds; it holds for high."""
     if rule.holds({**env, name: low}):
         return low
     while low < high:
@@ -305,7 +306,7 @@ def _first(rule: Rule, name: str, env: Mapping[str, int], low: int, high: int) -
 
 
 def refuse(now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts, force: bool) -> None:
-    """Raises Refused when these values must not be written."""
+    """Raises Refused if these values must not be written."""
     for name, value in wanted.items():
         _refuse_name(name, value, now, facts)
     before = in_force(now, facts)
@@ -314,13 +315,13 @@ def refuse(now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts, forc
     changed = [name for name, value in wanted.items() if value != before.get(name)]
     for name in changed:
         if violation := _outside(name, after, env):
-            raise Refused(_words(violation, name, after, facts), [violation])
+            raise _refused(violation, name, after, facts)
     for rule in dict.fromkeys(rule for name in changed for rule in _touching(name)):
-        # a soft rule that is broken already does not stop others
+        # a soft rule that is already broken does not block other changes
         if not rule.holds(env) and (rule.hard or (not force and rule.holds(values(before, facts)))):
             violation = _broken(rule, after, env)
             name = next(name for name in violation.names if name in changed)
-            raise Refused(_words(violation, name, after, facts), [violation])
+            raise _refused(violation, name, after, facts)
     _refuse_held(wanted, facts)
     _refuse_stale(now, wanted, facts)
     _refuse_lasting(before, wanted, facts)
@@ -337,63 +338,67 @@ def _refuse_name(name: str, value: int, now: Mapping[str, int], facts: Facts) ->
     if parameter is None:
         near = catalogue.near(name, now)
         hint = f"did you mean {' or '.join(near)}?" if near else "see `zfstune params list --all`"
-        raise Refused(f"cannot set {name}, zfstune does not know it, {hint}")
+        raise Refused(f"cannot set {name}: zfstune does not know it", hint)
     if parameter.access == "never":
         why = _first_sentence(parameter.hazard)
-        raise Refused(f"will not set {name}, {why}, not even with --force; leave it as it is")
+        raise Refused(f"will not set {name}, not even with --force: {why}")
     if parameter.access == "load":
         raise Refused(
-            f"cannot set {name} now, it is taken when the module is loaded, "
-            "set it in /etc/modprobe.d or, on FreeBSD, in /boot/loader.conf"
+            f"cannot set {name}: it takes effect only when the module is loaded",
+            "set it in /etc/modprobe.d or, on FreeBSD, in /boot/loader.conf",
         )
     if name not in now:
-        raise Refused(f"cannot set {name}, this ZFS does not have it, leave it out")
+        raise Refused(f"cannot set {name}: this ZFS does not have it", "leave it out")
     if parameter.zero and value == 0 and now[name] and not parameter.recomputes:
         known = _evaluate(parameter.zero, facts.values())
         legal = {} if known is None else {name: known}
-        # what is in force now of a limit is what was set, and not what 0 stood for
-        given = "" if known is None else f"{name}={sizes.short(known, parameter.unit)}"
-        instead = "`zfstune revert` takes it back" if parameter.in_force else f"write {given}"
+        hint = "" if known is None else f"write {name}={sizes.short(known, parameter.unit)}"
+        # the limit in force is what was set, not what 0 stood for
+        if parameter.in_force:
+            hint = "restore it with `zfstune revert`"
         raise Refused(
-            f"cannot set {name} to 0, ZFS takes that for not set and changes nothing, {instead}",
+            f"cannot set {name} to 0: for ZFS, 0 means not set and changes nothing",
+            hint,
             [Violation("zero", (name,), "0 changes nothing", legal)],
         )
 
 
 def _refuse_held(wanted: Mapping[str, int], facts: Facts) -> None:
-    """A limit of the ARC below what cannot be evicted leaves allocations waiting for room."""
+    """With a limit of the ARC below what cannot be evicted, allocations wait for room."""
     limit = wanted.get(ARC_MAX, _ANY)
     if 0 < limit < min(facts.arc_held, facts.arc_c_max):
         least = -(-facts.arc_held // (1 << 20)) << 20
         why = f"{sizes.show(least, 'bytes')} of the ARC cannot be evicted now"
         raise Refused(
-            f"cannot set {ARC_MAX} to {sizes.short(limit, 'bytes')}, {why} and allocations would "
-            f"wait for room, use {ARC_MAX}={sizes.short(least, 'bytes')}",
+            f"cannot set {ARC_MAX} to {sizes.short(limit, 'bytes')}: {why}, so allocations would "
+            "wait for room",
+            f"use {ARC_MAX}={sizes.short(least, 'bytes')}",
             [Violation("held", (ARC_MAX,), why, {ARC_MAX: least})],
         )
 
 
 def _refuse_stale(now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
-    """A limit of the ARC that ZFS ignores now could come into force by the change of another."""
+    """A limit of the ARC that ZFS now ignores could take effect when another one changes."""
     if not any(name.startswith("zfs_arc_") for name in wanted):
         return
     for name, limit in stale(now, facts).items():
         if name not in wanted:
             raise Refused(
-                f"cannot set that alone, {name} has {now[name]}, which ZFS ignores "
-                f"({limit} is in force) and may take later, add {name}={limit}",
+                f"cannot set only that: {name} is {now[name]}, which ZFS ignores ({limit} is in "
+                "force) but may use later",
+                f"add {name}={limit}",
                 [Violation("ignored", (name,), "ZFS ignores the value", {name: limit})],
             )
 
 
 def stale(now: Mapping[str, int], facts: Facts) -> dict[str, int]:
-    """Limits of the ARC with a value that is not in force, and the one that is."""
+    """The limits in force of parameters of the ARC whose value is another one."""
     in_force = facts.limits().items()
     return {n: limit for n, limit in in_force if now.get(n) not in (None, 0, limit)}
 
 
 def _refuse_lasting(before: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
-    """A limit that could not be put back stays as it is."""
+    """A limit that could not be restored must not change."""
     for name in (n for n, v in wanted.items() if v != before.get(n)):
         parameter = catalogue.load()[name]
         if not parameter.in_force or parameter.recomputes:
@@ -401,21 +406,20 @@ def _refuse_lasting(before: Mapping[str, int], wanted: Mapping[str, int], facts:
         limit = facts.limits().get(name)
         if limit is None:
             raise Refused(
-                f"cannot set {name}, the limit in force is not known and could not be put back, "
-                "leave it as it is"
+                f"cannot set {name}: the limit in force is not known and could not be restored"
             )
         low, _ = bounds(name, before, facts)
-        # their bounds are those of the kernel as well
+        # the kernel has the same bounds for these
         if name in (ARC_MIN, ARC_MAX) and low is not None and limit < low:
             raise Refused(
-                f"cannot set {name}, {sizes.show(limit, parameter.unit)} is in force, which "
-                "ZFS would not take again, leave it as it is"
+                f"cannot set {name}: {sizes.show(limit, parameter.unit)} is in force, which ZFS "
+                "would not accept again"
             )
 
 
 def _refuse_dnodes(now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
-    """2.1 takes no limit for dnodes below arc_meta_min, also none that it computes from a percent:
-    one that is so low, or left from another ARC, does not come back once it has moved."""
+    """2.1 accepts no limit for dnodes below arc_meta_min, nor one computed from a percentage. A
+    lower limit, or one left from another size of the ARC, cannot be restored once it has moved."""
     if not facts.arc_meta_limit or now.get(DNODES):
         return
     limit, cache = facts.arc_dnode_limit, wanted.get(ARC_MAX, facts.arc_c_max)
@@ -429,17 +433,15 @@ def _refuse_dnodes(now: Mapping[str, int], wanted: Mapping[str, int], facts: Fac
     for name in (name for name, moved in moves.items() if moved):
         if left or limit < facts.arc_meta_min:
             raise Refused(
-                f"cannot set {name}, the ARC's limit for dnodes would move with it, now "
-                f"{sizes.show(limit, 'bytes')}, and ZFS 2.1 would not take that again, "
-                "leave it as it is"
+                f"cannot set {name}: the ARC's limit for dnodes, now {sizes.show(limit, 'bytes')}, "
+                "would move with it, and ZFS 2.1 would not accept that again"
             )
 
 
-def _words(violation: Violation, name: str, after: Mapping[str, int], facts: Facts) -> str:
-    """One line: what, why, what to do."""
+def _refused(violation: Violation, name: str, after: Mapping[str, int], facts: Facts) -> Refused:
     what = f"cannot set {name} to {sizes.show(after[name], catalogue.load()[name].unit)}"
-    text = f"{what}, {_why(violation, after, facts)}, {advice(violation, name)}"
-    return text if violation.hard else f"{text} (--force overrides this rule)"
+    hint = advice(violation, name) + ("" if violation.hard else ", or override this with --force")
+    return Refused(f"{what}: {_why(violation, after, facts)}", hint, [violation])
 
 
 def _why(violation: Violation, state: Mapping[str, int], facts: Facts) -> str:
@@ -447,18 +449,18 @@ def _why(violation: Violation, state: Mapping[str, int], facts: Facts) -> str:
     if violation.rule == "step":
         parameter = catalogue.load()[name]
         shown = sizes.show(_step(parameter, values(state, facts)), parameter.unit)
-        return f"it must be a multiple of {shown}: {_first_sentence(violation.reason)}"
+        return f"it must be a multiple of {shown} ({_first_sentence(violation.reason)})"
     if violation.rule in ("low", "high"):
         limit = bounds(name, state, facts)[violation.rule == "high"] or 0
-        side = "least" if violation.rule == "low" else "most"
+        side = "minimum" if violation.rule == "low" else "maximum"
         shown = sizes.show(limit, catalogue.load()[name].unit)
-        return f"the {side} is {shown}: {_first_sentence(violation.reason)}"
+        return f"the {side} is {shown} ({_first_sentence(violation.reason)})"
     rule = next(rule for rule in catalogue.rules() if rule.name == violation.rule)
     return f"{rule.text} must hold, {violation.reason}"
 
 
 def broken(violation: Violation, state: Mapping[str, int], facts: Facts) -> str:
-    """What is wrong with the present values."""
+    """What is wrong with the present values, in one sentence."""
     env = values(in_force(state, facts), facts)
     named = [
         f"{name} is {sizes.show(env[name], catalogue.load()[name].unit)}"
@@ -469,12 +471,11 @@ def broken(violation: Violation, state: Mapping[str, int], facts: Facts) -> str:
 
 
 def advice(violation: Violation, name: str) -> str:
-    """What to do: values that make it legal, the one of name first."""
+    """What to do, as an imperative: values that make it legal, the one for name first."""
     order = sorted(violation.nearest, key=lambda other: (other != name, other))
     ways = [
-        f"{'use' if other == name else 'set'} "
+        f"{'use' if other == name else 'also set'} "
         f"{other}={sizes.short(violation.nearest[other], catalogue.load()[other].unit)}"
-        + ("" if other == name else " as well")
         for other in order
     ]
     return " or ".join(ways) or "change the others first"
@@ -488,8 +489,8 @@ def _first_sentence(text: str) -> str:
 def broken_by(
     values: Mapping[str, int], current: Mapping[str, int], facts: guard.Facts
 ) -> list[guard.Violation]:
-    """What the guard would refuse in these changes; a soft rule that is broken already, by an
-    administrator's choice, does not count."""
+    """The violations for which the guard would refuse these changes. A soft rule that is already
+    broken, by an administrator's choice, does not count."""
     before = guard.in_force(current, facts)
     had = {found.rule for found in guard.check(before, facts) if not found.hard}
     changed = {name for name, value in values.items() if value != before.get(name)}

@@ -1,8 +1,8 @@
 """The order of the writes that lead from one state of the parameters to another.
 
-Between two states that keep a rule `left <= right`, each state on the way keeps it too when
-values are lowered from the bottom of the rule and raised from its top, all that fall before
-all that rise: both sides grow with each of their names.
+Between two states that keep a rule `left <= right`, every intermediate state keeps it too if values
+are lowered from the bottom of the rule and raised from its top, and all falls come before all
+rises: each side grows with each of its names.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ANY = 1 << 64
 
 @dataclass(frozen=True)
 class Write:
-    """quiet: wait first until the kstats dmu_tx_dirty_delay and dmu_tx_wrlog_delay stand
-    still for 0.3 s, some seconds at most."""
+    """A write. quiet: first wait until the kstats dmu_tx_dirty_delay and dmu_tx_wrlog_delay stand
+    still for 0.3 s, a few seconds at most."""
 
     name: str
     value: int
@@ -41,12 +41,11 @@ def plan(
     back: bool = False,
     force: bool = False,
 ) -> list[Write]:
-    """The writes that lead from now (all values that the host has) to wanted, in order; []
-    when there is nothing to do. Raises Refused.
+    """The writes that lead from now (all values of the host) to wanted, in order; [] if there is
+    nothing to do. Raises Refused.
 
-    back: a restore. wanted is what was there before and is not judged; it always succeeds, and
-    on the way breaks no rule that neither now nor wanted breaks. force: soft rules do not
-    count.
+    back: a restore. wanted are previous values and are not judged; it always succeeds, and
+    intermediate states break no rule that both now and wanted keep. force: soft rules do not count.
     """
     if not back:
         refuse(now, wanted, facts, force)
@@ -54,11 +53,11 @@ def plan(
 
 
 def boot_order(host: Host, values: Mapping[str, int]) -> list[str]:
-    """An order in which these values can be set one after the other on a host that has just
-    booted: no state on the way breaks a hard rule. For where they are not set all at once."""
+    """An order in which these values can be set one by one on a host that has just booted: no
+    intermediate state breaks a hard rule. For systems that do not set them all at once."""
     facts = of_host(host)
     memory = facts.memory_bytes
-    # what the ARC begins with on FreeBSD: arc_init() in arc.c, arc_default_max() in arc_os.c
+    # the ARC's initial limits on FreeBSD: arc_init() in arc.c, arc_default_max() in arc_os.c
     least, most = max(memory // 32, 32 << 20), max(memory * 5 // 8, memory - (1 << 30))
     facts = replace(facts, arc_c_min=least, arc_c_max=most, arc_held=0)
     start = dict(values) | at_load({}, host.version(), facts)
@@ -76,19 +75,18 @@ class Planner:
 
         if (dirty > max * percent / 100)   delay = scale * (dirty - ...) / (max - dirty)
 
-    With percent 100 the division needs dirty < max(1), dirty > max(2), dirty == max(3), each an
-    old or a new value of max: from old to a smaller new one there is no such choice. For the log
-    it is wrlog > max(1), wrlog < max(2), wrlog == max(3), likewise. With a smaller percent
-    there is one: all old but the last. When a limit rises there is none in any case, since
-    dirty < max(1) is read first, and a new value stays new. What has read the percent
-    before it was 100 is long through after a quiet moment, and so is what has read an old limit
-    when the percent comes back: both writes are quiet.
+    With percent 100, a division by zero needs dirty < max(1), dirty > max(2), dirty == max(3), each
+    an old or a new value of max: if max falls, no choice satisfies all three. For the log it is
+    likewise wrlog > max(1), wrlog < max(2), wrlog == max(3). With a smaller percent one choice
+    does: all old but the last. If a limit rises none ever does, since dirty < max(1) comes first
+    and max only grows after that. After a quiet moment no thread is left that read the percent
+    before it was 100, or, when the percent returns, an old limit: both writes are quiet.
 
     dsl_pool_need_dirty_delay() and dsl_pool_need_wrlog_delay() (dsl_pool.c) only compare.
-    vdev_queue_max_async_writes() (vdev_queue.c) divides by the distance of two parts of max,
-    which it reads twice, and subtracts the least number of writes from the largest. See _sizes()
-    for a single write of max; what a thread could meet that has read some before a write and the
-    rest after a later one is what _torn() is about: that later write waits, too.
+    vdev_queue_max_async_writes() (vdev_queue.c) divides by the difference of two parts of max,
+    which it reads twice, and subtracts the least number of writes from the largest. _sizes() deals
+    with a single write of max; _torn() with a thread that reads some values before one write and
+    the rest after a later one, which then waits, too.
     """
 
     def __init__(self, now: Mapping[str, int], wanted: Mapping[str, int], facts: Facts) -> None:
@@ -99,7 +97,7 @@ class Planner:
         after = values({**before, **self._wanted}, facts)
         self._target = {n: after.get(n, v) for n, v in self._wanted.items()}
         self._stale = stale(now, facts)
-        # what a thread may have read that is not through yet
+        # values that a thread may have read and still use
         self._read = {n: {self._now[n]} for n in _INTERPOLATED if n in self._now}
         ranks = _ranks()
         self._fall = sorted(
@@ -124,24 +122,24 @@ class Planner:
         yield from self._finish()
 
     def _heal(self) -> Iterator[Write]:
-        """An ignored limit of the ARC must not come into force by the change of another."""
+        """An ignored limit of the ARC must not take effect when another one changes."""
         for name in sorted(self._stale.keys() & self._wanted.keys()):
             if self._file[name] != self._wanted[name] or self._target[name] != self._now[name]:
-                why = "the limit in force, in place of a value that ZFS ignores"
+                why = "the limit in force replaces a value that ZFS ignores"
                 yield self._write(name, self._stale[name], why=why)
 
     def _lower(self, limits: list[str]) -> Iterator[Write]:
-        """The limits of the throttle, while it delays nobody."""
+        """Lowers limits of the throttle while it delays no writer."""
         percent = self._now.get(DELAY_MIN)
         if percent is not None and percent < 100:
             yield self._write(
-                DELAY_MIN, 100, why="no delay, whose divisor could become 0, meanwhile"
+                DELAY_MIN, 100, why="turns off the delay, whose divisor could become 0"
             )
         for i, name in enumerate(limits):
             yield from self._move([name], quiet=i == 0)
         last = self._target.get(DELAY_MIN, percent)
         if last is not None and last != self._now[DELAY_MIN]:
-            why = "" if DELAY_MIN in self._wanted else "the delay as before"
+            why = "" if DELAY_MIN in self._wanted else "turns the delay on again"
             yield self._write(DELAY_MIN, last, quiet=True, why=why or self._why(DELAY_MIN))
 
     def _move(self, names: Iterable[str], *, quiet: bool = False) -> Iterator[Write]:
@@ -149,7 +147,7 @@ class Planner:
             *steps, last = self._steps(name)
             for step in steps:
                 yield self._write(name, step, quiet=quiet, why=_STEPS.get(name, ""))
-                # nobody who has read the value before the last may meet the next one
+                # no thread that read the previous value may meet the next one
                 quiet = True
             yield self._write(name, last, quiet=quiet, why=self._why(name))
 
@@ -162,10 +160,12 @@ class Planner:
         return [new]
 
     def _finish(self) -> Iterator[Write]:
-        """Values that mean the same as what is there now: 0 for "not set"."""
+        """Writes values that mean the same as the present ones: 0 for "not set"."""
         for name in sorted(self._wanted):
             if self._file[name] != self._wanted[name]:
-                yield self._write(name, self._wanted[name], why="as it was, with the same meaning")
+                yield self._write(
+                    name, self._wanted[name], why="the previous value, with the same meaning"
+                )
 
     def _write(self, name: str, value: int, *, quiet: bool = False, why: str = "") -> Write:
         if name in self._read:
@@ -178,8 +178,8 @@ class Planner:
         return Write(name, value, quiet, why)
 
     def _torn(self, name: str, value: int) -> bool:
-        """Whether after this write a thread may have an old value of one parameter and the new
-        one of another that must not meet."""
+        """Whether after this write a thread may use an old value of one parameter and a new value
+        of another that must not meet."""
         read = {**self._read, name: self._read[name] | {value}}
         if name in (_LEAST, _MOST):
             return max(read.get(_LEAST, {0})) > min(read.get(_MOST, {_ANY}))
@@ -189,7 +189,7 @@ class Planner:
         return any(size * high // 100 in least for size in read[DIRTY] for high in read[ACTIVE_MAX])
 
     def _why(self, name: str) -> str:
-        """Why it is written at this place."""
+        """Why the write comes at this place."""
         rising = name in self._rise
         moving = self._rise if rising else self._fall
         others = [
@@ -205,17 +205,18 @@ class Planner:
 
 
 _STEPS = {
-    DIRTY: "on the way: the thresholds of async writes must not meet",
-    ARC_MAX: "in steps: eviction takes its time",
+    DIRTY: "intermediate: the thresholds of async writes must not meet",
+    ARC_MAX: "in steps: eviction takes time",
 }
 
 
 def _sizes(old: int, new: int, low: int | None, high: int | None) -> list[int]:
     """Steps of zfs_dirty_data_max. vdev_queue_max_async_writes() divides by
-    max * high / 100 - max * low / 100 and may read an old and a new max for the two."""
+    max * high / 100 - max * low / 100, and may read an old max for one and a new one for the other.
+    """
     if low is None or high is None or low == high or not _meet(old, new, low, high):
         return [new]
-    # of these at most four meet one of the ends
+    # at most four of these meet one of the ends
     middles = (new + (old - new) * part // 8 for part in (4, 3, 5, 2, 6, 1, 7))
     found = (m for m in middles if not _meet(old, m, low, high) and not _meet(m, new, low, high))
     middle = next(found, None)
@@ -227,8 +228,8 @@ def _meet(old: int, new: int, low: int, high: int) -> bool:
 
 
 def _halves(old: int, new: int) -> list[int]:
-    """Steps of zfs_arc_max: at most to the half at once, since allocations wait while the
-    ARC is far above its limit (module/zfs/arc.c, arc_wait_for_eviction())."""
+    """Steps of zfs_arc_max: each at most by half, since allocations wait while the ARC is far above
+    its limit (module/zfs/arc.c, arc_wait_for_eviction())."""
     steps = []
     while old > 2 * new > 0:
         old //= 2
@@ -238,7 +239,7 @@ def _halves(old: int, new: int) -> list[int]:
 
 @functools.cache
 def _ranks() -> dict[str, int]:
-    """The place of each name in the rules: 0 at the bottom, above all that it must exceed."""
+    """The rank of each name in the rules: 0 at the bottom, higher than all that it must exceed."""
     ranks: dict[str, int] = {}
     for _ in catalogue.rules():
         for rule in catalogue.rules():
@@ -250,7 +251,7 @@ def _ranks() -> dict[str, int]:
 
 @functools.cache
 def _above(names: tuple[str, ...]) -> frozenset[str]:
-    """What must stay above one of these, directly or not."""
+    """The names that must stay above one of these, directly or indirectly."""
     found = set(names)
     for _ in catalogue.rules():
         for rule in catalogue.rules():

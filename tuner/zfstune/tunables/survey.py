@@ -1,4 +1,4 @@
-"""The parameters of a host as `zfstune params` shows them: values, defaults, what is in force."""
+"""The parameters of a host as `zfstune params` shows them: value, default, value in force."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from zfstune.tunables import catalogue, guard
 from zfstune.tunables.catalogue import Parameter
 from zfstune.tunables.guard import Facts, Violation
 
-# All that ZFS has on Linux; there may be more of them than the catalogue knows.
+# Any parameter of ZFS on Linux; there may be more than the catalogue knows.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A parameter as it is here. value is None when it is no number; default and in_force (what
-    ZFS uses instead of the value) when that is not known or the same."""
+    """A parameter on this host. value is None if it is not a number, default if it is not known,
+    in_force (what ZFS uses instead of the value) if it is not known or the same."""
 
     name: str
     parameter: Parameter | None
@@ -49,22 +49,22 @@ class Survey:
 
 
 def look(host: Host) -> Survey:
-    """What the host has; without rows where ZFS is not loaded."""
+    """The parameters of a host; no rows if ZFS is not loaded."""
     parameters = host.parameters()
     version, facts = host.version(), guard.facts(host)
     names, state = parameters.names(), guard.state(parameters)
     strange = {name: parameters.read(name) for name in names if name not in catalogue.load()}
     found = {**strange, **state}
     rows = {name: _row(name, found.get(name), version, facts, state) for name in names}
-    # a limit that ZFS ignores is marked as that; rules are about those in force
+    # ignored limits have a mark of their own; rules apply to the limits in force
     violations = guard.check(guard.in_force(state, facts), facts)
     return Survey(version, facts, state, rows, violations, parameters.loading())
 
 
 def require_module(survey: Survey, what: str = "look at") -> None:
-    """Raises NotPossible when ZFS is not loaded."""
+    """Raises NotPossible if ZFS is not loaded."""
     if not survey.rows:
-        raise NotPossible(f"cannot {what} parameters, ZFS is not loaded, run `{survey.loading}`")
+        raise NotPossible(f"cannot {what} parameters: ZFS is not loaded", f"run `{survey.loading}`")
 
 
 def _row(name: str, value: int | None, version: str, facts: Facts, state: Mapping[str, int]) -> Row:
@@ -88,31 +88,31 @@ def _row(name: str, value: int | None, version: str, facts: Facts, state: Mappin
 
 
 def _differs(value: int, default: int, text: str) -> bool:
-    """A default that was computed from the memory when the module was loaded is known only
-    roughly: the kernel's idea of all memory changes a little after boot."""
+    """A default computed from the memory at load is known only roughly: the kernel's count of all
+    memory changes a little after boot."""
     near = default // 100 if catalogue.computed(text) else 0
     return abs(value - default) > near
 
 
 def require_possible(names: Sequence[str]) -> None:
-    """Raises UsageError for what is no parameter of any host."""
+    """Raises UsageError for names that no host can have."""
     for name in names:
         if not _NAME.fullmatch(name):
             require_known([name], ())
 
 
 def require_known(names: Sequence[str], here: Sequence[str]) -> list[str]:
-    """The Linux names. Raises UsageError for one that neither the host nor the catalogue has."""
+    """The Linux names. Raises UsageError for a name that neither the host nor the catalogue has."""
     found = [catalogue.canonical(name) for name in names]
     for given, name in zip(names, found, strict=True):
         if name not in here and name not in catalogue.load():
             near = catalogue.near(name, [*here, *catalogue.load()])
             hint = f"did you mean {' or '.join(near)}?" if near else "see `zfstune params --all`"
-            raise UsageError(f"no parameter {given!r}, {hint}")
+            raise UsageError(f"no parameter {given!r}", hint)
     return found
 
 
 def dangerous(row: Row) -> bool:
-    """Whether somebody has set what zfstune never sets."""
+    """Whether a parameter that zfstune never sets has been changed."""
     known = row.parameter
     return row.changed and known is not None and known.access == "never" and known.until is None
