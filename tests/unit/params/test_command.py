@@ -110,7 +110,7 @@ def test_the_list_has_the_important_parameters_and_says_so() -> None:
     assert row(text, "zfs_dirty_data_max") == ["1.60G", "1.60G"]
     assert row(text, "zfs_txg_timeout") == ["5", "s", "5", "s"]
     assert "zfs_vdev_scrub_max_active" not in text
-    assert "more: --all" in text
+    assert "more with --all" in text
     assert "changed" not in text and "RULE" not in text
 
 
@@ -132,7 +132,7 @@ def test_a_value_in_force_that_is_not_the_value_is_shown() -> None:
 def test_unimportant_parameters_are_listed_when_changed() -> None:
     host = Host()
     assert run(host, "list", "--changed") == (
-        "all parameters that zfstune knows are at their defaults\n"
+        "all parameters known to zfstune are at their defaults\n"
     )
     host.module |= {"zfs_vdev_scrub_max_active": 5, "zfs_txg_timeout": 10}
     assert row(run(host), "zfs_vdev_scrub_max_active") == ["5", "3", "changed"]
@@ -202,7 +202,7 @@ def test_the_list_has_json() -> None:
 def test_without_zfs_nothing_can_be_set() -> None:
     host = Host()
     host.module = {}
-    with pytest.raises(NotPossible, match="cannot set parameters, ZFS is not loaded"):
+    with pytest.raises(NotPossible, match="cannot set parameters: ZFS is not loaded"):
         run(host, "set", "zfs_dirty_data_max=10%", "--dry-run")
 
 
@@ -225,7 +225,7 @@ def test_the_defaults_of_every_version_are_legal(release: str) -> None:
 def test_without_zfs_the_list_fails() -> None:
     host = Host()
     host.module = {}
-    with pytest.raises(NotPossible, match="ZFS is not loaded, run `modprobe zfs`"):
+    with pytest.raises(NotPossible, match="ZFS is not loaded"):
         require_module(look(host))
 
 
@@ -244,13 +244,14 @@ def test_get_prints_what_set_takes() -> None:
         ("zfs_txg_timout", "no parameter 'zfs_txg_timout'; did you mean zfs_txg_timeout"),
         ("dirty_data_max", "did you mean zfs_dirty_data_max"),
         ("xyzzy", "see `zfstune params --all`"),
-        ("zfs_vdev_raidz_impl", "is text and no number"),
+        ("zfs_vdev_raidz_impl", "is not a number"),
         ("zfs_arc_free_target", "no parameter 'zfs_arc_free_target' in ZFS 2.3.9-1"),
     ],
 )
 def test_unknown_names_are_refused_with_a_guess(name: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as error:
         run(Host(), "get", name)
+    assert message in error.value.in_one_line()
 
 
 # --- explain
@@ -263,7 +264,7 @@ def test_explain_has_the_meaning_and_the_value_here() -> None:
     assert "Here zfs_wrlog_data_max is 3.20G." in text
     assert "Here zfs_arc_max is 15G." in text
     assert "raised after and lowered before zfs_wrlog_data_max" in text
-    assert "in full after 3 txgs" in text
+    assert "fully after 3 txgs" in text
     assert "vfs.zfs.dirty_data_max on FreeBSD" in text
 
 
@@ -273,7 +274,7 @@ def test_explain_has_the_effect_of_a_write() -> None:
     assert "source zil.c zil_alloc(), zil_lwb_commit(), zfs_log.c zfs_log_symlink()" in text
     assert "takes effect when a dataset or volume is opened (mounted), not before" in text
     assert "which is only asserted (read in 2.1.11, 2.2.9, 2.3.9, 2.4.4)" in text
-    assert "goes back the value of before is written" in text
+    assert "goes back the previous value is written" in text
     assert "remains datasets and volumes opened meanwhile keep the size" in text
 
 
@@ -283,18 +284,17 @@ def test_explain_has_the_effect_of_a_write() -> None:
         (
             "zfs_arc_shrink_shift",
             "0 stands for 7; writing it changes nothing",
-            "where it was 0, 7 is written, then 0",
+            "if it was 0, 7 is written, then 0",
         ),
         (
             "zfs_arc_sys_free",
             "0 stands for what was computed at load; writing it changes nothing",
-            "arc_sys_free of arcstats tells that it is in force",
+            "arc_sys_free in arcstats shows that it is in force",
         ),
         (
             "zfs_arc_dnode_limit",
-            "0 stands for arc_c_max * zfs_arc_dnode_limit_percent // 100; "
-            "writing it brings that back",
-            "the value of before is written",
+            "0 stands for arc_c_max * zfs_arc_dnode_limit_percent // 100; writing it restores that",
+            "the previous value is written",
         ),
     ],
 )
@@ -352,7 +352,7 @@ def test_a_dry_run_as_json() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["zfs_txg_timeout"], "sets nothing, write it like"),
+        (["zfs_txg_timeout"], "sets nothing"),
         (["zfs_txg_timeout=5", "vfs.zfs.txg.timeout=6"], "given twice"),
         (["zfs_txg_timeout=5x"], "cannot set zfs_txg_timeout: '5x' is not a time"),
         (["zfs_txg_timeout=0"], "the minimum is 1 s"),
@@ -366,9 +366,7 @@ def test_illegal_values_are_refused_with_the_reason(words: list[str], message: s
 
 
 def test_nothing_to_do_is_said() -> None:
-    assert run(Host(), "set", "zfs_txg_timeout=5s", "--dry-run") == (
-        "nothing to do, all is so already\n"
-    )
+    assert run(Host(), "set", "zfs_txg_timeout=5s", "--dry-run") == ("nothing to do: already set\n")
 
 
 def test_set_writes_through_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The command lines of `zfstune params` and of its subcommands."""
+"""The command line of `zfstune params` and its subcommands."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ exit status:
   0  done; 2  usage; 3  not possible here (no ZFS)"""
 
 _PARAMS = """\
-Without COMMAND: list. Names are those of Linux; the OIDs of FreeBSD are understood as well.
+Without COMMAND: list. Names are those of Linux; OIDs of FreeBSD are also accepted.
 
 examples:
-  zfstune params                             what matters for writes and fsyncs, and its values
+  zfstune params                             parameters that matter for writes and fsyncs
   zfstune params list --changed              only what is not at its default
   zfstune params get zfs_dirty_data_max      the value in the kernel's unit
-  zfstune params explain zfs_delay_scale     all that is known of it, and what it is here
+  zfstune params explain zfs_delay_scale     everything known about it, and its value here
   zfstune params set zfs_txg_timeout=10s     through guard and journal; `zfstune revert` undoes it
 
 exit status:
   0  done; 2  usage, or a value that the guard refuses
-  3  not possible here (no ZFS, no privilege); 4  `set` failed, and all is as it was before
+  3  not possible here (no ZFS, no privilege); 4  `set` failed; the previous values are restored
 """
 
 _LIST = f"""\
-IN FORCE is what ZFS really uses where that is not the value: 0 often stands for a built-in
-default, and limits of the ARC that are out of bounds are ignored.
+IN FORCE is what ZFS uses instead of the value: 0 often stands for a built-in default, and ZFS
+ignores limits of the ARC that are out of bounds.
 
 examples:
   zfstune params list
@@ -40,7 +40,7 @@ examples:
 """
 
 _GET = """\
-Prints NAME=VALUE in the kernel's unit, which `zfstune params set` takes again.
+Prints NAME=VALUE in the kernel's unit, which `zfstune params set` accepts.
 
 examples:
   zfstune params get zfs_txg_timeout zfs_dirty_data_max
@@ -48,11 +48,11 @@ examples:
   zfstune params get vfs.zfs.txg.timeout
 
 exit status:
-  0  done; 2  usage, also a name that is not there; 3  not possible here (no ZFS)
+  0  done; 2  usage, or an unknown name; 3  not possible here (no ZFS)
 """
 
 _EXPLAIN = """\
-Works without ZFS as well, then without what is said of this host.
+Also works without ZFS, but then says nothing about this host.
 
 examples:
   zfstune params explain zfs_dirty_data_max
@@ -60,13 +60,13 @@ examples:
   zfstune params explain zil_maxblocksize --json | jq -r '.parameters[].remains'
 
 exit status:
-  0  done; 2  usage, also a name that nobody knows
+  0  done; 2  usage, or an unknown name
 """
 
 _SET = """\
 Sizes are written 64M, 1.5G or 10% (of memory), times 500us, 300ms or 5s, percents 30 or
-30%; a number without unit is in the kernel's. Several are set together in an order in
-which no state on the way is dangerous. Values stay until `zfstune revert` or a reboot.
+30%; a number without a unit is in the unit of the kernel. Several are written in an order in
+which no intermediate state is dangerous. Values stay until `zfstune revert` or a reboot.
 
 examples:
   zfstune params set zfs_txg_timeout=10s
@@ -74,8 +74,8 @@ examples:
   zfstune params set zfs_vdev_async_write_max_active=5
 
 exit status:
-  0  done, also when it was so already; 2  usage, or a value that the guard refuses
-  3  not possible here (no ZFS, no privilege); 4  it failed, and all is as it was before
+  0  done, or already set; 2  usage, or a value that the guard refuses
+  3  not possible here (no ZFS, no privilege); 4  it failed; the previous values are restored
 """
 
 
@@ -83,7 +83,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `params` and its subcommands."""
     params = commands.add_parser(
         "params",
-        help="look at module parameters, and set them safely",
+        help="show module parameters, and set them safely",
         description="Shows, explains and sets module parameters of ZFS.",
         epilog=_PARAMS,
     )
@@ -93,7 +93,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     listing = below.add_parser(
         "list",
         help="parameters with value and default",
-        description="Lists parameters with their values, defaults and what breaks a rule.",
+        description="Lists parameters with their values and defaults, and those that break a rule.",
         epilog=_LIST,
     )
     _add_list(listing, default=argparse.SUPPRESS)
@@ -106,7 +106,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     _add_json(form)
     explain = below.add_parser(
         "explain",
-        help="what a parameter does, its bounds, what it is coupled to",
+        help="what parameters do, their bounds and couplings",
         description="Explains parameters: bounds and their source, effect, what remains, hazard.",
         epilog=_EXPLAIN,
     )
@@ -115,12 +115,12 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     setting = below.add_parser(
         "set",
         help="set parameters, through guard and journal",
-        description="Sets parameters, if the guard finds that safe, in a safe order.",
+        description="Sets parameters in a safe order, if the guard considers them safe.",
         epilog=_SET,
     )
     setting.add_argument("values", metavar="NAME=VALUE", nargs="+", help="what to set")
     setting.add_argument(
-        "--dry-run", action="store_true", help="print the writes in their order; write nothing"
+        "--dry-run", action="store_true", help="print the writes in order; write nothing"
     )
     setting.add_argument(
         "--force", action="store_true", help="override rules that are only about good sense"
@@ -130,7 +130,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _add_list(parser: argparse.ArgumentParser, default: object = False) -> None:
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--all", action="store_true", default=default, help="all that ZFS has")
+    which.add_argument("--all", action="store_true", default=default, help="all of the module")
     which.add_argument(
         "--changed", action="store_true", default=default, help="only those not at their default"
     )

@@ -1,4 +1,4 @@
-"""`zfstune params`: looks at module parameters, explains them, and sets them safely."""
+"""`zfstune params`: lists module parameters, explains them, and sets them safely."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """What can be told without a look at the host. Raises UsageError."""
+    """Checks the arguments without a look at the host. Raises UsageError."""
     if args.what not in (None, "list"):
         for name in ("all", "changed"):
             if getattr(args, name):
-                raise UsageError(f"--{name} is an option of `zfstune params list`, leave it out")
+                raise UsageError(f"--{name} is an option of `zfstune params list`", "leave it out")
     if args.all and args.changed:
-        raise UsageError("--changed: not allowed with --all, leave one out")
+        raise UsageError("--changed: not allowed with --all", "leave one out")
     if args.what == "get":
         if args.json and args.value:
-            raise UsageError("--value: not allowed with --json, leave one out")
+            raise UsageError("--value: not allowed with --json", "leave one out")
         require_possible(args.names)
     elif args.what == "explain":
         require_possible(args.names)
@@ -65,7 +65,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def show_list(survey: Survey, args: argparse.Namespace, out: TextIO) -> int:
-    """The table, and below it what is wrong with the values."""
+    """Prints the table, and below it what is wrong with the values."""
     rows = [row for row in survey.rows.values() if _listed(row, survey, args)]
     if args.json:
         print(json.dumps(_list_json(survey, rows)), file=out)
@@ -74,14 +74,14 @@ def show_list(survey: Survey, args: argparse.Namespace, out: TextIO) -> int:
     if rows:
         print("\n".join(_table(rows, survey, style)), file=out)
     elif args.changed:
-        print("all parameters that zfstune knows are at their defaults", file=out)
+        print("all parameters known to zfstune are at their defaults", file=out)
     for line in _findings(survey, style):
         print(line, file=out)
     if args.all:
-        print("\n-: zfstune does not know the default and does not set it", file=out)
+        print("\n-: zfstune does not know the default, and does not set the parameter", file=out)
     elif not args.changed:
         hidden = len(survey.rows) - len(rows)
-        print(f"\n{hidden} more: --all; what one does: zfstune params explain NAME", file=out)
+        print(f"\n{hidden} more with --all; details: zfstune params explain NAME", file=out)
     return DONE
 
 
@@ -143,13 +143,13 @@ def _remark(row: Row, broken: set[str]) -> str:
 
 
 def _findings(survey: Survey, style: Style) -> list[str]:
-    """One paragraph for each thing that is wrong with the present values."""
+    """A paragraph for each problem with the present values."""
     lines: list[str] = []
     for row in survey.rows.values():
         if row.ignored and row.value is not None and row.in_force is not None:
             lines += _finding(
-                f"{row.name} has {sizes.short(row.value, row.unit)}, which ZFS ignores: "
-                f"{sizes.short(row.in_force, row.unit)} is in force. It may come into force when "
+                f"{row.name} is {sizes.short(row.value, row.unit)}, which ZFS ignores: "
+                f"{sizes.short(row.in_force, row.unit)} is in force. It may take effect when "
                 f"another limit changes; set {row.name}={sizes.short(row.in_force, row.unit)}",
                 style,
             )
@@ -205,7 +205,7 @@ def _row_json(row: Row) -> Json:
 
 
 def get(survey: Survey, args: argparse.Namespace, out: TextIO) -> int:
-    """NAME=VALUE in the kernel's unit. Raises UsageError."""
+    """Prints NAME=VALUE in the kernel's unit. Raises UsageError."""
     rows = [_there(survey, name) for name in require_known(args.names, list(survey.rows))]
     if args.json:
         print(json.dumps(_list_json(survey, rows)), file=out)
@@ -218,25 +218,24 @@ def get(survey: Survey, args: argparse.Namespace, out: TextIO) -> int:
 def _there(survey: Survey, name: str) -> Row:
     row = survey.rows.get(name)
     if row is None:
-        raise UsageError(f"no parameter {name!r} in ZFS {survey.version}, {_since(name)}")
+        raise UsageError(f"no parameter {name!r} in ZFS {survey.version}: it exists {_where(name)}")
     if row.value is None:
-        raise UsageError(f"{name} is text and no number, zfstune neither shows nor sets that")
+        raise UsageError(f"{name} is not a number: zfstune neither shows nor sets text")
     return row
 
 
-def _since(name: str) -> str:
+def _where(name: str) -> str:
     parameter = catalogue.load()[name]
-    span = [f"from {parameter.since} on"] if parameter.since else []
+    span = [f"since {parameter.since}"] if parameter.since else []
     span += [f"up to {parameter.until}"] if parameter.until else []
-    where = " ".join(span) or ("on FreeBSD" if not parameter.linux else "in other builds")
-    return f"it is there {where}"
+    return " ".join(span) or ("on FreeBSD" if not parameter.linux else "in other builds")
 
 
 # --- explain
 
 
 def explain(host: Host, args: argparse.Namespace, out: TextIO) -> int:
-    """The whole entry of each, and what it is here."""
+    """Prints the entry of each parameter, with its values on this host."""
     survey = look(host)
     names = require_known(args.names, list(survey.rows))
     if args.json:
@@ -254,7 +253,7 @@ def explain(host: Host, args: argparse.Namespace, out: TextIO) -> int:
 
 
 def set_values(host: Host, args: argparse.Namespace, out: TextIO) -> int:
-    """Raises Refused, UsageError, NotPossible, ApplyError."""
+    """Sets values and prints the writes. Raises Refused, UsageError, NotPossible, ApplyError."""
     survey = look(host)
     require_module(survey, "set")
     wanted = parse_values(args.values, survey)
@@ -275,20 +274,20 @@ def set_values(host: Host, args: argparse.Namespace, out: TextIO) -> int:
 
 
 def check_values(texts: Sequence[str]) -> None:
-    """As far as the catalogue alone can tell. Raises Refused, UsageError."""
+    """Checks values as far as the catalogue alone allows. Raises Refused, UsageError."""
     pairs = _pairs(texts)
     for name, _ in pairs:
         require_possible([name])
         parameter = catalogue.load().get(name)
         if parameter is None or parameter.access != "rw":
-            # refused on every host, whatever it has
+            # refused on every host
             planner.plan(dict.fromkeys(catalogue.load(), 0), {name: 0}, guard.Facts(0, 0, 0))
     for name, value in pairs:
         _parse(name, value, memory=1)
 
 
 def parse_values(texts: Sequence[str], survey: Survey) -> dict[str, int]:
-    """NAME=VALUE as people write it. Raises UsageError."""
+    """The values of NAME=VALUE texts, by Linux name. Raises UsageError."""
     pairs = _pairs(texts)
     require_known([name for name, _ in pairs], list(survey.rows))
     return {name: _parse(name, value, survey.facts.memory_bytes) for name, value in pairs}
@@ -300,10 +299,10 @@ def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
     for text in texts:
         given, equals, value = text.partition("=")
         if not equals or not given.strip():
-            raise UsageError(f"{text!r} sets nothing, write it like zfs_txg_timeout=5s")
+            raise UsageError(f"{text!r} sets nothing", "write it like zfs_txg_timeout=5s")
         name = catalogue.canonical(given.strip())
         if name in found:
-            raise UsageError(f"{name} is given twice, leave one out")
+            raise UsageError(f"{name} is given twice", "leave one out")
         found[name] = value
     return list(found.items())
 
@@ -350,7 +349,7 @@ def _write_lines(
     writes: Sequence[Write], survey: Survey, style: Style, *, dry_run: bool
 ) -> list[str]:
     if not writes:
-        return ["nothing to do, all is so already"]
+        return ["nothing to do: already set"]
     cells = []
     for i, (write, before) in enumerate(_steps(writes, survey), 1):
         unit = catalogue.load()[write.name].unit
@@ -362,20 +361,20 @@ def _write_lines(
         lines.append(line)
         lines += wrap(write.why, "       ") if write.why else []
     if any(write.quiet for write in writes):
-        lines.append("waits: until the throttle holds nobody up for 0.3 s, 3 s at most")
+        lines.append("waits: until the throttle delays no writer for 0.3 s, 3 s at most")
     return [*lines, *_after(writes), *_undo(dry_run)]
 
 
 def _after(writes: Sequence[Write]) -> list[str]:
-    """When the change is seen."""
+    """When the change takes effect."""
     known = [catalogue.load()[write.name] for write in writes]
     txgs = max(parameter.settle_txgs for parameter in known)
-    lines = [f"seen in full after {txgs} txgs"] if txgs else []
+    lines = [f"takes full effect after {txgs} txgs"] if txgs else []
     other = {p.name: p.settles for p in known if p.settles}
     return lines + [line for n, s in other.items() for line in wrap(f"{n} takes effect {s}")]
 
 
 def _undo(dry_run: bool) -> list[str]:
     if dry_run:
-        return ["nothing was written; afterwards `zfstune revert` would undo it"]
-    return ["undo: `zfstune revert`; over a reboot: `zfstune keep`"]
+        return ["nothing was written; `zfstune revert` would undo these writes"]
+    return ["undo: `zfstune revert`; keep over a reboot: `zfstune keep`"]

@@ -1,4 +1,4 @@
-"""What `zfstune params explain` says of one parameter."""
+"""What `zfstune params explain` says about a parameter."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LABEL = 14
 
 
 def paragraphs(name: str, survey: Survey, style: Style) -> list[str]:
-    """All lines; the last part is of this host."""
+    """All lines on a parameter, with its values on this host."""
     parameter = catalogue.load().get(name)
     row = survey.rows.get(name)
     if parameter is None:
-        text = f"zfstune knows nothing of it and does not set it; see zfs(4). {_value(row)}"
+        text = f"zfstune does not know it, and does not set it; see zfs(4). {_value(row)}"
         return [style.paint(name, "bold"), *wrap(text, _INDENT)]
     lines = [style.paint(name, "bold"), *wrap(parameter.what, _INDENT), ""]
     lines += _here(parameter, row, survey)
@@ -34,8 +34,7 @@ def paragraphs(name: str, survey: Survey, style: Style) -> list[str]:
 
 
 def as_json(names: Sequence[str], survey: Survey) -> Json:
-    """As a ``params_explain`` object of the schema: null where nothing is known or this host does
-    not have it."""
+    """A ``params_explain`` object of the schema: null for what is unknown or not on this host."""
     return {
         "schema": SCHEMA,
         "type": "params_explain",
@@ -71,7 +70,7 @@ def _entry(name: str, row: Row | None) -> Json:
 
 
 def _labelled(label: str, text: str) -> list[str]:
-    """A label, and the text beside it."""
+    """A label with a wrapped text beside it; [] for an empty text."""
     if not text:
         return []
     first, *rest = wrap(text, " " * (_LABEL + len(_INDENT)))
@@ -85,7 +84,7 @@ def _value(row: Row | None) -> str:
 
 
 def exact(value: int, unit: str) -> str:
-    """For people, and as the kernel has it where that is not the same."""
+    """A value for people, followed by the kernel's number if that differs."""
     text = sizes.show(value, unit)
     return f"{text} ({value})" if unit == "bytes" and value >= 1024 else text
 
@@ -99,7 +98,7 @@ def _here(parameter: Parameter, row: Row | None, survey: Survey) -> list[str]:
         lines = _labelled("here", why) + _labelled("default", _formula(parameter))
         return lines + _range(parameter, None)
     if row.value is None:
-        return _labelled("here", "its value is no number")
+        return _labelled("here", "its value is text")
     state = "changed" if row.changed else "the default" if row.default is not None else ""
     here = ", ".join(filter(None, (exact(row.value, row.unit), state)))
     if row.in_force is not None:
@@ -118,13 +117,13 @@ def _here(parameter: Parameter, row: Row | None, survey: Survey) -> list[str]:
 
 
 def _formula(parameter: Parameter) -> str:
-    """The default as it is computed, and in other versions."""
+    """The expression of the default, by version if it differs."""
     if not parameter.defaults:
         return "computed by ZFS"
     if len(parameter.defaults) == 1:
         return _with_unit(parameter.default, parameter.unit)
     (_, first), *others = parameter.defaults
-    parts = [f"{_with_unit(text, parameter.unit)} from {since} on" for since, text in others[::-1]]
+    parts = [f"{_with_unit(text, parameter.unit)} since {since}" for since, text in others[::-1]]
     return ", ".join([*parts, f"{_with_unit(first, parameter.unit)} before"])
 
 
@@ -133,7 +132,7 @@ def _with_unit(text: str, unit: str) -> str:
 
 
 def _range(parameter: Parameter, row: Row | None) -> list[str]:
-    """Bounds, and what is special about 0."""
+    """Bounds, and the meaning of 0."""
     if parameter.access != "rw":
         return []
     step = f" in steps of {parameter.step}" if parameter.step else ""
@@ -150,17 +149,17 @@ def _bounds(parameter: Parameter, row: Row) -> str:
         if text and catalogue.computed(text)
     }
     how = "; ".join(f"{side} = {text}" for side, text in formulas.items())
-    return f"{low or 'no least'} to {high or 'no most'}" + (f" ({how})" if how else "")
+    return f"{low or 'no minimum'} to {high or 'no maximum'}" + (f" ({how})" if how else "")
 
 
 def _zero(parameter: Parameter) -> str:
-    """What 0 means where it is no number like others."""
+    """What 0 stands for; "" where it is an ordinary number."""
     if parameter.zero is None:
         return ""
     meant = _with_unit(parameter.zero, parameter.unit)
     if parameter.in_force and not parameter.recomputes:
         meant = "what was computed at load"
-    then = "writing it brings that back" if parameter.recomputes else "writing it changes nothing"
+    then = "writing it restores that" if parameter.recomputes else "writing it changes nothing"
     return f"0 stands for {meant}; {then}"
 
 
@@ -173,7 +172,7 @@ def _effects(parameter: Parameter) -> list[str]:
 
 
 def _writes(parameter: Parameter) -> list[str]:
-    """What a write does, when, and what is left of it after the old value was written back."""
+    """What a write does, when, and what remains of it after the old value was written back."""
     lines = _labelled("takes effect", takes_effect(parameter))
     lines += _labelled("changes", parameter.changes)
     lines += _labelled("goes back", goes_back(parameter))
@@ -191,26 +190,26 @@ _MOMENTS = {
 
 
 def takes_effect(parameter: Parameter) -> str:
-    """When a new value is used, and when that shows; empty when it cannot be set."""
+    """When a new value takes effect; "" if it cannot be set."""
     if parameter.takes_effect != "now":
         return _MOMENTS.get(parameter.takes_effect, "")
     if parameter.settle_txgs:
-        return f"at once, in full after {parameter.settle_txgs} txgs"
+        return f"at once, fully after {parameter.settle_txgs} txgs"
     return parameter.settles
 
 
 def goes_back(parameter: Parameter) -> str:
-    """How `zfstune revert` takes a write back; empty when there is none."""
+    """How `zfstune revert` undoes a write; "" if there is none."""
     if parameter.access != "rw":
         return ""
     if not parameter.zero or parameter.recomputes:
-        return "the value of before is written"
+        return "the previous value is written"
     if parameter.in_force:
         return (
-            "where it was 0, the limit of before is written as a number, then 0; "
-            f"{parameter.in_force} of arcstats tells that it is in force"
+            "if it was 0, the previous limit is written as a number, then 0; "
+            f"{parameter.in_force} in arcstats shows that it is in force"
         )
-    return f"where it was 0, {parameter.zero} is written, then 0"
+    return f"if it was 0, {parameter.zero} is written, then 0"
 
 
 def _coupled(parameter: Parameter, survey: Survey, style: Style) -> list[str]:
@@ -228,7 +227,7 @@ def _soft(rule: Rule) -> str:
 
 
 def _present(rule: Rule, parameter: Parameter, survey: Survey) -> str:
-    """The values of the others."""
+    """The present values of the other parameters."""
     values = guard.values(guard.in_force(survey.state, survey.facts), survey.facts)
     others = [
         f"{name} is {sizes.show(values[name], catalogue.load()[name].unit)}"
@@ -239,7 +238,7 @@ def _present(rule: Rule, parameter: Parameter, survey: Survey) -> str:
 
 
 def _order(name: str) -> str:
-    """The safe order, as the rules have it."""
+    """The safe order by the rules."""
     above = [n for rule in catalogue.rules() if name in rule.below for n in rule.above]
     below = [n for rule in catalogue.rules() if name in rule.above for n in rule.below]
     parts = []
@@ -250,21 +249,21 @@ def _order(name: str) -> str:
         names = " and ".join(dict.fromkeys(below))
         parts.append(f"raised before and lowered after {names}")
     if name in (DIRTY, WRLOG):
-        parts.append(f"while it is lowered {DELAY_MIN} is 100")
+        parts.append(f"while it is lowered, {DELAY_MIN} is 100")
     return "; ".join(parts)
 
 
 def _set_by(parameter: Parameter) -> str:
     if parameter.access == "never":
-        return "nobody through zfstune, not even with --force"
+        return "never by zfstune, not even with --force"
     if parameter.access == "load":
-        return "options when the module is loaded; not later, not by zfstune"
+        return "options when the module is loaded; not later, and not by zfstune"
     return "`zfstune tune` and `params set`" if parameter.tunes else "`zfstune params set`"
 
 
 def _names(parameter: Parameter) -> str:
     names = [parameter.name] if parameter.linux else []
     names += [f"{parameter.freebsd} on FreeBSD"] if parameter.freebsd else ["Linux only"]
-    span = [f"from {parameter.since} on"] if parameter.since else []
+    span = [f"since {parameter.since}"] if parameter.since else []
     span += [f"up to {parameter.until}"] if parameter.until else []
     return ", ".join(names) + (f"; in ZFS {' '.join(span)}" if span else "")
