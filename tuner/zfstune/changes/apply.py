@@ -1,9 +1,9 @@
 """Writing parameters: the only code that does.
 
-Each write is announced in the journal, done, read back and compared; for the ARC's limits
-(in_force in the catalogue) it is arcstats that tells whether they are in force, since the kernel
-accepts and then ignores an illegal one (module/zfs/arc.c, arc_tuning_update()). What somebody
-else has written is left alone.
+Each write is announced in the journal, done, read back and compared. For the ARC's limits (in_force
+in the catalogue) arcstats shows whether they are in force: the kernel accepts an illegal limit and
+then ignores it (module/zfs/arc.c, arc_tuning_update()). What another process has written is left
+alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from zfstrace.clock import iso_second
-from zfstrace.errors import ParameterError
+from zfstrace.errors import Hinted, ParameterError
 from zfstrace.host import Host
 from zfstrace.params import LOADED_ANEW, Change, Watch
 from zfstune.changes.journal import Journal
@@ -24,33 +24,33 @@ from zfstune.tunables.catalogue import Parameter
 from zfstune.tunables.guard import Facts
 from zfstune.tunables.planner import Write, plan
 
-# A write that must not meet a writer in the throttle waits until the throttle has stood
-# still for so long, but not forever: the order of writes is what makes it safe.
+# A write that must not meet a writer in the throttle waits until the throttle has been still for
+# this long, with a limit: it is the order of writes that makes it safe.
 _STILL_S, _STILL_AT_MOST_S = 0.3, 3.0
 _THROTTLE = ("dmu_tx_dirty_delay", "dmu_tx_wrlog_delay")
 
-# An event may come that late after the write that it tells of.
+# How late an event may arrive after its write.
 _LATE_S = 0.2
 
-# So often a restore begins again when somebody else comes in between.
+# How often a restore is retried when another process interferes.
 _PASSES = 5
 
 
 class ApplyError(RestoredError):
-    """Values could not be set; those of before are in force again."""
+    """Values could not be set; the previous ones are restored."""
 
 
 class Overridden(ApplyError):
-    """Somebody else has written one of the parameters; names are those that are theirs now."""
+    """Another process has written one of the parameters; names are those that are now theirs."""
 
-    def __init__(self, message: str, names: Iterable[str]) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, names: Iterable[str], hint: str = "") -> None:
+        super().__init__(message, hint)
         self.names = tuple(names)
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A parameter that was put back: its value before that and after it."""
+    """A restored parameter: its value before the restore and after it."""
 
     name: str
     before: int
@@ -59,19 +59,19 @@ class Restored:
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """What a restore did. kept are those that others have set; gone, with their values, as
-    the module was loaded anew or the parameter is not there any more; failed with the reason."""
+    """What a restore did. kept: parameters that another process has set; gone: those that a reload
+    of the module has reset, or that do not exist any more; failed: names with the reason."""
 
     restored: tuple[Restored, ...] = ()
     kept: tuple[Override, ...] = ()
     gone: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
-    # the module was loaded anew: all that is gone is there, with the values of the new one
+    # the module was reloaded: what is gone exists, with the values of the new module
     stale: bool = False
 
     @property
     def complete(self) -> bool:
-        """Whether all that could be put back was: nothing failed."""
+        """Whether nothing failed."""
         return not self.failed
 
 
@@ -91,19 +91,19 @@ class Applier:
         self._limiting = {name for name, p in catalogue.items() if p.in_force}
         self._still_s = still_s
         self.watch: Watch | None = None
-        # called before each write of apply(): raises ApplyError when it must not go on
+        # called before each write of apply(): raises ApplyError if it must not go on
         self.before_write: Callable[[], None] = lambda: None
         self._wrote: dict[str, float] = {}
 
-    # --- what is there
+    # --- the present values
 
     def state(self) -> dict[str, int]:
-        """The present values, by name, of what the catalogue knows and what the journal has."""
+        """The present values, by name, of parameters in the catalogue or the journal."""
         return guard.state(self.params, self._journal.history.base)
 
     def originals(self, names: Iterable[str]) -> dict[str, Original]:
-        """The present values of these, as the journal wants them; without those that are
-        not there."""
+        """The present values of these parameters, as originals for the journal; without those that
+        do not exist."""
         found = {}
         limits = guard.lasting(self._host.kstat("arcstats"))
         for name in names:
@@ -116,16 +116,16 @@ class Applier:
         """The limits of the ARC in force."""
         return guard.limits(self._host.kstat("arcstats"))
 
-    # --- others
+    # --- writes by other processes
 
     def notice(self) -> list[Override]:
-        """What others have done since the last call to parameters of the layer; recorded in the
-        journal."""
+        """The writes by other processes to parameters of the layer since the last call; also
+        records them in the journal."""
         changes = self.watch.poll() if self.watch else []
         return [found for change in changes if (found := self._override(change)) is not None]
 
     def reconcile(self) -> None:
-        """Before a new layer: what others have set since the last one is theirs."""
+        """Before a new layer: records what other processes have set since the last one."""
         history = self._journal.history
         for name in list(history.base):
             value = self.params.read(name)
@@ -133,25 +133,25 @@ class Applier:
                 self._theirs(name, value)
 
     def _override(self, change: Change) -> Override | None:
-        """Records it; None when the parameter is none of ours."""
+        """Records a write by another process; None if the parameter is not ours."""
         name, history = change.name, self._journal.history
         if name not in history.base:
             return None
         value = self.params.read(name)
-        # ours although somebody else has just written it: this program was a moment later
+        # our value is there, although another process has just written: this program came later
         lost = (
             value in history.expected[name]
             and time.monotonic() - self._wrote.get(name, -_LATE_S) < _LATE_S
         )
         override = Override(name, value, change.pid, change.comm, iso_second(), lost)
         self._journal.override(override)
-        self._say(f"{override}, " + ("set it again" if lost else "it is left as it is"))
+        self._say(f"{override}" + ("; set it again" if lost else " and is left as it is"))
         return override
 
     def _theirs(self, name: str, value: int) -> bool:
-        """Whether somebody else wrote it, by its value; recorded then."""
+        """Whether another process wrote it, judged by its value; if so, records that."""
         history = self._journal.history
-        # to go back, what it goes back to is no stranger
+        # in a restore, the values that it restores are ours
         ours = history.ours(name) if self._journal.tolerant else history.expected.get(name, ())
         if name in history.base and value not in ours:
             self._override(self._writer_of(name, _LATE_S) or Change(name))
@@ -161,8 +161,8 @@ class Applier:
     # --- apply
 
     def apply(self, wanted: Mapping[str, int], *, force: bool = False) -> list[Write]:
-        """Sets values, in the guard's order; returns the writes. Raises guard.Refused before
-        the first write, Overridden or another ApplyError after having put back."""
+        """Sets values in the safe order; returns the writes. Raises guard.Refused before the first
+        write, Overridden or another ApplyError after restoring the previous values."""
         self._require_same_module()
         self.notice()
         state = self.state()
@@ -186,38 +186,39 @@ class Applier:
 
     def _require_same_module(self) -> None:
         if self._stale():
-            raise ApplyError(f"cannot set parameters, {LOADED_ANEW}")
+            raise ApplyError(f"cannot set parameters: {LOADED_ANEW}")
 
     def _stale(self) -> bool:
         return self.params.identity() != self._journal.layer.identity
 
     def _require_ours(self, names: Iterable[str]) -> None:
-        """A parameter that somebody else has set during the layer is not touched again."""
+        """A parameter that another process has set during the layer is not touched again."""
         theirs = {o.name: o for o in self._journal.layer.overrides if not o.lost}
         found = [theirs[name] for name in names if name in theirs]
         if found:
             raise Overridden(
-                f"cannot go on, {found[0]}, leave it out or begin again",
+                f"cannot go on: {found[0]}",
                 (override.name for override in found),
+                "leave it out or begin again",
             )
 
     def _write(self, write: Write, *, limit: bool = True) -> None:
-        """One write; limit: an ARC limit must be in force then. Raises ParameterError,
+        """One write; limit: an ARC limit must be in force afterwards. Raises ParameterError,
         NotPossible (no journal), _Failed."""
         name, value = write.name, write.value
         if write.quiet:
             self._wait_still()
         old = self.params.read(name)
         if old is None:
-            raise _Failed(f"cannot set {name}, it is not there any more")
+            raise _Failed(f"cannot set {name}: it does not exist any more")
         if name not in self._journal.history.base or self._theirs(name, old):
-            raise _Failed(f"cannot set {name}, somebody else has just set it to {old}", name)
+            raise _Failed(f"cannot set {name}: another process has just set it to {old}", name)
         self._journal.intend(name, old, value)
-        # the journal took its time: look once more, right before
+        # the journal took time: look again, right before the write
         writer, now = self._writer_of(name), self.params.read(name)
         if now != old or writer:
             self._override(writer or self._writer_of(name, _LATE_S) or Change(name))
-            raise _Failed(f"cannot set {name}, somebody else has just set it to {now}", name)
+            raise _Failed(f"cannot set {name}: another process has just set it to {now}", name)
         self._wrote[name] = time.monotonic()
         self.params.write(name, value, self._journal.layer.identity)
         seen = self.params.read(name)
@@ -227,14 +228,14 @@ class Applier:
             self._override(writer)
         if seen != value:
             if writer:
-                raise _Failed(f"cannot set {name}, somebody else has just set it to {seen}", name)
-            raise _Failed(f"cannot set {name} to {value}, it reads {seen} afterwards")
+                raise _Failed(f"cannot set {name}: another process has just set it to {seen}", name)
+            raise _Failed(f"cannot set {name} to {value}: it reads {seen} afterwards")
         if limit:
             self._check_limit(name, value)
 
     def _writer_of(self, name: str, wait_s: float = 0.0) -> Change | None:
-        """The last other process that wrote it just now; waits for the word of it so long at
-        most. What was done to others is recorded."""
+        """The last write to it by another process; waits for the event at most wait_s. Records
+        writes to other parameters."""
         found, end = None, time.monotonic() + wait_s
         while self.watch:
             for change in self.watch.poll():
@@ -252,12 +253,13 @@ class Applier:
             limit = self._limits().get(name, value)
             if limit != value:
                 raise _Failed(
-                    f"cannot set {name} to {value}, ZFS ignores it and stays at {limit} "
-                    "(see `dmesg`), choose a value between the other limit and the memory"
+                    f"cannot set {name} to {value}: ZFS ignores it and stays at {limit} (see "
+                    "`dmesg`)",
+                    hint="choose a value between the other limit and the memory",
                 )
 
     def _wait_still(self) -> None:
-        """Until the write throttle holds nobody up. What others do meanwhile is told."""
+        """Waits until the write throttle delays no writer; reports writes by other processes."""
         end = time.monotonic() + _STILL_AT_MOST_S
         before, since = self._throttled(), time.monotonic()
         while time.monotonic() < end and time.monotonic() - since < self._still_s:
@@ -271,11 +273,11 @@ class Applier:
         stats = self._host.kstat("dmu_tx")
         return tuple(stats.get(name, 0) for name in _THROTTLE)
 
-    def _put_back(self, before: Mapping[str, Original], error: Exception) -> None:
-        """To the state before apply(). Raises ApplyError."""
+    def _put_back(self, before: Mapping[str, Original], error: Hinted) -> None:
+        """Restores the state before apply(). Raises ApplyError."""
         message = str(error)
         if self._stale():
-            raise ApplyError(message) from None
+            raise ApplyError(message, error.hint) from None
         self._journal.tolerant = True
         try:
             report = self._back(before)
@@ -283,33 +285,33 @@ class Applier:
             self._journal.tolerant = False
         if report.failed:
             name, reason = report.failed[0]
-            message += f"; {name} could not be put back: {reason}"
+            message += f"; {name} could not be restored: {reason}"
         if isinstance(error, _Failed) and error.overridden:
-            raise Overridden(message, [error.overridden]) from None
+            raise Overridden(message, [error.overridden], error.hint) from None
         kind = type(error) if isinstance(error, ApplyError) else ApplyError
-        raise kind(message) from None
+        raise kind(message, error.hint) from None
 
     def applied(self, layer: Layer) -> None:
-        """What was set stays. Raises ApplyError when there is no room to say so."""
+        """Ends a layer whose values stay. Raises ApplyError if there is no room for the record."""
         try:
             self._journal.end(layer, APPLIED)
         except NotPossible as error:
-            raise ApplyError(f"cannot keep the values in force, {error}") from None
+            raise ApplyError(f"cannot keep the values in force: {error}", error.hint) from None
 
     # --- restore
 
     def restore(self, layer: Layer) -> RestoreReport:
-        """Back to the state at the begin of the layer, which ends; needs no room on any disk.
-        It does not end when something failed."""
+        """Restores the state at the beginning of the layer and ends it, unless something failed.
+        Needs no room on any disk."""
         return self.back_to(layer.originals, [layer])
 
     def revert(self) -> RestoreReport:
-        """Back to the values from before all layers, which end."""
+        """Restores the values from before all layers, and ends them."""
         return self.back_to(dict(self._journal.history.base), self._journal.history.in_force)
 
     def back_to(self, originals: Mapping[str, Original], layers: Iterable[Layer]) -> RestoreReport:
-        """Back to these values, and the end of these layers. What others have set is left alone;
-        where something failed the layers stay open. Needs no room on any disk."""
+        """Restores these values and ends these layers, unless something failed. What other
+        processes have set is left alone. Needs no room on any disk."""
         layers = list(layers)
         self._journal.tolerant = True
         try:
@@ -321,7 +323,7 @@ class Applier:
                 self.notice()
                 report = self._back(originals)
             if report.complete:
-                # the last first: what is left then is always a stack of layers
+                # the last first, so that a stack of layers remains at any time
                 for layer in reversed(layers):
                     self._journal.end(layer, GONE if stale else RESTORED)
         finally:
@@ -331,7 +333,7 @@ class Applier:
     def planned(
         self, originals: Mapping[str, Original]
     ) -> tuple[list[Write], list[Override], list[str]]:
-        """What a restore would write now, what others have set, what is not there."""
+        """What a restore would write now, what other processes have set, what does not exist."""
         state = self.state()
         history = self._journal.history
         kept, gone, targets = [], [], {}
@@ -350,7 +352,7 @@ class Applier:
         return self._order(state, targets), kept, gone
 
     def _in_force(self, name: str, original: Original) -> bool:
-        """Whether the limit is what it was as well; True where there is no such limit."""
+        """Whether the limit in force is the original one; True if there is none."""
         if original.effective is None or name not in self._journal.history.written:
             return True
         return self._limits().get(name) == original.effective
@@ -377,7 +379,7 @@ class Applier:
             problem = self._restore_all(writes, originals, passing)
             if problem is None:
                 break
-            # the order of writes is what makes them safe: after a failure there is a new plan
+            # the order of writes makes them safe, so a failure needs a new plan
             name, text = problem
             hindered += 1
             if name in originals and name not in kept and name in self._journal.history.base:
@@ -388,7 +390,7 @@ class Applier:
                 if not needing:
                     break
         failed |= {
-            name: "another value was needed for a moment, and could not be taken back"
+            name: "it was changed in passing, and could not be restored"
             for name, one in passing.items()
             if self.params.read(name) != one.value and name in self._journal.history.base
         }
@@ -405,7 +407,7 @@ class Applier:
         )
 
     def _needs(self, name: str, original: Original, other: str) -> bool:
-        """Whether putting back one parameter passes by another one."""
+        """Whether restoring one parameter needs a write of another one."""
         if self.params.read(name) == original.value:
             return False
         return any(write.name == other for write in self._order(self.state(), {name: original}))
@@ -416,41 +418,40 @@ class Applier:
         originals: Mapping[str, Original],
         passing: dict[str, Original],
     ) -> tuple[str, str] | None:
-        """The name of the first write that failed, and why. A step of the safe order may pass by
-        a parameter that is not ours: it gets back what it had, as the journal then knows."""
+        """The name of the first write that failed, and why. A step of the safe order may change a
+        parameter that is not ours: then the journal gets its value, and it is restored, too."""
         for write in writes:
             if write.name not in self._journal.history.base:
                 for name, found in self.originals([write.name]).items():
                     self._journal.original(name, found)
                     passing[name] = found
             original = originals.get(write.name)
-            # a limit that was not in force with this value need not be now
+            # a limit that was not in force with this value need not be in force now
             asked_only = original is not None and (
                 original.value == write.value and original.effective not in (None, write.value)
             )
             try:
                 self._write(write, limit=not asked_only)
             except (ParameterError, _Failed) as error:
-                return write.name, str(error)
+                return write.name, error.in_one_line()
         return None
 
 
-class _Failed(Exception):
-    """A write did not do what it should; overridden is the name if somebody else was faster."""
+class _Failed(Hinted):
+    """A write failed; overridden is the name if another process was faster."""
 
-    def __init__(self, message: str, overridden: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, overridden: str = "", hint: str = "") -> None:
+        super().__init__(message, hint)
         self.overridden = overridden
 
 
 def way_back(
     now: Mapping[str, int], originals: Mapping[str, Original], facts: Facts
 ) -> list[Write]:
-    """The writes that put these back; [] when there are none."""
+    """The writes that restore these originals, in order; [] if there are none."""
     if not originals:
         return []
-    # 0 in a limit of the ARC means "not set", and writing it changes nothing: the limit that was
-    # in force comes first
+    # a limit of 0 means "not set", and writing it changes nothing: the limit in force comes first
     numbers = {
         name: original.value if original.effective is None else original.effective
         for name, original in originals.items()

@@ -1,4 +1,4 @@
-"""The command lines of `zfstune status`, `revert`, `keep` and `recover`."""
+"""The command line of `zfstune status`, `revert`, `keep` and `recover`."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ if TYPE_CHECKING:
     from typing import Any
 
 _STATUS = """\
-Changes nothing, except that like every command it first restores what a killed session
-has left. Without privilege it cannot read the journal.
+Changes nothing, except that like every command it first restores what a killed session has
+left. It needs the privilege to read the journal.
 
 examples:
   zfstune status
   zfstune status --json | jq -r '.parameters[] | [.name, .before, .value] | @tsv'
 
 exit status:
-  0  nothing is amiss; 1  a session was killed and its values may be in force, or a part
-  of the journal cannot be read; 2  usage; 3  not possible here (no privilege)
+  0  no problem; 1  a session was killed and its values may be in force, or a part of the
+  journal cannot be read; 2  usage; 3  not possible here (no privilege)
 """
 
 _REVERT = """\
-What somebody else has set since is left as it is, and named. Running it again does nothing.
-A session that is running must end first: it restores by itself.
+A parameter that another process has set since is left as it is, and named. Running it again
+does nothing. A running session must end first; it restores the values itself.
 
 examples:
   zfstune revert
   zfstune revert --print               commands for a root shell of this host
 
 exit status:
-  0  all is as it was, or somebody else's; 1  something could not be restored
+  0  done, or set by another process; 1  something could not be restored
   2  usage; 3  not possible here (no privilege, a session is running)
 """
 
 _KEEP = """\
-Without NAME: all parameters that zfstune has set and that are in force. Lines that are
-in the file already stay, except for these parameters. The file of before is kept with
-.bak at its end. It is read when the zfs module is loaded; nothing changes now. What would
-be hazardous then, with the defaults of the others, is refused: of a pair keep both.
+Without NAME: all parameters that zfstune has set and that are in force. Other lines of the
+file stay. The previous file is saved with the suffix .bak. The file is read when the zfs
+module is loaded; nothing changes now. Values that would be hazardous then, with the defaults
+of the other parameters, are refused: keep both of a pair.
 
 examples:
   zfstune keep
   zfstune keep zfs_dirty_data_max zfs_txg_timeout
   zfstune keep --print                 what would be in the file
-  zfstune keep --remove                takes out what zfstune has written
+  zfstune keep --remove                removes what zfstune has written
 
 exit status:
   0  done; 1  there is nothing to keep; 2  usage, or refused; 3  not possible here (no privilege)
 """
 
 _RECOVER = """\
-Every zfstune command does this first, and zfstune-recover.service as soon as a session is
-killed. After a reboot there is nothing to restore: values end with the module.
+Every zfstune command except advise does this first, and zfstune-recover.service as soon as a
+session is killed. After a reboot there is nothing to restore: values end with the module.
 
 examples:
   zfstune recover
-  zfstune recover --wait               when the session that is running has ended
-  zfstune recover --forget             when a part of the journal cannot be read, after a
+  zfstune recover --wait               after the running session has ended
+  zfstune recover --forget             if a part of the journal cannot be read, after a
                                        look at `zfstune params list --changed`
 
 exit status:
-  0  nothing is left to restore; 1  something could not be restored, or is not known
+  0  nothing left to restore; 1  something could not be restored, or is not known
   2  usage; 3  not possible here (no privilege)
 """
 
@@ -69,28 +69,28 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Adds `status`, `revert`, `keep` and `recover`."""
     status = commands.add_parser(
         "status",
-        help="which parameters are changed, since when, by what",
-        description="Says which parameters zfstune has changed and which session is running.",
+        help="which parameters are changed, since when, by which command",
+        description="Shows which parameters zfstune has changed and which session is running.",
         epilog=_STATUS,
     )
     status.add_argument("--json", action="store_true", help="one JSON object")
     status.set_defaults(run="changes.status")
     revert = commands.add_parser(
         "revert",
-        help="put all parameters back",
-        description="Puts back all parameters that zfstune has changed.",
+        help="restore all parameters",
+        description="Restores all parameters that zfstune has changed.",
         epilog=_REVERT,
     )
     instead = revert.add_mutually_exclusive_group()
     instead.add_argument(
-        "--print", action="store_true", help="only print the commands that do it without zfstune"
+        "--print", action="store_true", help="only print commands that do it without zfstune"
     )
     instead.add_argument("--json", action="store_true", help="one JSON object")
     revert.set_defaults(run="changes.revert")
     keep = commands.add_parser(
         "keep",
         help="keep the present values over a reboot",
-        description="Writes the values that zfstune has set where the next boot finds them.",
+        description="Writes the values that zfstune has set to a file that the next boot reads.",
         epilog=_KEEP,
     )
     keep.add_argument("names", metavar="NAME", nargs="*", help="only these parameters")
@@ -100,8 +100,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     keep.set_defaults(run="changes.keep")
     recover = commands.add_parser(
         "recover",
-        help="restore what a session that was killed has left",
-        description="Restores what a session that was killed has left.",
+        help="restore what a killed session has left",
+        description="Restores what a killed session has left.",
         epilog=_RECOVER,
     )
     how = recover.add_mutually_exclusive_group()
@@ -109,6 +109,6 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     how.add_argument(
         "--forget",
         action="store_true",
-        help="go on without the part of the journal that cannot be read, which is put aside",
+        help="continue without the unreadable part of the journal, which is put aside",
     )
     recover.set_defaults(run="changes.recover")

@@ -1,7 +1,7 @@
-"""A call that may never come back, as on a disk that does not answer, in a process of its own.
+"""Makes calls that may never return, as on a disk that does not answer, in a child process.
 
-A thread would not do: as long as it sleeps in the kernel it keeps its process, with the lock and
-the pipes that others wait for. The process that is left behind has none of them.
+A thread would not do: while it sleeps in the kernel it keeps its process, with the lock and the
+pipes that others wait for. An abandoned child has neither.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _REAP_S = 0.2
 
 
 def call(limit_s: float, what: Callable[..., T], *given: object) -> T:
-    """what(*given), which may return what marshal knows. Raises its OSError or NotPossible;
-    TimeoutError after limit_s; ChildProcessError when its process was killed."""
+    """Returns what(*given), which marshal must support. Raises its OSError or NotPossible;
+    TimeoutError after limit_s; ChildProcessError if the child was killed."""
     ours, theirs = os.pipe()
     try:
         pid = _fork(theirs, what, given)
@@ -48,17 +48,17 @@ def call(limit_s: float, what: Callable[..., T], *given: object) -> T:
     try:
         kind, value = marshal.loads(answer)
     except (EOFError, ValueError, TypeError):
-        raise ChildProcessError(errno.ECHILD, "the process that does it was killed") from None
+        raise ChildProcessError(errno.ECHILD, "the process that did it was killed") from None
     if kind == "error":
         raise OSError(*value)
     if kind == "refused":
-        raise NotPossible(value)
+        raise NotPossible(*value)
     result: T = value
     return result
 
 
 def _fork(answer: int, what: Callable[..., object], given: tuple[object, ...]) -> int:
-    """Signals are for the parent alone: those of a terminal or a cgroup reach all processes."""
+    """Forks the child with signals blocked: those of a terminal or cgroup are for the parent."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()
@@ -72,7 +72,7 @@ def _fork(answer: int, what: Callable[..., object], given: tuple[object, ...]) -
             while rest:
                 rest = rest[os.write(answer, rest) :]
         finally:
-            # no exit handlers, no buffers: they are the parent's
+            # exit handlers and buffers are the parent's
             os._exit(0)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -82,7 +82,7 @@ def _answer(what: Callable[..., object], given: tuple[object, ...]) -> tuple[str
     try:
         return "done", what(*given)
     except NotPossible as error:
-        return "refused", str(error)
+        return "refused", (str(error), error.hint)
     except OSError as error:
         return "error", (error.errno, error.strerror)
 
@@ -100,7 +100,7 @@ def _read(fd: int, end: float) -> bytes:
 
 
 def _reap(pid: int) -> None:
-    """Does not wait for one that sleeps in the kernel: init gets that."""
+    """Waits a moment only: a child that sleeps in the kernel is left to init."""
     end = time.monotonic() + _REAP_S
     try:
         while not os.waitpid(pid, os.WNOHANG)[0] and time.monotonic() < end:

@@ -1,8 +1,8 @@
 """One copy of the journal: a file, and what can go wrong with it and its directory.
 
-The run directory is in memory and always answers. The state directory may be on a disk that is
-frozen, or on a pool that is suspended: whatever is done there is done by another process (bounded),
-and when that does not come back the directory is not asked again.
+The run directory is in memory and always answers. The state directory may be on a frozen disk or a
+suspended pool: a child process does everything there (bounded.py), and if that does not return, the
+directory is not used again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from zfstune.errors import NotPossible
 LAST, DAMAGED, FOREIGN = f"{FILE}.last", f"{FILE}.damaged", f"{FILE}.foreign"
 _LARGEST = 64 << 20
 
-# directories that did not answer: once is enough for a process
+# directories that did not answer, which this process does not try again
 _silent: set[str] = set()
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a directory has. there: whether it is there itself; data is None when there is no
-    journal; error says why it cannot be read; kept are the names of those put aside."""
+    """What a directory contains. there: the directory exists; data is None if there is no journal;
+    error says why it cannot be read; kept are the names of journals put aside."""
 
     there: bool = False
     data: bytes | None = None
@@ -44,7 +44,7 @@ class Look:
 
 
 class Content:
-    """What a file says: its intact beginning, and whether there is more than that."""
+    """What a file contains: its intact beginning, and whether there is more."""
 
     def __init__(self, data: bytes | None) -> None:
         self.later = later_version(data) if data else None
@@ -58,67 +58,68 @@ class Content:
 
     @property
     def id(self) -> str:
-        """Of the journal in the file; "" when it has no beginning."""
+        """The journal's id; "" if the beginning is not intact."""
         return self.history.id
 
     def is_of(self, identity: str) -> bool:
-        """Whether anything in it is in force of that boot and module."""
+        """Whether any of its layers in force belongs to that boot and module."""
         return any(layer.identity == identity for layer in self.history.in_force)
 
 
 class Copy:
-    """One of the two files. failed says why it cannot be relied on for now, in whole sentences;
-    refused: it is not to be touched at all."""
+    """One of the two files. failed says why it cannot be relied on for now; refused: it must not be
+    touched at all."""
 
     def __init__(self, directory: Path, *, limited: bool) -> None:
         self.directory, self.path = directory, directory / FILE
         self._limited = limited
         self.found, self.content = Look(), Content(None)
-        self.failed = ""
+        self.failed: NotPossible | None = None
         self.refused = False
-        # where the present file goes before it is replaced
+        # the name that the present file gets before it is replaced
         self.keep = ""
-        # how many lines it has; size is their length, None when it has to be written anew
+        # the number of its lines; size is their length, None if it has to be rewritten
         self.have = 0
         self.size: int | None = None
 
     def look(self, limit_s: float) -> None:
-        """Reads the file; failed says why that could not be done within limit_s."""
+        """Reads the file; failed says why that was not possible within limit_s."""
         try:
             self.found = Look(*self._do(limit_s, _look))
         except NotPossible as error:
-            self.failed = str(error)
+            self.failed = error
         except OSError as error:
-            self.failed = f"cannot use {self.directory}, {error.strerror}"
+            self.failed = NotPossible(f"cannot use {self.directory}: {error.strerror}")
         if self.found.error:
-            self.failed = f"cannot read {self.path}, {self.found.error}"
+            self.failed = NotPossible(f"cannot read {self.path}: {self.found.error}")
         self.content = Content(self.found.data)
         if self.content.later:
             self.refused = True
-            self.failed = (
-                f"{self.path} is of version {self.content.later}, of a later zfstune, this one "
-                f"knows {VERSION}"
+            self.failed = NotPossible(
+                f"{self.path} has version {self.content.later}: a later zfstune wrote it, this one "
+                f"knows version {VERSION}",
+                "install that one again, or run its `zfstune revert`",
             )
 
     def compare(self, best: Content) -> None:
-        """What it has of that; what it has beyond it is kept when it is written again."""
+        """Finds out which lines of best it has; other content is kept when it is rewritten."""
         mine = self.content
         if mine.whole and mine.lines == best.lines[: len(mine.lines)]:
             self.have, self.size = len(mine.lines), sum(map(len, mine.lines))
         elif mine.damaged or self.failed:
-            # also what could not be looked at, by a disk that may answer again
+            # also unread content of a disk that may answer again
             self.keep = DAMAGED
         elif mine.records:
             self.keep = FOREIGN
 
     def lacks(self, lines: Sequence[bytes]) -> bool:
-        """Whether it does not have exactly these lines, as far as is known."""
+        """Whether it may have other lines than these."""
         return bool(self.failed) or self.size is None or self.have != len(lines)
 
     def update(self, lines: Sequence[bytes], *, sync: bool, limit_s: float) -> None:
-        """Writes what it does not have yet; raises NotPossible, and has then what it had."""
+        """Writes the lines that it lacks. Raises NotPossible, and is then unchanged."""
         if self.failed:
-            raise NotPossible(self.failed)
+            raise self.failed
         try:
             if self.size is None:
                 self._do(limit_s, _rewrite, b"".join(lines), self.keep)
@@ -126,15 +127,16 @@ class Copy:
             elif self.have < len(lines):
                 self._do(limit_s, _append, b"".join(lines[self.have :]), self.size, sync)
         except NotPossible as error:
-            self.failed = str(error)
+            self.failed = error
             raise
         except OSError as error:
-            self.failed = f"cannot write {self.path}, {error.strerror}"
-            raise NotPossible(self.failed) from None
+            why = f"cannot write {self.path}: {error.strerror}"
+            self.failed = NotPossible(why, "make room or set ZFSTUNE_STATE_DIR")
+            raise self.failed from None
         self.have, self.size = len(lines), sum(map(len, lines))
 
     def cut(self, lines: Sequence[bytes]) -> None:
-        """Takes back what is beyond these; in process."""
+        """Cuts off what follows these lines, in this process."""
         size = sum(map(len, lines))
         if self.size is not None and self.size > size:
             with contextlib.suppress(OSError, NotPossible):
@@ -142,23 +144,24 @@ class Copy:
             self.have, self.size = len(lines), size
 
     def again(self) -> None:
-        """To be tried once more, as a whole."""
+        """Lets the next update rewrite the whole file, even after a failure."""
         if self.failed and not self.refused:
-            self.failed, self.size = "", None
+            self.failed, self.size = None, None
 
     def aside(self, name: str, limit_s: float) -> bool:
-        """Gives the file that name, which it may have to itself; whether it is gone then."""
+        """Renames the file; LAST is replaced, other names get a number if they exist. Returns
+        whether it is gone."""
         try:
             self._do(limit_s, _aside, name)
         except (OSError, NotPossible) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            self.failed = self.failed or f"cannot rename {self.path}, {reason}"
+            self.failed = self.failed or NotPossible(f"cannot rename {self.path}: {reason}")
             return False
-        self.have, self.size, self.keep, self.failed = 0, None, "", ""
+        self.have, self.size, self.keep, self.failed = 0, None, "", None
         return True
 
     def remove(self, limit_s: float) -> None:
-        """Removes the file, as far as that goes within limit_s."""
+        """Removes the file, if that is possible within limit_s."""
         with contextlib.suppress(OSError, NotPossible):
             self._do(limit_s, _remove)
         self.have, self.size = 0, None
@@ -176,11 +179,11 @@ class Copy:
             raise
 
 
-# --- what is done in a directory, given by its path: the state's is opened by another process
+# --- operations in a directory, given by its path: a child process opens the state directory
 
 
 def _look(directory: str) -> tuple[bool, bytes | None, str, bytes, tuple[str, ...]]:
-    """The fields of Look. Raises OSError, NotPossible when the directory cannot be used."""
+    """The fields of Look. Raises OSError or NotPossible if the directory cannot be used."""
     try:
         fd = open_directory(Path(directory), create=False)
     except FileNotFoundError:
@@ -202,16 +205,17 @@ def _look(directory: str) -> tuple[bool, bytes | None, str, bytes, tuple[str, ..
 
 
 def _content(directory: int, name: str) -> bytes:
-    # a pipe would wait for its writer
+    # opening a pipe would wait for its writer
     fd = open_file(directory, name, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         return file.read(_LARGEST)
 
 
 def _rewrite(directory: str, data: bytes, keep: str) -> None:
-    """Raises OSError; what was there before is there still, and gets the name keep otherwise."""
+    """Replaces the file; the previous one gets the name keep. Raises OSError, and the previous file
+    is then still there."""
     with _opened(directory, create=True) as fd:
         files.replace(
             fd,
@@ -225,12 +229,12 @@ def _rewrite(directory: str, data: bytes, keep: str) -> None:
 
 
 def _append(directory: str, data: bytes, size: int, sync: bool) -> None:
-    """Raises OSError; the file is then as long as before."""
+    """Appends to the file. Raises OSError, and the file is then as long as before."""
     with _opened(directory) as parent:
         fd = open_file(parent, FILE, os.O_WRONLY | os.O_APPEND)
         try:
             if os.fstat(fd).st_size != size:
-                raise OSError(errno.EIO, "somebody else has changed it")
+                raise OSError(errno.EIO, "another process has changed it")
             if os.write(fd, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if sync:
@@ -253,7 +257,6 @@ def _cut(directory: str, size: int) -> None:
 
 
 def _aside(directory: str, name: str) -> None:
-    """journal.last is replaced; of anything else there may be several."""
     try:
         with _opened(directory) as fd:
             to = name if name == LAST else free_name(fd, name)

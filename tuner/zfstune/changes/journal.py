@@ -1,19 +1,18 @@
-"""The journal: which parameters were changed, from which values and by whom, written before
-the change.
+"""The journal: which parameters were changed, from which values and by whom, written before the
+change.
 
-There are two copies of one file, in the run and in the state directory (copies.py). Each
-line is a checksum and a JSON object; the checksum covers the line and the checksum before it, so
-that nothing can be changed, left out or put in between. What counts is the longest intact
-beginning of either copy; two files with different ids are no copies of each other, and the one of
-the present boot counts. Every write of a parameter is announced in both before it is done, so that
-any one of them is enough.
+Two copies of one file are in the run and in the state directory (copies.py). Each line is a
+checksum and a JSON object; the checksum covers the line and the previous checksum, so that no line
+can be changed, removed or inserted. The longest intact beginning of either copy counts; of two
+files with different ids, which are not copies of each other, the one of the present boot counts.
+Both announce every write of a parameter before it is done, so that either is enough.
 
-The copy of the run directory is in memory and is written first. To restore it is enough: the
-state's is brought up to date when the parameters are back.
+The copy in the run directory is in memory and is written first. A restore needs no other: the
+copy in the state directory is updated when the parameters are restored.
 
-Layers: `params set` makes manual ones, which end "applied" at once. A tune session is a
-layer on top of them; one that was left open by a crash is undone to the state at its
-beginning. What ended "applied" stays until it is reverted, to the values from before the first.
+Layers: `params set` makes manual layers, which end "applied" at once. A tune session is a layer on
+top of them; if a crash leaves it open, it is undone to the state at its beginning. What ended
+"applied" stays until `zfstune revert` restores the values from before the first layer.
 """
 
 from __future__ import annotations
@@ -38,40 +37,40 @@ from zfstune.changes.records import (
 from zfstune.changes.state_dir import Places
 from zfstune.errors import NotPossible
 
-# A session waits so long for the disk, and ends then. Seconds.
+# A session waits this long for the disk before it ends.
 _WRITE_S = 10.0
-# A look at the state's copy, where there is another one, and where there is none.
+# Limits for reading the state directory's copy: if the other copy exists, and if it does not.
 _LOOK_S, _LOOK_ALONE_S = 1.0, 5.0
-# What is written after the parameters are back.
+# For writes after the parameters are restored.
 _SETTLE_S = 2.0
 
-LOST = (
-    "a part of the journal cannot be read (it is kept as journal.damaged), compare with `zfstune "
-    "params list --changed`, then run `zfstune recover --forget`"
+LOST = NotPossible(
+    "a part of the journal cannot be read (it is kept as journal.damaged)",
+    "compare with `zfstune params list --changed`, then run `zfstune recover --forget`",
 )
 _UNREAD = "look at it, then run `zfstune recover --forget`"
 
 
 class Journal:
-    """Reads both copies; with write=True, which wants the lock, what counts is written again where
-    a copy is not so. here is the identity of boot and module, where it is known.
+    """Reads both copies; with write=True, which needs the lock, repairs a copy that differs. here
+    is the identity of boot and module, "" if not known.
 
-    Raises NotPossible when neither directory can be used."""
+    Raises NotPossible if neither directory can be used."""
 
     def __init__(self, where: Places, *, write: bool, here: str = "") -> None:
-        # where a record cannot be written, go on all the same: for a restore
+        # for a restore: go on even if a record cannot be written
         self.tolerant = False
         self._write, self._here, self._asked = write, here, where.state
         self._run = Copy(where.run, limited=False)
         self._run.look(0)
-        # a journal knows where its other copy is
+        # the header names the directory of the other copy
         header = self._run.content.history.header
         self._state = Copy(Path(header.get("state", where.state)), limited=True)
         self._state.look(_LOOK_S if header else _LOOK_ALONE_S)
         self._copies = (self._run, self._state)
         self._take(self._choose())
         self._unknown = self._why_unknown()
-        # what a person must know of its state
+        # what a person must know about its state
         self.notes = [note for copy in self._copies if (note := self._note(copy))]
         if write and not self._refused:
             self._repair()
@@ -80,33 +79,33 @@ class Journal:
 
     @property
     def layer(self) -> Layer:
-        """The one that is written to."""
+        """The layer to which records are added."""
         return self.history.layers[-1]
 
     @property
-    def unknown(self) -> str:
-        """Why not all that was changed can be known, and what to do; "" when it can."""
+    def unknown(self) -> NotPossible | None:
+        """Why not all changes can be known; None if they are."""
         lost = self.history.lost
         return LOST if lost is not None and lost in ("", self._here or lost) else self._unknown
 
     @property
     def last(self) -> History | None:
-        """Of the journal that was put aside last."""
+        """The previous journal, which was put aside; None if there is none."""
         found = [Content(copy.found.last).history for copy in self._copies if copy.found.last]
         return next((history for history in reversed(found) if history.layers), None)
 
     @property
     def kept(self) -> list[Path]:
-        """What was put aside for a look at it."""
+        """The damaged or foreign journals that were put aside."""
         return [copy.directory / name for copy in self._copies for name in copy.found.kept]
 
     @property
     def _refused(self) -> bool:
-        """Whether what counts is of a later version, which nothing may touch."""
+        """Whether the journal was written by a later version, and so must not be touched."""
         return self._run.refused or (self._state.refused and not self._run.content.records)
 
     def _take(self, content: Content) -> None:
-        """This is what counts: what each copy lacks of it, and whether that has to be kept."""
+        """Makes this the journal, and compares each copy with it."""
         self.records, self._last = list(content.records), content.last
         self._lines, self.history = list(content.lines), content.history
         for copy in self._copies:
@@ -115,39 +114,39 @@ class Journal:
     def _choose(self) -> Content:
         run, state = self._run.content, self._state.content
         if run.id and state.id and run.id != state.id:
-            # two journals; the run directory's is of this boot, unless that outlives one
+            # two journals; the run directory's is of this boot, unless that directory outlives one
             here = self._here
             return state if here and state.is_of(here) and not run.is_of(here) else run
         best = state if len(state.records) > len(run.records) else run
         for copy in self._copies:
-            # it was put aside, and the other one could not be, or came back
+            # this copy was put aside, and the other could not be, or came back
             last = Content(copy.found.last or None)
             if copy.found.data is None and best.id and last.id == best.id:
                 over = not last.history.in_force and len(last.records) >= len(best.records)
                 return last if over else best
         return best
 
-    def _why_unknown(self) -> str:
-        """Raises NotPossible when nothing can be used."""
+    def _why_unknown(self) -> NotPossible | None:
+        """Raises NotPossible if no directory can be used."""
         if self._refused:
-            copy = self._run if self._run.refused else self._state
-            return f"{copy.failed}: install that one again, or run its `zfstune revert`"
+            return (self._run if self._run.refused else self._state).failed
         if any(self._explains(copy.content) for copy in self._copies):
-            return ""
+            return None
         if any(copy.content.damaged for copy in self._copies):
             return LOST
-        failed = [copy for copy in self._copies if copy.failed]
+        failed = [(copy, copy.failed) for copy in self._copies if copy.failed]
         if not failed or self.records:
-            return ""
-        if not failed[0].found.there:
+            return None
+        copy, why = failed[0]
+        if not copy.found.there:
             if self._run.found.last:
-                return ""  # nothing has begun in this boot since that was put aside
-            raise NotPossible(failed[0].failed)
-        return f"{failed[0].failed}, {_UNREAD}"
+                return None  # nothing has begun in this boot since that was put aside
+            raise why
+        return NotPossible(str(why), _UNREAD)
 
     def _explains(self, content: Content) -> bool:
-        """Whether it is intact, and all of what counts; of a file without a beginning it is not
-        known whether that was a copy of it, so it must be of the present."""
+        """Whether it is intact and the whole journal. A damaged copy without an id may be of
+        another journal; then this one must belong to the present boot and module."""
         if not content.whole or content.lines != self._lines:
             return False
         nameless = any(copy.content.damaged and not copy.content.id for copy in self._copies)
@@ -163,11 +162,11 @@ class Journal:
             return f"{copy.path} is another journal{used}"
         return ""
 
-    # --- both copies as they should be
+    # --- both copies
 
     def _repair(self) -> None:
-        """In the run directory; the other one waits until there is time."""
-        if self._unknown == LOST and self.history.lost is None:
+        """Repairs the copy in the run directory; the other one waits for settle()."""
+        if self._unknown is LOST and self.history.lost is None:
             if not self.records:
                 self._add(self._header())
             self._add({"type": "lost", "identity": self._here})
@@ -177,7 +176,7 @@ class Journal:
                 self._run.update(self._lines, sync=True, limit_s=0)
 
     def settle(self) -> None:
-        """Brings both copies up to date, as far as that goes in some seconds."""
+        """Updates both copies, as far as possible within a few seconds."""
         for copy in self._copies:
             if self._lines and copy.lacks(self._lines):
                 copy.again()
@@ -185,8 +184,8 @@ class Journal:
                     copy.update(self._lines, sync=True, limit_s=_SETTLE_S)
 
     def put_aside(self) -> None:
-        """Nothing of it is in force any more: it becomes journal.last. As long as one copy cannot
-        be, as on a disk that became read-only, the other stays, which says so."""
+        """Renames the journal to journal.last: nothing of it is in force. While one copy cannot be
+        renamed, as on a disk that became read-only, the other stays."""
         if self.unknown:
             return
         self.settle()
@@ -197,20 +196,20 @@ class Journal:
             self._reset()
 
     def forget(self) -> None:
-        """A person has looked at what cannot be read: it is put aside. Raises NotPossible."""
-        if self.unknown == LOST:
-            self._unknown = ""
+        """Puts aside what cannot be read, after a person has looked at it. Raises NotPossible."""
+        if self.unknown is LOST:
+            self._unknown = None
             self.tolerant = True
             self._append({"type": "forgotten"})
             self.settle()
             wrong = [copy.failed for copy in self._copies if copy.failed]
             if len(wrong) == len(self._copies):
-                raise NotPossible(f"{wrong[0]}, make room")
+                raise NotPossible(str(wrong[0]), "make room")
             return
         for copy in self._copies:
             if (copy.found.error or copy.refused) and not copy.aside(DAMAGED, _LOOK_ALONE_S):
-                raise NotPossible(copy.failed)
-        self._unknown = ""
+                raise copy.failed or NotPossible(f"cannot rename {copy.path}")
+        self._unknown = None
         self._reset()
 
     def _reset(self) -> None:
@@ -236,9 +235,9 @@ class Journal:
         self.history.add(record)
 
     def _append(self, record: Record, *, sync: bool = True, tolerant: bool = False) -> None:
-        """In memory first, then in the run directory, then on disk, which gets what is not synced
-        with the next record that is. Raises NotPossible when a copy cannot be written, unless
-        tolerant: then the disk's is only written when the other cannot be."""
+        """Writes a record to the run directory, then to disk, where records without sync come with
+        the next one that has it. Raises NotPossible if a copy cannot be written, unless tolerant:
+        then the disk is used only if the run directory cannot be written."""
         line, _digest = encode({"n": len(self.records), **record}, self._last)
         lines = [*self._lines, line]
         try:
@@ -256,7 +255,7 @@ class Journal:
     def begin(
         self, kind: str, identity: str, command: str, originals: Mapping[str, Original]
     ) -> Layer:
-        """A new layer, on stable storage in both copies. Raises NotPossible."""
+        """Begins a layer, on stable storage in both copies. Raises NotPossible."""
         self._require_both()
         new = not self.records
         if new:
@@ -283,32 +282,34 @@ class Journal:
 
     def _require_both(self) -> None:
         if self.unknown:
-            raise NotPossible(f"cannot begin, {self.unknown}")
+            raise NotPossible(f"cannot begin: {self.unknown}", self.unknown.hint)
         if self._state.directory != self._asked:
             elsewhere = self._state.directory
             raise NotPossible(
-                f"cannot use {self._asked}, parameters were changed with the state directory "
-                f"{elsewhere}, set ZFSTUNE_STATE_DIR={elsewhere}"
+                f"cannot use {self._asked}: parameters were changed with state directory "
+                f"{elsewhere}",
+                f"set ZFSTUNE_STATE_DIR={elsewhere}",
             )
         for copy in self._copies:
             if copy.failed:
                 raise _no_journal(copy.failed)
 
     def original(self, name: str, original: Original, *, sync: bool = True) -> None:
-        """The value of a parameter before the layer's first write of it."""
+        """Records the value of a parameter before the layer's first write."""
         fields = {"value": original.value, "effective": original.effective}
         self._append({"type": "original", "name": name, **fields}, sync=sync)
 
     def intend(self, name: str, old: int, new: int) -> None:
-        """To be called before each write. Raises NotPossible: then it must not be done."""
+        """Announces a write, which must not be done if this raises NotPossible."""
         self._append({"type": "intend", "name": name, "old": old, "new": new})
 
     def wrote(self, name: str, value: int) -> None:
-        """The write was done. Not synced: after a power failure the value is gone, too."""
+        """Records that a write was done. Not synced: a power failure loses the value, too."""
         self._append({"type": "wrote", "name": name, "value": value}, sync=False)
 
     def override(self, override: Override) -> None:
-        """What is somebody else's is theirs, whether there is room to say so or not."""
+        """Records a write by another process. Never fails: the parameter is theirs even if there is
+        no room for the record."""
         self._append(
             {
                 "type": "override",
@@ -323,18 +324,17 @@ class Journal:
         )
 
     def end(self, layer: Layer, how: str) -> None:
-        """A layer has ended: how is APPLIED, RESTORED or GONE. Raises NotPossible when there is no
-        room to say so, unless tolerant."""
+        """Ends a layer: how is APPLIED, RESTORED or GONE. Raises NotPossible if there is no room
+        for the record, unless tolerant."""
         if layer.end != how:
             self._append({"type": "end", "layer": layer.number, "how": how, "time": iso_second()})
 
     def close(self) -> None:
-        """Writes what a copy still lacks, as far as that goes in some seconds. The journal may be
-        used again."""
+        """Writes what a copy still lacks, as far as possible within a few seconds. The journal can
+        be used again."""
         if self._write and not self._refused:
             self.settle()
 
 
-def _no_journal(reason: object) -> NotPossible:
-    advice = ", make room or set ZFSTUNE_STATE_DIR" if str(reason).startswith("cannot wr") else ""
-    return NotPossible(f"{reason}; nothing can be changed without a journal{advice}")
+def _no_journal(why: NotPossible) -> NotPossible:
+    return NotPossible(f"{why}; nothing can be changed without a journal", why.hint)

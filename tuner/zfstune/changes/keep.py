@@ -1,5 +1,5 @@
-"""`zfstune keep`: writes the values in force where the next load of the module, or the next boot,
-finds them."""
+"""`zfstune keep`: writes the values in force to the file that the next load of the module, or the
+next boot, reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zfstune.tunables.guard import Violation
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; status 1 when there is nothing to keep. Raises guard.Refused."""
+    """The command; status 1 if there is nothing to keep. Raises guard.Refused."""
     host = open_host()
     boot = host.parameters().boot()
     if args.remove:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         _require(args.names, there, "not set by zfstune")
         values, drop = {name: there[name] for name in args.names or found}, []
     if not values and not drop:
-        say("nothing is kept" if args.remove else "no parameter is changed, nothing to keep")
+        say("nothing is kept" if args.remove else "nothing to keep: no parameter is changed")
         return DONE if args.remove else NEGATIVE
     _NextLoad(host).judge(values, drop)
     kept = boot.preview(values, drop) if args.print else boot.update(values, drop)
@@ -46,19 +46,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def in_force(host: Host, where: Places) -> dict[str, int]:
-    """What zfstune has set and what still has that value. Raises NotPossible without
-    privilege, while a session is running, which has not decided yet, and when not all that was
-    set can be known."""
+    """The values that zfstune has set and that are still in force. Raises NotPossible without
+    privilege, while a session is running, which has not decided yet, and if a part of the journal
+    cannot be read."""
     params = host.parameters()
     here = params.identity()
     journal = Journal(where, write=False, here=here)
     history = journal.history
     if history.open_layer:
         raise NotPossible(
-            f"cannot keep anything, `{history.open_layer.command}` has not ended, wait for it"
+            f"cannot keep anything: `{history.open_layer.command}` has not ended", "wait for it"
         )
     if journal.unknown:
-        raise NotPossible(f"cannot keep anything, {journal.unknown}")
+        raise NotPossible(f"cannot keep anything: {journal.unknown}", journal.unknown.hint)
     if any(layer.identity != here for layer in history.in_force):
         return {}
     found = {}
@@ -74,15 +74,15 @@ def in_force(host: Host, where: Places) -> dict[str, int]:
 
 
 def coupled(found: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """What must not be left behind, whoever has set it: the present values of parameters that
-    a hard rule couples with these."""
+    """The present values of all parameters that a hard rule couples with these, whoever has set
+    them: they must be kept together."""
     rules = (rule for rule in catalogue.rules() if rule.hard and found.keys() & set(rule.names))
     return {name: now[name] for rule in rules for name in rule.names if name in now}
 
 
 class _NextLoad:
-    """What the module will have when it is loaded, as far as the defaults of what it is not given
-    are known (guard.at_load): limits of the ARC are judged only where both are given."""
+    """The values after the next load of the module, as far as the defaults of the others are known
+    (guard.at_load): limits of the ARC are judged only if both are given."""
 
     def __init__(self, host: Host) -> None:
         self._host, self._version = host, host.version()
@@ -97,7 +97,7 @@ class _NextLoad:
         return [v for v in guard.check(self._state(values, drop), self._facts) if v.hard]
 
     def judge(self, values: Mapping[str, int], drop: Collection[str]) -> None:
-        """Raises guard.Refused when a hard rule is broken by what this changes."""
+        """Raises guard.Refused if these changes break a hard rule."""
         before, then = self._state({}, ()), self._state(values, drop)
         ours = {n for n, value in then.items() if value != before.get(n) or value == values.get(n)}
         for violation in self._broken(values, drop):
@@ -126,7 +126,7 @@ class _NextLoad:
 def _require(names: list[str], there: dict[str, int], what: str) -> None:
     for name in names:
         if name not in there:
-            raise UsageError(f"{name} is {what}, see `zfstune status`")
+            raise UsageError(f"{name} is {what}", "see `zfstune status`")
 
 
 def _tell(kept: Kept, *, only_print: bool) -> None:
@@ -135,22 +135,22 @@ def _tell(kept: Kept, *, only_print: bool) -> None:
             lines = [f"# {one.path}", *one.lines]
         else:
             lines = [f"{one.path}: {line}" for line in one.lines or ("(no settings left)",)]
-            lines += [f"the file of before is {one.backup}"] if one.backup else []
-        # of the file of before, who knows what is in there
+            lines += [f"previous file saved as {one.backup}"] if one.backup else []
+        # lines of the previous file may contain anything
         print("\n".join(printable(line.expandtabs()) for line in lines))
     sys.stdout.flush()
     for note in kept.notes:
         say(note)
     if not only_print:
         say(
-            "a reboot sets these values; now nothing has changed"
+            "these values take effect at the next boot; nothing has changed now"
             if kept.lines
-            else "a reboot sets nothing more; now nothing has changed"
+            else "the next boot sets nothing; nothing has changed now"
         )
 
 
 def to_json(kept: Kept) -> dict[str, object]:
-    """As a ``keep`` object of the schema."""
+    """A ``keep`` object of the schema."""
     return {
         "schema": 1,
         "type": "keep",

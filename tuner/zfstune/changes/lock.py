@@ -1,5 +1,4 @@
-"""The lock that says whose turn it is to write parameters: they belong to the host, whichever
-state directory is in use."""
+"""The lock for writing parameters. There is one per host, whichever state directory is in use."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ from zfstrace.clock import iso_second
 from zfstune.changes.state_dir import Places, open_directory, open_file
 from zfstune.errors import NotPossible
 
-# the lock itself, and what is there while a session is in force
+# the lock, and the file that exists while a session is in force
 _LOCK, SESSION = "lock", "session"
-# how long a command waits for the one before
+# how long a command waits for the previous one
 WAIT_S = 2.0
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that took the lock last."""
+    """The last process that took the lock."""
 
     pid: int
     command: str
@@ -35,25 +34,25 @@ class Holder:
 
 
 class Busy(NotPossible):
-    """Another session is in force."""
+    """Another process has the lock."""
 
 
 class Lock:
-    """Taken while parameters are written; a supervisor that was forked shares it, so it is free
-    only when both have ended."""
+    """Held while parameters are written. A forked supervisor shares it, so it is free only after
+    both have ended."""
 
     def __init__(self, run: int, fd: int, *, substitute: bool = False) -> None:
         self._run, self.fd = run, fd
-        # not the one that a session has which began while the run directory was in order
+        # not the lock of a session that began while the run directory was in order
         self.substitute = substitute
 
     @classmethod
     def take(
         cls, where: Places, command: str, wait_s: float | None = None, *, restore: bool = False
     ) -> Lock:
-        """Waits so long at most (-1: without end), by default some seconds: `zfstune recover
-        --wait` may hold it for a moment. restore: only to restore, for which the run directory
-        need not be in order. Raises Busy with the name of the holder, NotPossible."""
+        """Takes the lock; waits for it at most wait_s (-1: no limit), by default 2 s: `zfstune
+        recover --wait` may hold it for a moment. restore: only to restore, for which the run
+        directory need not be in order. Raises Busy, which names the holder, and NotPossible."""
         substitute = False
         try:
             run = open_directory(where.run, create=True)
@@ -69,15 +68,15 @@ class Lock:
             os.close(fd)
             os.close(run)
             raise Busy(
-                f"cannot begin, {holder or 'another process'} is changing parameters, wait for "
-                "its end or stop it"
+                f"cannot begin: {holder or 'another process'} is changing parameters",
+                "wait until it ends, or stop it",
             ) from None
         except BaseException:
             os.close(fd)
             os.close(run)
             raise
         started = iso_second()
-        # only to name the holder: the lock itself is what counts
+        # the content only names the holder
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)
             text = json.dumps({"pid": os.getpid(), "command": command, "started": started})
@@ -85,12 +84,12 @@ class Lock:
         return cls(run, fd, substitute=substitute)
 
     def mark_session(self) -> None:
-        """A file that is there while a session is in force: systemd starts the recovery
-        by it (zfstune-recover.path)."""
+        """Creates the file that exists while a session is in force; zfstune-recover.path watches
+        it."""
         os.close(open_file(self._run, SESSION, os.O_WRONLY | os.O_CREAT))
 
     def release(self) -> None:
-        """For this process; a supervisor keeps it."""
+        """Releases the lock of this process; a supervisor keeps it."""
         if self.fd >= 0:
             os.close(self.fd)
             os.close(self._run)
@@ -98,8 +97,8 @@ class Lock:
 
 
 def _substitute(run: Path, error: Exception) -> tuple[int, int, bool]:
-    """Something to lock where the run directory cannot be used: in one that others may write
-    into, the lock that sessions have, otherwise the directory that it is in."""
+    """Something else to lock if the run directory cannot be used: the sessions' lock if others may
+    write into the directory, otherwise its parent directory."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(OSError):
         directory = os.open(run, flags)
@@ -120,13 +119,13 @@ def _substitute(run: Path, error: Exception) -> tuple[int, int, bool]:
 
 
 def unmark_session(where: Places) -> None:
-    """No session is in force, and nothing of one is left. With the lock held."""
+    """Removes the file of mark_session(): no session has left anything. Needs the lock."""
     with contextlib.suppress(OSError):
         (where.run / SESSION).unlink()
 
 
 def holder(where: Places) -> Holder | None:
-    """Who has the lock now; None when nobody, or when the run directory cannot be used."""
+    """The holder of the lock; None if there is none, or the run directory cannot be used."""
     try:
         run = os.open(where.run, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -147,7 +146,7 @@ def holder(where: Places) -> Holder | None:
 
 
 def _flock(fd: int, wait_s: float) -> None:
-    """Raises BlockingIOError when it is still taken."""
+    """Raises BlockingIOError if the lock is still taken after wait_s."""
     if wait_s < 0:
         fcntl.flock(fd, fcntl.LOCK_EX)
         return

@@ -1,4 +1,4 @@
-"""Where the journal is; nothing but that, since every command asks at its start."""
+"""Where the journal is. Cheap, because every command asks at its start."""
 
 # ruff: noqa: PTH100, PTH112  (pathlib is slow to load)
 
@@ -8,26 +8,26 @@ import os
 import sys
 
 FILE = "journal"
-# hier(7): FreeBSD has /var/db for that, and may get a /var/lib or /run by some port
+# hier(7): FreeBSD uses /var/db; a port may create /var/lib or /run
 _FREEBSD = sys.platform.startswith("freebsd")
 _LOOK_S = 1.0
 _STATE = "/var/db/zfstune" if _FREEBSD else "/var/lib/zfstune"
 
 
 def state_directory() -> str:
-    """Where the journal is on disk; ZFSTUNE_STATE_DIR names another place."""
+    """The directory of the journal on disk; ZFSTUNE_STATE_DIR overrides it."""
     return os.path.abspath(os.environ.get("ZFSTUNE_STATE_DIR") or _STATE)
 
 
 def run_directory() -> str:
-    """Where the journal is in memory, with the lock; ZFSTUNE_RUN_DIR names another place."""
+    """The directory of the journal in memory, and the lock; ZFSTUNE_RUN_DIR overrides it."""
     run = "/run" if os.path.isdir("/run") and not _FREEBSD else "/var/run"
     return os.path.abspath(os.environ.get("ZFSTUNE_RUN_DIR") or f"{run}/zfstune")
 
 
 def journal_exists() -> bool:
-    """As far as this process may see. A state directory that does not answer has none: what is
-    in force is in the run directory as well."""
+    """Whether this process can see a journal. A state directory that does not answer counts as
+    empty: whatever is in force is also in the run directory."""
     if os.path.lexists(f"{run_directory()}/{FILE}"):
         return True
     from zfstune.changes import bounded

@@ -1,4 +1,4 @@
-"""The records of a journal: what they say together, and the lines that they are in."""
+"""The records of a journal: the state they describe, and the lines that encode them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Record = dict[str, Any]
 
 # how a layer ended; without an end it is open
 APPLIED = "applied"  # its values stay until they are reverted
-RESTORED = "restored"  # the values are as they were at its beginning
-GONE = "gone"  # the module was loaded anew, the values went with it
+RESTORED = "restored"  # the values from its beginning are restored
+GONE = "gone"  # the module was reloaded, which reset the values
 
 
 @dataclass(frozen=True)
 class Original:
-    """A value before the first write; effective is the limit that was really in force where
-    the value does not say it (ARC, bytes)."""
+    """The value before the first write; effective is the limit that was in force, where the value
+    does not tell it (ARC, bytes)."""
 
     value: int
     effective: int | None = None
@@ -29,8 +29,8 @@ class Original:
 
 @dataclass(frozen=True)
 class Override:
-    """Somebody else wrote a parameter. lost: at the same moment as this program, which wrote
-    over it without having seen it."""
+    """Another process wrote a parameter. lost: at the same moment as this program, which overwrote
+    it unseen."""
 
     name: str
     value: int | None
@@ -41,18 +41,17 @@ class Override:
     original: int | None = None  # what was there before this program's first write
 
     def __str__(self) -> str:
-        who = "somebody else"
+        who = "another process"
         if self.pid is not None:
             who = f"process {self.pid}" + (f" ({self.comm})" if self.comm else "")
         if self.lost:
-            return f"{self.name} was written by {who} in the moment of a change by this program"
+            return f"{self.name} was written by {who} while this program changed it"
         return f"{self.name} was set to {self.value} by {who}"
 
 
 @dataclass
 class Layer:
-    """Changes that belong together, by one command. end is None while it lasts, or APPLIED,
-    RESTORED or GONE."""
+    """The changes of one command. end is None while it is open, or APPLIED, RESTORED or GONE."""
 
     number: int
     kind: str  # "manual" | "session"
@@ -66,17 +65,17 @@ class Layer:
 
     @property
     def in_force(self) -> bool:
-        """Whether its values may be in force: it is open, or they were to stay."""
+        """Whether its values may be in force: it is open or was applied."""
         return self.end in (None, APPLIED)
 
 
 @dataclass
 class History:
-    """What the records say."""
+    """The state that the records describe."""
 
     header: Record = field(default_factory=dict)
     layers: list[Layer] = field(default_factory=list)
-    # of what is ours now: the value before the first write, and what it must be now
+    # of parameters that are ours: the value before the first write, and what it must be now
     base: dict[str, Original] = field(default_factory=dict)
     expected: dict[str, frozenset[int]] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
@@ -85,29 +84,29 @@ class History:
 
     @property
     def open_layer(self) -> Layer | None:
-        """The one that has not ended: of a process that lives or was killed."""
+        """The layer that has not ended: its process is running or was killed."""
         last = self.layers[-1] if self.layers else None
         return last if last and last.end is None else None
 
     @property
     def in_force(self) -> list[Layer]:
-        """The layers whose values may be in force, the first one first."""
+        """The layers whose values may be in force, oldest first."""
         return [layer for layer in self.layers if layer.in_force]
 
     @property
     def id(self) -> str:
-        """Of the journal: two with different ones are not copies of each other."""
+        """The journal's id, the same in both copies; "" without a header."""
         return str(self.header.get("id", ""))
 
     def ours(self, name: str) -> frozenset[int]:
-        """What a value may be that nobody else has set: what was written last, or what a layer
-        goes back to, whose record may be missing; a limit goes back by its number."""
+        """The values that are not another process's: the last one written, and those that a layer
+        restores, whose record may be missing; a limit is restored by its number."""
         layers = (layer.originals.get(name) for layer in self.in_force)
         back = {v for one in layers if one for v in (one.value, one.effective) if v is not None}
         return self.expected[name] | back
 
     def add(self, record: Record) -> None:
-        """Raises KeyError, TypeError, ValueError or IndexError if it makes no sense."""
+        """Adds a record. Raises KeyError, TypeError, ValueError or IndexError if it is invalid."""
         kind = record["type"]
         if kind == "journal":
             if record["version"] != VERSION:
@@ -165,19 +164,19 @@ class History:
                 if name not in earlier:
                     self._forget(name)
                 elif name in self.expected:
-                    # also when there was no room to say that it was written
+                    # even if there was no room to record the write
                     self.expected[name] = frozenset({original.value})
 
     def _forget(self, name: str) -> None:
-        """It is not ours any more."""
+        """The parameter is no longer ours."""
         self.base.pop(name, None)
         self.expected.pop(name, None)
         self.written.discard(name)
 
 
 def encode(record: Record, previous: str) -> tuple[bytes, str]:
-    """A record as a line with its checksum, which covers previous, that of the line before ("" for
-    the first); and the checksum."""
+    """A record as a line with its checksum, and the checksum. It covers previous, the checksum of
+    the previous line ("" for the first)."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     digest = _digest(previous, text)
     return f"{digest} {text}\n".encode(), digest
@@ -188,7 +187,7 @@ def _digest(previous: str, text: str) -> str:
 
 
 def decode(data: bytes) -> tuple[list[Record], str]:
-    """The intact beginning, and the checksum of its last line."""
+    """The records of the intact beginning, and the checksum of its last line."""
     records: list[Record] = []
     digest = ""
     history = History()
@@ -209,7 +208,7 @@ def decode(data: bytes) -> tuple[list[Record], str]:
 
 
 def later_version(data: bytes) -> int | None:
-    """The version of a journal that a later zfstune has written, whose lines are its own affair."""
+    """The version of a journal that a later zfstune wrote; None for any other."""
     try:
         record = json.loads(data.partition(b"\n")[0].partition(b" ")[2])
         version = record["version"] if record["type"] == "journal" else VERSION

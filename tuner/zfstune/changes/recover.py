@@ -1,4 +1,4 @@
-"""`zfstune recover`: puts back what a session that was killed has left."""
+"""`zfstune recover`: restores what a killed session has left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zfstune.errors import DONE, NEGATIVE
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; status 1 when something could not be restored."""
+    """The command; status 1 if something could not be restored."""
     from zfstune.changes.lock import Busy
     from zfstune.changes.state_dir import places
     from zfstune.host import open_host
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
             return DONE if forget(open_host(), where, say) else NEGATIVE
         report = restore_now(open_host(), where, "zfstune recover", say, -1 if args.wait else 0)
     except Busy as error:
-        say(f"nothing to do, {error}")
+        say(f"nothing to do: {error}")
         return DONE
     if report is None:
         say("nothing to restore")

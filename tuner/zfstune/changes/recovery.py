@@ -1,5 +1,5 @@
-"""`zfstune recover`: undoes what a session that was killed with its supervisor has left; and
-the same at the start of every command."""
+"""Undoes the changes of a session that was killed with its supervisor: for `zfstune recover`, and
+at the start of every command."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ALL = "what zfstune has changed"
 
 
 def if_needed(command: str = "zfstune") -> RestoreReport | None:
-    """Restores what a crash has left, and says so; None when there is nothing. Cheap where there
-    is no journal. Raises only what Python itself raises."""
+    """Restores what a crash has left, and says so; None if there was nothing. Cheap without a
+    journal. Raises no CommandError."""
     if not journal_exists():
         return None
     from zfstune.changes.lock import Busy
@@ -36,14 +36,14 @@ def if_needed(command: str = "zfstune") -> RestoreReport | None:
             return None
         return restore_now(open_host(), where, command, say, wait_s=0)
     except Busy:
-        return None  # a session that lives
+        return None  # a session is running
     except CommandError as error:
-        say(f"parameters of a session that was killed may be in force: {error}")
+        say(f"parameters of a killed session may be in force: {error.in_one_line()}")
     return None
 
 
 def _left(where: Places) -> bool:
-    """Whether there is something to undo or put aside; looks without the lock."""
+    """Whether there is something to undo or put aside. Does not take the lock."""
     from zfstune.changes.journal import Journal
 
     journal = Journal(where, write=False)
@@ -63,7 +63,7 @@ def _stale(journal: Journal) -> bool:
 def restore_now(
     host: Host, where: Places, command: str, say: Callable[[str], None], wait_s: float
 ) -> RestoreReport | None:
-    """restore_left() under the lock. Raises places.Busy, NotPossible."""
+    """restore_left() with the lock. Raises lock.Busy, NotPossible."""
     lock = take_lock(where, command, wait_s)
     try:
         return restore_left(host, where, say)
@@ -72,19 +72,20 @@ def restore_now(
 
 
 def take_lock(where: Places, command: str, wait_s: float | None = None) -> Lock:
-    """To restore. Raises places.Busy, NotPossible."""
+    """The lock for a restore. Raises lock.Busy, NotPossible."""
     from zfstune.changes.journal import Journal
     from zfstune.changes.lock import Busy, Lock
 
     lock = Lock.take(where, command, wait_s, restore=True)
     if lock.substitute:
-        # whoever began before has another lock
+        # a session that began earlier has another lock
         layer = Journal(where, write=False).history.open_layer
         if layer and _alive(layer.pid):
             lock.release()
             raise Busy(
-                f"cannot begin, process {layer.pid} (`{layer.command}`) may be changing "
-                f"parameters, and {where.run} cannot be used, wait for its end or stop it"
+                f"cannot begin: process {layer.pid} (`{layer.command}`) may be changing "
+                f"parameters, and {where.run} cannot be used",
+                "wait until it ends, or stop it",
             )
     return lock
 
@@ -102,9 +103,9 @@ def _alive(pid: int) -> bool:
 
 
 def restore_left(host: Host, where: Places, say: Callable[[str], None]) -> RestoreReport | None:
-    """With the lock held: ends a session that is open, and puts a journal aside of which
-    nothing is in force. None when there was neither. It is told when it is done. Raises
-    NotPossible. Signals come after it."""
+    """Ends an open session, and puts the journal aside if nothing of it is in force; None if there
+    was no open session. Needs the lock. Reports afterwards, and defers signals. Raises
+    NotPossible."""
     from zfstune.changes.lock import unmark_session
     from zfstune.term.signals import deferred_signals
 
@@ -129,7 +130,7 @@ def _restore_left(host: Host, where: Places, said: list[str]) -> RestoreReport |
         said += journal.notes
         report = _restore(host, journal, said)
         if journal.unknown:
-            said.append(f"{_ALL} is not known: {journal.unknown}")
+            said.append(f"{_ALL} is not known: {journal.unknown.in_one_line()}")
             report = with_unknown(report or RestoreReport(), journal)
         return report
     finally:
@@ -137,12 +138,12 @@ def _restore_left(host: Host, where: Places, said: list[str]) -> RestoreReport |
 
 
 def with_unknown(report: RestoreReport, journal: Journal) -> RestoreReport:
-    """What cannot be read cannot be restored."""
+    """The report, failed if a part of the journal cannot be read."""
     from dataclasses import replace
 
     if not journal.unknown:
         return report
-    return replace(report, failed=(*report.failed, (_ALL, journal.unknown)))
+    return replace(report, failed=(*report.failed, (_ALL, journal.unknown.in_one_line())))
 
 
 def _restore(host: Host, journal: Journal, said: list[str]) -> RestoreReport | None:
@@ -157,13 +158,13 @@ def _restore(host: Host, journal: Journal, said: list[str]) -> RestoreReport | N
     if any(one.identity != here for one in history.in_force):
         report = applier.back_to(dict(history.base), history.in_force)
         said.append(
-            "the zfs module was loaded anew since parameters were changed: their values went "
-            "with it, there is nothing to restore"
+            "nothing to restore: the zfs module was reloaded after parameters were changed, which "
+            "reset their values"
         )
     elif layer:
         said.append(
-            f"process {layer.pid} (`{layer.command}`, since {layer.time}) was killed, restoring "
-            "the parameters that it has changed"
+            f"process {layer.pid} (`{layer.command}`, since {layer.time}) was killed; restoring "
+            "the parameters that it changed"
         )
         report = applier.restore(layer)
         said += describe(report, host)
@@ -173,9 +174,8 @@ def _restore(host: Host, journal: Journal, said: list[str]) -> RestoreReport | N
 
 
 def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
-    """The word of a person who has looked at what cannot be read: restores what is known, and
-    goes on without the rest. False when there was no such thing, or something known could not be
-    restored. Raises places.Busy, NotPossible."""
+    """Restores what is known, and puts aside what cannot be read, as a person who has looked at it
+    asks. False if something known could not be restored. Raises lock.Busy, NotPossible."""
     import contextlib
 
     from zfstune.changes.journal import Journal
@@ -189,7 +189,7 @@ def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
             journal = Journal(where, write=True, here=host.parameters().identity())
             with contextlib.closing(journal):
                 if not journal.unknown:
-                    say("there is nothing that cannot be read, nothing to forget")
+                    say("nothing to forget: the whole journal can be read")
                     return True
                 if journal.history.open_layer:
                     return False
@@ -197,14 +197,14 @@ def forget(host: Host, where: Places, say: Callable[[str], None]) -> bool:
                 if not journal.history.in_force:
                     journal.put_aside()
             unmark_session(where)
-        say("what cannot be read is put aside as journal.damaged")
+        say("the unreadable part is put aside as journal.damaged")
         return True
     finally:
         lock.release()
 
 
 def describe(report: RestoreReport, host: Host) -> list[str]:
-    """What a restore did, one line for each parameter."""
+    """What a restore did, one line per parameter."""
     from zfstune.tunables import catalogue
 
     lines = [
@@ -216,10 +216,10 @@ def describe(report: RestoreReport, host: Host) -> list[str]:
         before = ""
         if override.original is not None:
             command = host.parameters().shell(override.name, override.original)
-            before = f"; `{command}` sets what was there before"
-        lines.append(f"{override}, it is left as it is{before}")
-    went = "went with the module" if report.stale else "is not there any more"
-    lines += [f"{name} {went}, nothing to restore" for name in report.gone]
+            before = f"; `{command}` sets its previous value"
+        lines.append(f"{override} and is left as it is{before}")
+    went = "was reset by the reload of the module" if report.stale else "does not exist any more"
+    lines += [f"{name} {went}: nothing to restore" for name in report.gone]
     for name, reason in report.failed:
         what = "is not known" if name == _ALL else "could not be restored"
         lines.append(f"{name} {what}: {reason}")
@@ -234,13 +234,13 @@ def _exact(name: str, value: int) -> str:
 
 
 def require_restored(host: Host, where: Places, say: Callable[[str], None]) -> None:
-    """restore_left(), before anything new begins. Raises NotPossible when something that a
-    killed session has set cannot be put back."""
+    """restore_left(), before anything new begins. Raises NotPossible if values of a killed session
+    cannot be restored."""
     report = restore_left(host, where, say)
     if report and not report.complete:
         name, reason = report.failed[0]
         if name == _ALL:
-            raise NotPossible(f"cannot begin, {_ALL} is not known: {reason}")
+            raise NotPossible(f"cannot begin: {_ALL} is not known: {reason}")
         raise NotPossible(
-            f"cannot begin, {name} of a session that was killed could not be restored: {reason}"
+            f"cannot begin: {name} of a killed session could not be restored: {reason}"
         )

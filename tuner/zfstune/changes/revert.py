@@ -1,4 +1,4 @@
-"""`zfstune revert`: puts back all parameters that zfstune has changed."""
+"""`zfstune revert`: restores all parameters that zfstune has changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zfstune.tunables import catalogue
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; status 1 when something could not be put back."""
+    """The command; status 1 if something could not be restored."""
     host, where = open_host(), places()
     if args.print:
         for line in commands(host, where):
@@ -31,17 +31,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(to_json(report)))
     else:
-        for line in recovery.describe(report, host) or ["nothing to put back"]:
+        for line in recovery.describe(report, host) or ["nothing to restore"]:
             print(printable(line))
     boot = host.parameters().boot().values()
     if boot:
         sys.stdout.flush()
-        say(f"the next boot sets {', '.join(sorted(boot))} again, see `zfstune keep --remove`")
+        say(f"the next boot sets {', '.join(sorted(boot))} again; see `zfstune keep --remove`")
     return DONE if report.complete else NEGATIVE
 
 
 def revert(host: Host, where: Places) -> RestoreReport:
-    """Puts back everything. Raises NotPossible."""
+    """Restores everything. Raises NotPossible."""
     here = host.parameters().identity()
     journal = Journal(where, write=False, here=here)
     if not journal.records and not journal.unknown:
@@ -66,26 +66,27 @@ def revert(host: Host, where: Places) -> RestoreReport:
 
 
 def commands(host: Host, where: Places) -> list[str]:
-    """What revert would do, for a root shell without this program."""
+    """What revert would do, as commands for a root shell without this program."""
     here = host.parameters().identity()
     journal = Journal(where, write=False, here=here)
-    unknown = [f"# what zfstune has changed is not known: {journal.unknown}"]
-    lines = unknown if journal.unknown else []
+    lines = []
+    if journal.unknown:
+        lines = [f"# what zfstune has changed is not known: {journal.unknown.in_one_line()}"]
     if any(layer.identity != here for layer in journal.history.in_force):
-        return [*lines, "# the zfs module was loaded anew, there is nothing to put back"]
+        return [*lines, "# nothing to restore: the zfs module was reloaded"]
     applier = Applier(host, journal, catalogue.load(), say)
     writes, kept, gone = applier.planned(journal.history.base)
-    lines += [f"# {override}, it is left as it is" for override in kept]
-    lines += [f"# {name} is not there any more" for name in gone]
+    lines += [f"# {override} and is left as it is" for override in kept]
+    lines += [f"# {name} does not exist any more" for name in gone]
     for write in writes:
         if write.quiet:
-            lines.append("sleep 1  # nobody should be in the write throttle now")
+            lines.append("sleep 1  # until the write throttle delays no writer")
         lines.append(applier.params.shell(write.name, write.value))
-    return lines or ["# nothing to put back"]
+    return lines or ["# nothing to restore"]
 
 
 def to_json(report: RestoreReport) -> dict[str, object]:
-    """As a ``revert`` object of the schema."""
+    """A ``revert`` object of the schema."""
     return {
         "schema": 1,
         "type": "revert",

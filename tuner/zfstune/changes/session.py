@@ -1,4 +1,4 @@
-"""A span of time in which parameters are changed: lock, journal, supervisor, and the way back."""
+"""A session that changes parameters: lock, journal, supervisor, and the restore."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ __all__ = ["ApplyError", "ChangeSession", "Overridden", "SupervisorGone", "set_v
 
 
 class SupervisorGone(ApplyError):
-    """Nobody would restore after a crash, so the session must end."""
+    """The session must end, because no process would restore after a crash."""
 
 
 class ChangeSession:
-    """With this session, parameters are as they were before, however it ends, except after
-    finish(applied=True).
+    """A session restores the previous values however it ends, except after finish(applied=True).
 
-    names are the parameters that it is about: they are watched from the beginning. Enter it
-    before threads are started. Raises NotPossible when there is another one (places.Busy), no
-    privilege, or no room for the journal.
+    names are its parameters, which it watches from the beginning. Enter it before threads are
+    started. Raises NotPossible if there is another session (lock.Busy), no privilege, or no room
+    for the journal.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class ChangeSession:
     def __enter__(self) -> ChangeSession:
         require_writable(self._host, self._names)
         self._pid = os.getpid()
-        # what is undone, the last first, when it cannot begin
+        # what to undo, the last first, if it cannot begin
         with contextlib.ExitStack() as undo:
             lock = Lock.take(self._where, self._command)
             undo.callback(lock.release)
@@ -93,7 +92,7 @@ class ChangeSession:
             restore = functools.partial(self._after_death, lock)
             self.supervisor = supervisor.start(restore, {lock.fd})
         except OSError as error:
-            raise NotPossible(f"cannot begin, no supervisor: {error.strerror}") from None
+            raise NotPossible(f"cannot start the supervisor: {error.strerror}") from None
         undo.callback(self.supervisor.dismiss)
         self._applier.before_write = self._require_supervisor
         watch = self._applier.params.watch(self._names, {self.supervisor.pid})
@@ -103,19 +102,18 @@ class ChangeSession:
     def _take_signals(self) -> None:
         self._handlers = {number: signal.getsignal(number) for number in SIGNALS}
         for number, handler in self._handlers.items():
-            # a signal that somebody handles or ignores is theirs
+            # signals that others handle or ignore stay theirs
             if handler is signal.SIG_DFL:
                 signal.signal(number, _to_exception)
 
     def _after_death(self, lock: Lock, how: str) -> None:
-        """In the supervisor. What there is to say is said when all is done."""
+        """Runs in the supervisor. Messages come last, after the restore."""
         said = [how]
         left = None
         try:
             left = recovery.restore_left(self._host, self._where, said.append)
         finally:
-            # for all who share it: a tuner that was killed while it hangs in the kernel has it
-            # until it wakes up
+            # for all that share it: a killed tuner that hangs in the kernel would hold it
             fcntl.flock(lock.fd, fcntl.LOCK_UN)
             for text in said:
                 supervisor.log(text)
@@ -124,10 +122,10 @@ class ChangeSession:
     # --- while it lasts
 
     def apply(self, wanted: Mapping[str, int]) -> list[Write]:
-        """Sets values in the safe order; returns the writes, [] when all was so already.
+        """Sets values in the safe order; returns the writes, [] if all are already set.
 
-        Raises guard.Refused before the first write; Overridden when somebody else has set
-        one of them, and other ApplyErrors: the values of before the call are in force then.
+        Raises guard.Refused before the first write; Overridden if another process has set one of
+        them, and other ApplyErrors: the values from before the call are then restored.
         """
         with deferred_signals():
             self._in_force = True
@@ -141,20 +139,20 @@ class ChangeSession:
 
     def _require_supervisor(self) -> None:
         if not self.alive():
-            raise SupervisorGone("cannot go on, the supervising process was killed or stopped")
+            raise SupervisorGone("cannot go on: the supervisor was killed or stopped")
 
     def overrides(self) -> list[Override]:
-        """What others have set during the session so far; tells them via say as they
-        come. Never blocks."""
+        """What other processes have set during the session so far; also reports it through say.
+        Never blocks."""
         if self._lock is not None:
             self._applier.notice()
             self._overrides = list(self._layer.overrides)
         return self._overrides
 
     def alive(self) -> bool:
-        """Whether the supervisor is; ask every second, and end the session if not. It is the
-        heartbeat as well: while something of the session is in force, a process that does not
-        ask for a minute is killed, and all is put back."""
+        """Whether the supervisor is alive; ask every second, and end the session if not. This is
+        also the heartbeat: while values of the session are in force, a process that does not ask
+        for a minute is killed, and the values are restored."""
         return self.supervisor.alive(in_force=self._in_force)
 
     def values(self) -> dict[str, int]:
@@ -166,8 +164,8 @@ class ChangeSession:
     # --- its end
 
     def finish(self, *, applied: bool) -> RestoreReport:
-        """Ends it: with applied the present values stay, and `zfstune revert` undoes them;
-        otherwise the original ones come back. Once ended, returns the same report again."""
+        """Ends the session: if applied, the present values stay until `zfstune revert`; otherwise
+        the originals are restored. Later calls return the same report."""
         if self._lock is None:
             return self.report or RestoreReport()
         try:
@@ -178,7 +176,7 @@ class ChangeSession:
         return self.report or RestoreReport()
 
     def _end(self, *, applied: bool) -> None:
-        # to go back must be possible without room for a record
+        # a restore must be possible without room for a record
         self._journal.tolerant = not applied
         self.overrides()
         if applied:
@@ -220,7 +218,7 @@ class ChangeSession:
         self.finish(applied=False)
 
     def _at_exit(self) -> None:
-        # not in a child that was forked
+        # not in a forked child
         if os.getpid() == self._pid:
             self.finish(applied=False)
 
@@ -237,8 +235,8 @@ def set_values(
     """Sets values that stay until `zfstune revert`; returns the writes. force overrides the
     guard's soft rules. Raises guard.Refused, ApplyError, NotPossible; then nothing is changed.
 
-    If it is killed midway the next command puts back what it has written. It is no session that
-    systemd watches over: every state on the way is legal.
+    If it is killed midway, the next command restores what it has written. systemd does not watch
+    it, unlike a session: every intermediate state is legal.
     """
     where = where or places()
     require_writable(host, list(wanted))
@@ -269,17 +267,17 @@ def set_values(
 
 
 def require_writable(host: Host, names: Sequence[str]) -> None:
-    """Raises NotPossible when there is no module, or no privilege."""
+    """Raises NotPossible without the module, or without privilege."""
     params = host.parameters()
     if not params.identity():
-        raise NotPossible(f"cannot set parameters, ZFS is not loaded, run `{params.loading()}`")
+        raise NotPossible("cannot set parameters: ZFS is not loaded", f"run `{params.loading()}`")
     there = [name for name in names if params.read(name) is not None]
     if there and not any(params.writable(name) for name in there):
-        raise NotPossible("cannot set parameters, no permission, run as root")
+        raise NotPossible("cannot set parameters: no permission", "run as root")
 
 
 def _to_exception(number: int, _frame: FrameType | None) -> None:
-    """So that the way out leads through the session's end."""
+    """Turns a signal into an exception, so that the session ends in order."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)

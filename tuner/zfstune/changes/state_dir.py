@@ -1,8 +1,7 @@
 """The two directories of the journal, and the files in them.
 
-The state directory is on disk. The run directory is on a tmpfs (on FreeBSD a boot empties it,
-rc.d/cleanvar), whose content lives exactly as long as the values of parameters do: until the
-host boots.
+The state directory is on disk. The run directory is on a tmpfs (on FreeBSD, rc.d/cleanvar empties
+it at boot): its content lasts as long as the values of parameters, until the next boot.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from zfstune.errors import NotPossible
 
 @dataclass(frozen=True)
 class Places:
-    """Of the journal on disk, and of that in memory with the lock."""
+    """The directories of the journal on disk, and of the journal in memory with the lock."""
 
     state: Path
     run: Path
@@ -32,9 +31,9 @@ def places() -> Places:
 
 
 def open_directory(path: Path, *, create: bool) -> int:
-    """A descriptor of a directory that nobody else can write into.
+    """A descriptor of a directory into which only this user can write.
 
-    Raises NotPossible, and FileNotFoundError when it is not there and not to be created.
+    Raises NotPossible, and FileNotFoundError if it does not exist and create is False.
     """
     try:
         if create:
@@ -45,34 +44,34 @@ def open_directory(path: Path, *, create: bool) -> int:
     except FileNotFoundError:
         raise
     except PermissionError:
-        raise NotPossible(f"cannot use {path}, no permission, run as root") from None
+        raise NotPossible(f"cannot use {path}: no permission", "run as root") from None
     except OSError as error:
         reason = error.strerror
         if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
-            reason = "it is a symbolic link or no directory"
-        raise NotPossible(f"cannot use {path}, {reason}, repair or remove it") from None
+            reason = "it is a symbolic link or not a directory"
+        raise NotPossible(f"cannot use {path}: {reason}", "repair or remove it") from None
     status = os.fstat(fd)
-    problem = None
+    mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != os.geteuid():
-        problem = f"it belongs to user {status.st_uid}"
-    elif stat.S_IMODE(status.st_mode) & 0o022:
-        problem = f"others may write there (mode {stat.S_IMODE(status.st_mode):04o})"
-    if problem:
-        os.close(fd)
-        advice = "run as that user" if "belongs" in problem else f"run `chmod 0700 {path}`"
-        if not os.geteuid():
-            advice = f"run `chown root {path} && chmod 0700 {path}` if you trust what is in it"
-        raise NotPossible(f"cannot use {path}, {problem}, {advice}")
-    return fd
+        problem, hint = f"it belongs to user {status.st_uid}", "run as that user"
+    elif mode & 0o022:
+        problem, hint = f"others may write there (mode {mode:04o})", f"run `chmod 0700 {path}`"
+    else:
+        return fd
+    os.close(fd)
+    if not os.geteuid():
+        hint = f"run `chown root {path} && chmod 0700 {path}` if you trust its content"
+    raise NotPossible(f"cannot use {path}: {problem}", hint)
 
 
 def open_file(directory: int, name: str, flags: int) -> int:
-    """A file of the directory that is no symbolic link; mode 0600 when it is new."""
+    """A descriptor of a file in the directory; not through a symbolic link; a new file has mode
+    0600."""
     return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
 
 
 def free_name(directory: int, name: str) -> str:
-    """The name, or if it is taken the name with the first number behind it that is free."""
+    """The name, or, if it is taken, the name with the first free number as suffix."""
     taken, found, number = set(os.listdir(directory)), name, 0
     while found in taken:
         number += 1
@@ -81,13 +80,13 @@ def free_name(directory: int, name: str) -> str:
 
 
 def keep_as(directory: int, name: str, keep: str) -> None:
-    """Gives a file the name keep, or one like it that is free; it has its own name as well, so that
-    at no moment there is none, and no room is needed for the content. Raises OSError."""
+    """Gives a file the additional name keep, or free_name() of that: so its own name never
+    disappears, and the content needs no room. Raises OSError."""
     free = free_name(directory, keep)
     try:
         os.link(name, free, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return
     except OSError:
-        # of a directory, or where there are no links
+        # a directory, or a file system without links
         os.rename(name, free, src_dir_fd=directory, dst_dir_fd=directory)

@@ -1,4 +1,4 @@
-"""`zfstune status`: which parameters are changed, since when, by which process."""
+"""`zfstune status`: which parameters are changed, since when, by which command."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from zfstune.tunables import catalogue, values
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; status 1 when a session was killed and nobody has restored yet, or
-    nobody can know."""
+    """The command; status 1 if values of a killed session may be in force, or a part of the journal
+    cannot be read."""
     where = places()
     found = collect(open_host(), where)
     if args.json:
@@ -34,19 +34,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def collect(host: Host, where: Places) -> Json:
-    """The state as JSON: state is "unchanged", "changed", "session" (one is running),
-    "killed" (one left its values), "gone" (the values went with the module) or "unreadable"
-    (not all that was changed can be known; "unknown" says why). Raises NotPossible without
+    """A ``status`` object of the schema: state is "unchanged", "changed", "session" (one is
+    running), "killed" (one left its values), "gone" (a reload of the module reset them) or
+    "unreadable" (not all changes can be known; "unknown" says why). Raises NotPossible without
     privilege."""
     running = holder(where)
     journal = Journal(where, write=False, here=host.parameters().identity())
     history = journal.history
-    # a journal that is being written may have half a line
-    unknown = "" if running else journal.unknown
+    # a journal that is being written may end in half a line
+    unknown = None if running else journal.unknown
     notes = [] if running else list(journal.notes)
     notes += [
-        f"{path} is a journal that was put aside, kept for a look at it"
-        + ("" if unknown else ", it can be removed")
+        f"{path} is a journal that was put aside" + ("" if unknown else "; it can be removed")
         for path in journal.kept
     ]
     return {
@@ -70,7 +69,7 @@ def collect(host: Host, where: Places) -> Json:
         "boot": host.parameters().boot().values(),
         "last": _last(journal.last),
         "notes": notes,
-        "unknown": unknown,
+        "unknown": unknown.in_one_line() if unknown else "",
     }
 
 
@@ -92,7 +91,7 @@ def _holder(running: Holder | None) -> Json | None:
 
 
 def _parameters(host: Host, history: History) -> list[Json]:
-    """What this program has written and what there is now."""
+    """The parameters that this program has changed, and their present values."""
     read = host.parameters().read
     rows = []
     for name in sorted(history.written & history.base.keys()):
@@ -104,7 +103,7 @@ def _parameters(host: Host, history: History) -> list[Json]:
 
 
 def _remains(host: Host, history: History, last: History | None) -> list[str]:
-    """What the values leave behind when they are put back, or left when they were."""
+    """What remains, or will remain, after the values are restored."""
     layers = history.in_force or (last.layers if last else [])
     here = host.parameters().identity()
     return catalogue.remains(
@@ -129,7 +128,7 @@ def _last(history: History | None) -> Json | None:
 
 
 def words(found: Json) -> list[str]:
-    """The same for a person."""
+    """The lines that a person sees, from the object of collect()."""
     lines = [f"zfstune: {note}" for note in found["notes"]]
     lines += _headline(found)
     rows = [
@@ -139,11 +138,11 @@ def words(found: Json) -> list[str]:
     if rows and found["state"] != "gone":
         lines += aligned([["PARAMETER", "NOW", "BEFORE", ""], *rows], "<>><")
     for override in found["overrides"]:
-        who = "somebody else" if override["pid"] is None else f"process {override['pid']}"
+        who = "another process" if override["pid"] is None else f"process {override['pid']}"
         comm = f" ({override['comm']})" if override["comm"] else ""
         lines.append(
             f"{override['name']} was set to {override['value']} by {who}{comm} at "
-            f"{override['time']}, it is left as it is"
+            f"{override['time']} and is left as it is"
         )
     back = "" if found["state"] == "unchanged" else "also after `zfstune revert`, "
     lines += [f"{back}{text}" for text in found["remains"]]
@@ -152,7 +151,7 @@ def words(found: Json) -> list[str]:
     if found["unknown"]:
         lines.append(f"what zfstune has changed is not known: {found['unknown']}")
     if found["state"] == "changed":
-        lines.append("undo: `zfstune revert`; over a reboot: `zfstune keep`")
+        lines.append("undo: `zfstune revert`; keep over a reboot: `zfstune keep`")
     return lines
 
 
@@ -165,13 +164,13 @@ def _headline(found: Json) -> list[str]:
     if found["state"] == "killed":
         layer = layers[-1]
         return [
-            f"`{layer['command']}` (process {layer['pid']}, since {layer['time']}) was killed, "
-            "its values may be in force, run `zfstune recover`"
+            f"`{layer['command']}` (process {layer['pid']}, since {layer['time']}) was killed; "
+            "its values may be in force: run `zfstune recover`"
         ]
     if found["state"] == "unreadable":
         return []
     if found["state"] == "gone":
-        return ["the zfs module was loaded anew, the values that were set went with it"]
+        return ["the zfs module was reloaded, which reset the values that were set"]
     if found["state"] == "changed":
         return [f"set by `{one['command']}` at {one['time']}" for one in layers]
     lines = ["no parameter is changed by zfstune"]
@@ -184,8 +183,8 @@ def _headline(found: Json) -> list[str]:
 _END = {
     "": "killed",
     "applied": "its values stayed",
-    "restored": "its values were put back",
-    "gone": "its values went with the module",
+    "restored": "its values were restored",
+    "gone": "a reload of the module reset its values",
 }
 
 
@@ -197,4 +196,4 @@ def _shown(row: Json, key: str) -> str:
 
 
 def _remark(row: Json) -> str:
-    return "" if row["ours"] else "set by somebody else"
+    return "" if row["ours"] else "set by another process"

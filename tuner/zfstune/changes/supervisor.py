@@ -1,13 +1,13 @@
-"""The process that restores parameters when the tuner dies or does not answer any more.
+"""The process that restores parameters when the tuner dies or stops answering.
 
-It is forked before the tuner has threads or has loaded much, and waits for the other end of
-a socket to close, which the kernel does for a process that is killed. It shares the
-tuner's lock, so nobody else can begin in between.
+It is forked before the tuner has threads or has loaded much, and waits until the other end of a
+socket closes: the kernel closes it when the tuner is killed. It shares the tuner's lock, so no
+other process can begin in between.
 
-While something is in force the tuner says so every second. One that is silent for a minute is
-stopped, frozen or hangs in the kernel: it is killed, after which no code of its own runs any more,
-in whatever state it is, and then the same is done. Silence is counted in polls that ended without a
-word, not by a clock: a pause of the whole machine, or of both processes, is one of them.
+While something is in force the tuner says so every second. A tuner that is silent for a minute is
+stopped, frozen or hangs in the kernel: it is killed, after which none of its code runs any more,
+and the parameters are restored. Silence is counted in polls that timed out, not by a clock: a pause
+of the whole machine, or of both processes, counts as one.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from zfstune.host import protections
 from zfstune.term.outlet import write_now
 
 _READY = b"r"
-# of the tuner: something is in force, nothing is, it ends; the first two are answered by the same
+# from the tuner: something is in force, nothing is, it ends; the first two are echoed
 _BEAT, _CALM, _DISMISS = b"b", b"c", b"q"
 _READY_S = 60
-# How long a process that was killed is waited for: in the kernel it may hang for ever.
+# How long to wait for a killed process: in the kernel it may hang for ever.
 _GONE_S = 1.0
 _ENDS_S = 5.0
-# So many ticks without a word are too many, and the length of one in s.
+# The number of silent ticks after which the tuner is killed, and the length of a tick in s.
 SILENT = (60, 1.0)
-# of Linux, of FreeBSD
+# on Linux, on FreeBSD
 _LOGS = ("/dev/log", "/var/run/log")
 
 
 @dataclass
 class Supervisor:
-    """The tuner's end."""
+    """The tuner's end of the socket."""
 
     pid: int
     _end: socket.socket
@@ -52,11 +52,11 @@ class Supervisor:
     _said: bytes = _CALM
 
     def alive(self, *, in_force: bool = False) -> bool:
-        """False once it has ended, or has been stopped for long; to be asked every second. It
-        is told that this process goes on, and whether something is in force. Does not wait."""
+        """Whether the supervisor runs and answers; call it every second. It also tells the
+        supervisor that this process runs, and whether something is in force. Never waits."""
         ticks, tick_s = self._silent
         now, say = time.monotonic(), _BEAT if in_force else _CALM
-        # a tick at most, however long this process has been stopped
+        # at most one tick, however long this process was stopped
         if now - self._ticked >= tick_s or say != self._said:
             self._unanswered += now - self._ticked >= tick_s
             self._ticked, self._said = now, say
@@ -71,14 +71,14 @@ class Supervisor:
         return False
 
     def dismiss(self) -> None:
-        """Nothing is left to restore: it ends."""
+        """Ends the supervisor: nothing is left to restore."""
         if self._end.fileno() < 0:
             return
         _send(self._end, _DISMISS)
         self._end.close()
         with contextlib.suppress(ChildProcessError):
             if not self._ended(_ENDS_S):
-                # stopped: it has the lock as well
+                # it is stopped, and has the lock
                 os.kill(self.pid, signal.SIGKILL)
                 self._ended(_GONE_S)
 
@@ -92,12 +92,12 @@ class Supervisor:
 def start(
     restore: Callable[[str], None], keep: Collection[int], silent: tuple[int, float] = SILENT
 ) -> Supervisor:
-    """Forks it, and waits until it is out of reach. restore is what it does after the death
-    of this process, and gets in words how that came; keep are the descriptors that it needs.
+    """Forks the supervisor and waits until it is ready. After the death of this process it calls
+    restore with a sentence on how that happened; keep are the descriptors that restore needs.
     Raises OSError."""
     ours, theirs = socket.socketpair()
     tuner = os.getpid()
-    # here and not in the child, which is to load nothing
+    # imported here, not in the child, which must load nothing
     protect = protections()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -107,7 +107,7 @@ def start(
         ours.settimeout(_READY_S)
         try:
             if ours.recv(1) != _READY:
-                raise ChildProcessError(errno.ECHILD, "it has ended at once")
+                raise ChildProcessError(errno.ECHILD, "it ended at once")
         except BaseException:
             # it has nothing to restore, and shares the lock
             ours.close()
@@ -125,15 +125,15 @@ def start(
             os._exit(0)
         restore(how)
     except Exception as error:
-        log(f"parameters could not be restored: {error}, run `zfstune recover`")
+        log(f"parameters could not be restored: {error}; run `zfstune recover`")
     finally:
-        # no exit handlers, no buffers: they are the tuner's
+        # exit handlers and buffers are the tuner's
         os._exit(1)
 
 
 def _settle(keep: Collection[int], protect: Iterable[Callable[[], None]]) -> None:
-    """Out of reach of what ends or stops the tuner: its terminal, its signals, a lack of memory,
-    its cgroup."""
+    """Escapes what may end or stop the tuner: its terminal, its signals, the OOM killer, its
+    cgroup."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
@@ -147,17 +147,17 @@ def _settle(keep: Collection[int], protect: Iterable[Callable[[], None]]) -> Non
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1):
         os.dup2(null, standard)
-    # whoever waits for the tuner's pipes to close must not wait for this process
+    # readers of the tuner's pipes must not wait for this process
     kept = sorted({2, *keep})
     for low, high in zip(kept, [*kept[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(low + 1, high)
 
 
 def _end_of(tuner: int, end: socket.socket, silent: tuple[int, float]) -> str | None:
-    """Waits for the tuner's end, or kills it when it does not answer; returns how it ended, None
-    when that was announced."""
+    """Waits for the tuner's end, or kills it if it does not answer; returns how it ended, None if
+    it announced its end."""
     ticks, tick_s = silent
-    died = f"process {tuner} has ended without a word"
+    died = f"process {tuner} died unexpectedly"
     said, missed = _CALM, 0
     while missed < ticks:
         if select.select([end], [], [], tick_s)[0]:
@@ -167,7 +167,7 @@ def _end_of(tuner: int, end: socket.socket, silent: tuple[int, float]) -> str | 
             said, missed = data[-1:], 0
             _send(end, said)
         elif os.getppid() != tuner:
-            return died  # somebody has inherited its socket
+            return died  # another process has inherited its socket
         elif said == _BEAT:
             missed += 1
     if os.getppid() != tuner:
@@ -185,7 +185,7 @@ def _wait_for_end(tuner: int, end: socket.socket) -> None:
 
 
 def _receive(end: socket.socket) -> bytes:
-    """b"" when the other end is closed."""
+    """What has arrived; b"" if the other end is closed."""
     try:
         return end.recv(4096)
     except OSError:
@@ -193,13 +193,14 @@ def _receive(end: socket.socket) -> bytes:
 
 
 def _send(end: socket.socket, what: bytes) -> None:
-    """Whoever does not read is not waited for."""
+    """Sends without waiting for the reader."""
     with contextlib.suppress(OSError):
         end.send(what, socket.MSG_DONTWAIT)
 
 
 def log(text: str) -> None:
-    """To the system's log, if there is one, and to stderr, which may be gone or stopped."""
+    """Writes a line to the system log, if there is one, and to stderr, which may be closed or
+    stopped."""
     text = printable(text)
     # <28> is daemon.warning
     line = f"<28>zfstune[{os.getpid()}]: {text}".encode(errors="backslashreplace")[:900]
