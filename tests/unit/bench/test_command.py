@@ -262,7 +262,7 @@ def test_a_signal_during_the_first_test_ends_it(zfstune: Any, tmp_path: Path) ->
         (["/tmp", "--test", "fsync,,plain"], 2, "has an empty name"),
         (["/tmp", "--jobs", "0"], 2, "1 or more"),
         (["/tmp", "--jobs", "5000"], 2, "1024 at most"),
-        (["/tmp", "--size", "1"], 2, "not within 64K and 1T"),
+        (["/tmp", "--size", "1"], 2, "is out of range\nhint: use 64K to 1T"),
         (["/tmp", "--size", "1T"], 3, "are needed\nhint: take a smaller --size"),
         (["/tmp", "--duration", "3"], 2, "has no unit"),
         (["/tmp", "--with", "dd"], 2, "--with"),
