@@ -228,7 +228,7 @@ def test_a_value_set_by_another_program_is_left(fix: Fixture) -> None:
     assert fix.host.now() == DEFAULTS | {"zfs_txg_timeout": 33}
     assert [(o.name, o.value, o.original) for o in report.kept] == [("zfs_txg_timeout", 33, 5)]
     assert recovery.describe(report, fix.host)[-1].startswith(
-        "zfs_txg_timeout was set to 33 by somebody else, it is left as it is; `echo 5 > "
+        "zfs_txg_timeout was set to 33 by another process and is left as it is; `echo 5 > "
     )
 
 
@@ -267,7 +267,7 @@ def test_another_program_just_before_a_write_wins(
             fix.host.params.put(name, 44)
 
     monkeypatch.setattr(fix.journal, "intend", late)
-    with pytest.raises(Overridden, match="somebody else has just set it to 44"):
+    with pytest.raises(Overridden, match="another process has just set it to 44"):
         fix.applier().apply(CANDIDATE)
     assert fix.host.now() == DEFAULTS | {"zfs_txg_timeout": 44}
 
@@ -288,8 +288,8 @@ def test_another_program_at_the_same_moment_is_named(
     applier = fix.applier()
     applier.apply(CANDIDATE)
     assert fix.said == [
-        "zfs_txg_timeout was written by process 4711 (bash) in the moment of a change by this "
-        "program, set it again"
+        "zfs_txg_timeout was written by process 4711 (bash) while this program changed it; "
+        "set it again"
     ]
     applier.restore(fix.journal.layer)
     assert fix.untouched()

@@ -420,7 +420,7 @@ def test_the_longer_one_of_an_earlier_boot_does_not_count(
     assert recovered() == 0
     err = capsys.readouterr().err
     assert "not there any more" not in err
-    assert "loaded anew" not in err
+    assert "reloaded" not in err
     assert host.now() == DEFAULTS
     assert data in [path.read_bytes() for path in host.where.state.iterdir()]
     assert shown(capsys)[0] == 0

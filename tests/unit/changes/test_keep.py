@@ -58,7 +58,7 @@ def test_remove_undoes_keep(
         "options zfs zfs_txg_timeout=9",
     ]
     assert conf(tmp_path).stat().st_mode & 0o777 == 0o644
-    assert "a reboot sets these values" in capsys.readouterr().err
+    assert "these values take effect at the next boot" in capsys.readouterr().err
     assert run(remove=True) == 0
     assert not conf(tmp_path).exists()
     assert run(remove=True) == 0
@@ -136,7 +136,7 @@ def test_with_a_damaged_journal_nothing_is_kept(host: ModuleHost, tmp_path: Path
     change(host, zfs_txg_timeout=9)
     for directory in (host.where.state, host.where.run):
         (directory / "journal").write_bytes(b"x")
-    with pytest.raises(NotPossible, match="cannot keep anything, a part of the journal cannot"):
+    with pytest.raises(NotPossible, match="cannot keep anything: a part of the journal cannot"):
         run()
     assert not conf(tmp_path).exists()
 
@@ -149,7 +149,7 @@ def test_values_of_other_programs_or_a_running_session_are_not_kept(
     assert keep.in_force(host, host.where) == {"zfs_txg_timeout": 9}
     with ChangeSession(host, "tune", ["zfs_delay_scale"], print, host.where, still_s=0) as session:
         session.apply({"zfs_delay_scale": 400000})
-        with pytest.raises(NotPossible, match="`tune` has not ended, wait for it"):
+        with pytest.raises(NotPossible, match="`tune` has not ended"):
             keep.in_force(host, host.where)
 
 

@@ -57,7 +57,7 @@ def test_without_a_journal_nothing_is_reverted(
     host: ModuleHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shown(capsys) == (0, ["no parameter is changed by zfstune"])
-    assert reverted(capsys) == (0, ["nothing to put back"])
+    assert reverted(capsys) == (0, ["nothing to restore"])
     assert not host.where.state.exists()
     assert recovery.if_needed() is None
 
@@ -124,8 +124,8 @@ def test_revert_goes_back_to_the_very_first_values(
     assert host.now() == DEFAULTS
     assert host.params.arc() == ARC
     assert "zfs_txg_timeout: 13s -> 5s" in lines
-    assert reverted(capsys) == (0, ["nothing to put back"])
-    assert shown(capsys)[1][1].endswith("its values were put back")
+    assert reverted(capsys) == (0, ["nothing to restore"])
+    assert shown(capsys)[1][1].endswith("its values were restored")
 
 
 def test_revert_keeps_what_another_program_set(
@@ -135,10 +135,10 @@ def test_revert_keeps_what_another_program_set(
     host.params.put("zfs_txg_timeout", 33)
     code, lines = shown(capsys)
     assert code == 0
-    assert any("zfs_txg_timeout" in line and "set by somebody else" in line for line in lines)
+    assert any("zfs_txg_timeout" in line and "set by another process" in line for line in lines)
     code, lines = reverted(capsys)
     assert code == 0
-    assert any("set to 33 by somebody else, it is left as it is" in line for line in lines)
+    assert any("set to 33 by another process and is left as it is" in line for line in lines)
     assert host.now() == DEFAULTS | {"zfs_txg_timeout": 33}
     # setting it again makes theirs the value to go back to
     change(host, {"zfs_txg_timeout": 8})
@@ -172,7 +172,7 @@ def test_status_lists_changed_parameters(
         ["zfs_dirty_data_max", "256M", "4G"],
         ["zfs_txg_timeout", "9", "s", "5", "s"],
     ]
-    assert lines[-1] == "undo: `zfstune revert`; over a reboot: `zfstune keep`"
+    assert lines[-1] == "undo: `zfstune revert`; keep over a reboot: `zfstune keep`"
     found = json.loads(shown(capsys, json=True)[1][0])
     assert found["state"] == "changed"
     assert found["parameters"][1] == {
@@ -221,7 +221,7 @@ def test_the_next_command_restores(host: ModuleHost, capsys: pytest.CaptureFixtu
     crash(host)
     code, lines = shown(capsys)
     assert code == 1
-    assert "was killed, its values may be in force, run `zfstune recover`" in lines[0]
+    assert "was killed; its values may be in force: run `zfstune recover`" in lines[0]
     assert recovery.if_needed() is not None
     assert host.now() == DEFAULTS
     assert not (host.where.run / "session").exists()
@@ -257,7 +257,7 @@ def test_after_a_reboot_there_is_nothing_to_restore(
     (host.params.root / ".identity").write_text("boot:2")
     count = len(host.params.log)
     assert shown(capsys)[1][0] == (
-        "the zfs module was loaded anew, the values that were set went with it"
+        "the zfs module was reloaded, which reset the values that were set"
     )
     recovery.if_needed()
     assert "nothing to restore" in capsys.readouterr().err
@@ -305,7 +305,7 @@ def test_a_damaged_journal_is_reported(
     # and keep being reported until the user forgets them
     assert reverted(capsys) == (code, lines)
     assert recover.run(Namespace(wait=False, forget=True)) == 0
-    assert reverted(capsys) == (0, ["nothing to put back"])
+    assert reverted(capsys) == (0, ["nothing to restore"])
 
 
 def test_a_state_directory_that_is_a_link_is_refused(host: ModuleHost) -> None:
@@ -497,5 +497,5 @@ def test_status_names_a_damaged_journal(
     change(host)
     path.write_bytes(b"x")
     assert shown(capsys)[1][0] == (
-        f"zfstune: {path} is a journal that was put aside, kept for a look at it, it can be removed"
+        f"zfstune: {path} is a journal that was put aside; it can be removed"
     )
