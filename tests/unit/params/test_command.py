@@ -303,7 +303,7 @@ def test_explain_has_the_meaning_of_0(name: str, zero: str, back: str) -> None:
     host.module[name] = 0
     text = " ".join(run(host, "explain", name).split())
     assert zero in text and back in text
-    assert "changes ZFS judges all limits of the ARC anew" in text
+    assert "changes ZFS checks all limits of the ARC again" in text
 
 
 def test_explain_as_json_has_all_of_the_catalogue() -> None:
