@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+# The command line is wrong
 USAGE = 2
-"""The command line is wrong."""
 
+# The command line is right, but this machine lacks something
 NOT_POSSIBLE = 3
-"""The command line is right, but this machine lacks something."""
 
+# The guest panicked, hung or ran out of time, so the command has no status
 GUEST_FAILED = 125
-"""The guest panicked, hung or ran out of time, so the command has no status."""
 
 
 class LabError(Exception):

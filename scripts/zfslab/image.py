@@ -24,8 +24,8 @@ from .units import format_size, format_time
 
 _VIRTUAL_SIZE = "6G"
 _CHROOT_LINK = "chroot"
+# A build prints something at least this often
 _QUIET_S = 20.0
-"""A build prints something at least this often."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from .errors import LabError
 from .image import Image, cache_dir
 from .process import die_with_parent, find_program
 
+# Older versions race with the kernel's text patching when they emulate CPUs in parallel
 STABLE_MAJOR = 10
-"""Older versions race with the kernel's text patching when they emulate CPUs in parallel."""
 
 _PROBE_TIMEOUT_S = 30.0
 _PROBE_MARK = b"zfslab: guest code runs"

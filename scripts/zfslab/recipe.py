@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from .errors import USAGE, LabError
 
+# Increased when the layout of an image changes, so that older ones are not used
 FORMAT = 1
-"""Increased when the layout of an image changes, so that older ones are not used."""
 
 _PACKAGES = (
     # the kernel and OpenZFS, compiled by DKMS in the chroot

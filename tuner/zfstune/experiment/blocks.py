@@ -12,8 +12,8 @@ from zfstrace.summary import Span, since, summarize
 from zfstrace.types import DatasetCounts, FsyncSummary, Json, Losses
 from zfstune.term.units import SECOND
 
+# A block and the wait before it take less
 _KEPT_NS = 15 * 60 * SECOND
-"""A block and the wait before it take less."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.runner import Abort, Disturbed
 from zfstune.term.units import SECOND, format_size, format_time
 
+# Memory is short when ZFS is asked to free more than a 32nd of it
 _MEMORY_SHARE = 32
-"""Memory is short when ZFS is asked to free more than a 32nd of it."""
 _SCAN_S = 10.0
+# After this time without an fsync the load has gone
 _SILENT_S = 30.0
-"""After this time without an fsync the load has gone."""
 
 
 @dataclass

@@ -80,8 +80,8 @@ class Candidate:
     trial: int = -1
 
 
+# Values with their reasons
 Part = dict[str, tuple[int, str]]
-"""Values with their reasons."""
 
 
 def candidates(

@@ -20,24 +20,24 @@ from zfstune.tunables import catalogue
 from zfstune.tunables import values as sizes
 from zfstune.tunables.guard import Refused
 
+# Part of the budget for 2 to 6 pairs without any change
 _NOISE_SHARE = 0.1
-"""Part of the budget for 2 to 6 pairs without any change."""
+# Part of the budget for the proof: a gain of 20 % takes twice as many pairs as one of 30 %
 _PROOF_SHARE = 0.4
-"""Part of the budget for the proof: a gain of 20 % takes twice as many pairs as one of 30 %."""
 _FEWEST_PAIRS = 6
 _TRIAL_ORDER = "ABBA"
+# Safety factor: the remaining work may take 10 % longer than measured so far
 _SPARE = 1.1
-"""Safety factor: the remaining work may take 10 % longer than measured so far."""
+# A trial that is worse than this ends after its first pair
 _HOPELESS = math.log(1.3)
-"""A trial that is worse than this ends after its first pair."""
+# The score of a trial that clearly violates a limit (e times as slow), growing with the violation.
+# Marginal violations are interpolated: two pairs cannot tell -7 % from -5 % on a noisy pool, and a
+# candidate that is better otherwise deserves its proof
 _MISSED = 1.0
-"""The score of a trial that clearly violates a limit (e times as slow), growing with the violation.
-Marginal violations are interpolated: two pairs cannot tell -7 % from -5 % on a noisy pool, and a
-candidate that is better otherwise deserves its proof."""
 _LEAST_NOISE = 0.01
+# A parameter is dropped if that costs less than half of what two pairs can detect, but at least 3 %
+# and at most 20 %
 _SMALLEST, _LARGEST = 0.03, 0.2
-"""A parameter is dropped if that costs less than half of what two pairs can detect, but at least
-3 % and at most 20 %."""
 
 
 class Search(Protocol):

@@ -19,9 +19,9 @@ Key = frozenset[tuple[str, int]]
 
 _TICK_NS = SECOND
 _COUNT_NS = SECOND // 10
+# Writes are counted every _COUNT_NS or, with thousands of datasets, as often as a twentieth of a
+# CPU allows
 _COUNT_SHARE = 20
-"""Writes are counted every _COUNT_NS or, with thousands of datasets, as often as a twentieth of a
-CPU allows."""
 
 
 class Stopped(Exception):
@@ -36,9 +36,9 @@ class Disturbed(RestoredError):
     """An outside event made a fair comparison impossible."""
 
 
+# Called every second with the meter (None before it exists) and whether a block is being measured.
+# Raises Abort or Disturbed to end the session.
 Watch = Callable[[BlockMeter | None, bool], None]
-"""Called every second with the meter (None before it exists) and whether a block is being
-measured. Raises Abort or Disturbed to end the session."""
 
 
 @dataclass(frozen=True)
