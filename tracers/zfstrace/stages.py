@@ -100,7 +100,7 @@ STAGES = (
         "other",
         UNKNOWN,
         "time that no probe explains",
-        "look at the missing probes and at waits with an unknown log block, both named below",
+        "look at the missing probes and at the waits with an unknown log block, which are counted",
     ),
 )
 
