@@ -60,4 +60,4 @@ def git(*words: str, check: bool = True) -> str:
 
 if __name__ == "__main__":
     found = problems(subjects(sys.argv[1] if sys.argv[1:] else f"{SINCE}..HEAD"))
-    sys.exit("\n".join(f"commit {line}" for line in found))
+    sys.exit("\n".join(f"commit {line}" for line in found) or None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import check_subjects
@@ -54,3 +56,19 @@ def test_history_without_its_beginning_is_an_error(
     check_subjects.git("init", "--quiet")
     with pytest.raises(subprocess.CalledProcessError):
         check_subjects.subjects("no-such-commit..HEAD")
+
+
+@pytest.mark.parametrize(("subject", "status"), [("docs: say why", 0), ("docs: how often", 1)])
+def test_the_status_says_whether_a_subject_is_refused(
+    tmp_path: Path, subject: str, status: int
+) -> None:
+    """The program itself, in a history of one commit after the first."""
+    (tmp_path / "scripts").mkdir()
+    program = shutil.copy(check_subjects.__file__, tmp_path / "scripts")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    for one in ("first", subject):
+        subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", one], check=True)
+    done = subprocess.run([sys.executable, program, "HEAD~1..HEAD"], capture_output=True, text=True)
+    assert done.returncode == status
+    assert (subject in done.stderr) == bool(status)
