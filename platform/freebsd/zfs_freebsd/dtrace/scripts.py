@@ -46,7 +46,7 @@ def script(name: str) -> Path:
 def why_not(root: Path) -> tuple[str, str]:
     """What dtrace(1) lacks here, and what to do; ("", "") if nothing."""
     if not Path(probes.program()).exists():
-        return "dtrace is not installed", "install it: base system, or the package FreeBSD-dtrace"
+        return "dtrace is not installed", "install the base system's, or the package FreeBSD-dtrace"
     if not (root / _DEVICE).exists():
         return "dtrace has no modules loaded", "run `kldload dtraceall`, outside jails"
     if os.geteuid() != 0:
