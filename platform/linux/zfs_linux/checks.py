@@ -74,11 +74,11 @@ def _tracefs(sys: Path, module_btf: bool) -> Check:
 
 
 def _library() -> Check:
-    from zfstrace.bpf import library  # ctypes is slow to load
+    from zfstrace.bpf import binding  # ctypes is slow to load
 
     try:
-        path = library.find_library()
-        library.load(path)
+        path = binding.find_library()
+        binding.load(path)
     except LibraryMissing as error:
         return Check("libzfstrace", "library", "absent", "blocking", str(error), error.hint)
     return Check("libzfstrace", "library", path)

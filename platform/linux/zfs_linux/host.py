@@ -95,9 +95,9 @@ class LinuxHost(BaseHost):
         return checks.of_host(self._proc, self._sys, self.pools())
 
     def survey(self) -> ProbeSurvey:
-        from zfstrace.bpf import library  # ctypes is slow to load
+        from zfstrace.bpf import binding  # ctypes is slow to load
 
-        return library.survey()
+        return binding.survey()
 
     def tools(self) -> list[Tool]:
         from zfs_linux import tools

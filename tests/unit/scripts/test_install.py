@@ -89,7 +89,7 @@ def test_all_files_are_installed_with_their_modes(
         "share/doc/zfstune/examples/fsyncs.c": 0o644,
         "share/man/man3/zfstrace.3": 0o644,
         "lib/zfstune/python/zfstune/cli.py": 0o644,
-        "lib/zfstune/python/zfstrace/bpf/library.py": 0o644,
+        "lib/zfstune/python/zfstrace/bpf/binding.py": 0o644,
         "lib/zfstune/python/zfstrace/flame/svg.py": 0o644,
         "lib/zfstune/python/zfstrace/flame/view.js": 0o644,
         "lib/zfstune/python/zfstrace/flame/view.css": 0o644,

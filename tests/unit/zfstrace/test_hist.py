@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 
 from zfstrace import hist
-from zfstrace.bpf import library
+from zfstrace.bpf import binding
 from zfstrace.hist import BUCKETS, Hist, from_values
 
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
@@ -23,7 +23,7 @@ SAMPLES = st.lists(TIMES, min_size=1, max_size=200)
 def clib() -> ctypes.CDLL:
     # `make test` builds it first: a missing library is a failure, not a reason to skip
     assert LIBRARY.exists(), f"{LIBRARY.name} is not built, run `make`"
-    return library.load(str(LIBRARY))
+    return binding.load(str(LIBRARY))
 
 
 @given(TIMES)
@@ -124,7 +124,7 @@ def test_quantile_agrees_with_c_also_when_torn(
 
 
 def assert_quantiles_agree(clib: ctypes.CDLL, h: Hist) -> None:
-    c = library.CHist(count=h.count, sum_ns=h.sum_ns, max_ns=h.max_ns)
+    c = binding.CHist(count=h.count, sum_ns=h.sum_ns, max_ns=h.max_ns)
     for bucket, n in h.buckets.items():
         c.bucket[bucket] = n
     for permille in (0, 1, 500, 900, 990, 999, 1000):

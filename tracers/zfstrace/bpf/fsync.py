@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from zfstrace import stages
-from zfstrace.bpf.library import SLOW_FN, CDataset, CHist, CSlow, text
+from zfstrace.bpf.binding import SLOW_FN, CDataset, CHist, CSlow, text
 from zfstrace.bpf.session import Session, nonzero
 from zfstrace.hist import Hist
 from zfstrace.types import DatasetCounts, SlowEvent

@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Callable
 
 from zfstrace import device, throttle
-from zfstrace.bpf.library import text
+from zfstrace.bpf.binding import text
 from zfstrace.bpf.session import Session, nonzero
 from zfstrace.device import ClassCounts, DeviceCounts
 from zfstrace.hist import BUCKETS, Hist

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from zfstrace import errors
-from zfstrace.bpf.library import _EVENT_FN, _error, _Losses, _Opts, _probes, load, text
+from zfstrace.bpf.binding import _EVENT_FN, _error, _Losses, _Opts, _probes, load, text
 from zfstrace.types import Losses, Probe
 
 Entry = TypeVar("Entry", bound=ctypes.Structure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from zfstrace import recording
-from zfstrace.bpf.library import text
+from zfstrace.bpf.binding import text
 from zfstrace.bpf.session import Session
 from zfstrace.recording import StackLosses, StackOptions, StackSum
 

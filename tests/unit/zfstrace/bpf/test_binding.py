@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 
 from zfstrace import device, errors, recording, stages, throttle
-from zfstrace.bpf import library, pools, session, stacks
+from zfstrace.bpf import binding, pools, session, stacks
 from zfstrace.bpf.fsync import FsyncTrace
 
 HEADER = ROOT / "tracers/libzfstrace/zfstrace.h"
@@ -23,12 +23,12 @@ TABLES = HEADER.with_name("zfstrace_tables.h")
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
-    "opts": library._Opts,
-    "probe": library._Probe,
-    "hist": library.CHist,
-    "dataset": library.CDataset,
-    "losses": library._Losses,
-    "slow": library.CSlow,
+    "opts": binding._Opts,
+    "probe": binding._Probe,
+    "hist": binding.CHist,
+    "dataset": binding.CDataset,
+    "losses": binding._Losses,
+    "slow": binding.CSlow,
     "stack": stacks.CStack,
     "stack_losses": stacks.CStackLosses,
     "table_hist": pools.KernelHist,
@@ -46,13 +46,13 @@ def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
     assert compiler, "a C compiler is needed, as for `make`"
     lines = ['#include "zfstrace.h"', "#include <stdio.h>", "int main(void) {"]
     want = []
-    for name, binding in STRUCTS.items():
+    for name, mirror in STRUCTS.items():
         struct = f"struct zfstrace_{name}"
         lines.append(f'printf("%zu\\n", sizeof({struct}));')
-        want.append(ctypes.sizeof(binding))
-        for field in binding._fields_:
+        want.append(ctypes.sizeof(mirror))
+        for field in mirror._fields_:
             lines.append(f'printf("%zu\\n", offsetof({struct}, {field[0]}));')
-            want.append(getattr(binding, field[0]).offset)
+            want.append(getattr(mirror, field[0]).offset)
     source, program = tmp_path / "layout.c", tmp_path / "layout"
     source.write_text("\n".join([*lines, "return 0; }"]))
     subprocess.run([compiler, f"-I{HEADER.parent}", source, "-o", program], check=True)
@@ -63,12 +63,12 @@ def test_structures_are_those_of_the_header(tmp_path: Path) -> None:
 def test_every_function_of_the_header_is_bound() -> None:
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
     declared = set(re.findall(r"\b(zfstrace_\w+)\(", text))
-    assert declared == set(library.PROTOTYPES)
+    assert declared == set(binding.PROTOTYPES)
 
 
 def test_abi_is_that_of_the_header() -> None:
     text = HEADER.read_text(encoding="utf-8") + TABLES.read_text(encoding="utf-8")
-    assert f"#define ZFSTRACE_ABI {library.ABI}\n" in text
+    assert f"#define ZFSTRACE_ABI {binding.ABI}\n" in text
     assert f"#define ZFSTRACE_STAGES {len(stages.NAMES)}\n" in text
     assert f"#define ZFSTRACE_KINDS {len(stages.KINDS)}\n" in text
 
@@ -93,7 +93,7 @@ def test_names_are_in_the_order_of_the_kernel_side() -> None:
 
 
 def test_every_probe_says_what_its_absence_costs() -> None:
-    probes = library.survey().probes
+    probes = binding.survey().probes
     for probe in probes:
         assert probe.cost
         assert set(probe.merges) <= set(stages.NAMES)
@@ -105,22 +105,22 @@ def test_every_probe_says_what_its_absence_costs() -> None:
 def test_the_checkout_has_its_own_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZFSTUNE_LIB", raising=False)
     assert LIBRARY.exists(), f"{LIBRARY.name} is not built, run `make`"
-    assert library.find_library() == str(LIBRARY)
+    assert binding.find_library() == str(LIBRARY)
 
 
 def test_a_named_library_must_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ZFSTUNE_LIB", str(tmp_path / "none.so"))
     with pytest.raises(errors.LibraryMissing, match="does not exist"):
-        library.load()
+        binding.load()
     (tmp_path / "none.so").write_text("no library")
     with pytest.raises(errors.LibraryMissing, match="does not load"):
-        library.load()
+        binding.load()
 
 
 def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZFSTUNE_LIB", ctypes.__spec__.origin or "")
     with pytest.raises(errors.LibraryMissing) as caught:
-        library.load()
+        binding.load()
     assert "\n" not in str(caught.value)
 
 
@@ -135,8 +135,8 @@ def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_errno_becomes_an_exception(code: int, kind: type[errors.TraceError]) -> None:
-    assert type(library._error(code, "")) is kind
-    error = library._error(code, "what: why\nwhat to do")
+    assert type(binding._error(code, "")) is kind
+    error = binding._error(code, "what: why\nwhat to do")
     assert (str(error), error.hint) == ("what: why", "what to do")
 
 
