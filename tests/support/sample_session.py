@@ -7,7 +7,9 @@ import math
 import random
 from typing import Any
 
-from zfstrace.hist import Hist, from_values
+from support.samples import from_values
+
+from zfstrace.hist import Hist
 from zfstune.experiment.objective import Objective
 
 Json = dict[str, Any]

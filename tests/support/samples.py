@@ -3,14 +3,14 @@ unremarkable."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zfstrace import throttle
 from zfstrace.arc import ArcState
 from zfstrace.device import CLASSES, ClassCounts, DeviceCounts
 from zfstrace.disk import Scratch
-from zfstrace.hist import Hist, from_values
+from zfstrace.hist import Hist, index
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.throttle import ThrottleCounts, Waits
@@ -30,6 +30,19 @@ PROBES = (
         merges=("batch_wait", "issue"),
     ),
 )
+
+
+def from_values(values: Iterable[int]) -> Hist:
+    """The histogram of the given values in ns."""
+    buckets: dict[int, int] = {}
+    count = total = highest = 0
+    for value in values:
+        bucket = index(value)
+        buckets[bucket] = buckets.get(bucket, 0) + 1
+        count += 1
+        total += value
+        highest = max(highest, value)
+    return Hist(count, total, highest, buckets)
 
 
 def counts(

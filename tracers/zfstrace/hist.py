@@ -7,7 +7,7 @@ of zfstrace_hist_*() in tracers/libzfstrace; a test compares them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 SUB_BITS = 5
@@ -100,16 +100,3 @@ class Hist:
     def rows(self) -> tuple[tuple[int, int, int], ...]:
         """(low, high, count) of each non-empty bucket, ascending, in ns."""
         return tuple((low(b), low(b + 1), self.buckets[b]) for b in sorted(self.buckets))
-
-
-def from_values(values: Iterable[int]) -> Hist:
-    """The histogram of the given values in ns."""
-    buckets: dict[int, int] = {}
-    count = total = highest = 0
-    for value in values:
-        bucket = index(value)
-        buckets[bucket] = buckets.get(bucket, 0) + 1
-        count += 1
-        total += value
-        highest = max(highest, value)
-    return Hist(count, total, highest, buckets)

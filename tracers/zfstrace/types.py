@@ -241,47 +241,6 @@ def probes_to_json(probes: tuple[Probe, ...]) -> Json:
     }
 
 
-def summary_from_json(line: Json) -> FsyncSummary:
-    """The reverse of FsyncSummary.to_json(), for recorded output. A probe's symbol is not recorded
-    and comes back empty. Raises KeyError or TypeError when line is not a ``fsync_summary`` of this
-    schema."""
-    if line["schema"] != SCHEMA or line["type"] != "fsync_summary":
-        raise KeyError("not a fsync_summary of schema 1")
-    losses = line["losses"]
-    probes = [
-        Probe(name, "", line["probes"]["how"].get(name, "found"), False, "", "")
-        for name in line["probes"]["attached"]
-    ] + [
-        Probe(lack["name"], "", "missing", False, lack["cost"], lack["why"])
-        for lack in line["probes"]["missing"]
-    ]
-    return FsyncSummary(
-        pool=line["pool"],
-        dataset=line["dataset"],
-        time=line["time"],
-        duration_ns=line["duration_ns"],
-        count=line["count"],
-        errors=line["errors"],
-        commits=line["commits"],
-        no_zil=line["no_zil"],
-        kinds=line["kinds"],
-        latency=Latency(**line["latency"]) if line["count"] else None,
-        stages=tuple(StageSummary(**stage) for stage in line["stages"]),
-        histogram=tuple((row[0], row[1], row[2]) for row in line["histogram"]),
-        losses=Losses(
-            losses["start"],
-            losses["return"],
-            losses["event"],
-            losses["log_block"],
-            losses["overflow"],
-            line["unfinished"],
-            losses["skipped"],
-        ),
-        probes=tuple(probes),
-        note=line["note"],
-    )
-
-
 @dataclass(frozen=True)
 class SlowFsync:
     """One slow operation. time is its beginning, ISO 8601, UTC; times in ns.

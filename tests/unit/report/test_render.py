@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from support.paths import DATA
 from support.sample_session import Json, session
+from support.samples import from_values
 
 import zfstune
-from zfstrace.hist import from_values
 from zfstune.errors import UsageError
 from zfstune.html import page as report_page
 from zfstune.report import args as report_args

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import ROOT
+from support.samples import from_values
 
 from zfstrace import hist
 from zfstrace.bpf import binding
-from zfstrace.hist import BUCKETS, Hist, from_values
+from zfstrace.hist import BUCKETS, Hist
 
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 TIMES = st.integers(0, 2**44)

@@ -13,11 +13,15 @@ from zfstrace.stages import KINDS, NAMES
 from zfstrace.summary import Key, Span, since, summarize
 from zfstrace.types import (
     OTHERS,
+    SCHEMA,
     DatasetCounts,
     FsyncSummary,
+    Json,
+    Latency,
     Losses,
+    Probe,
     SlowFsync,
-    summary_from_json,
+    StageSummary,
 )
 
 SPAN = Span("2026-11-21T09:49:12.000Z", 10**10, Losses(1, 2, 3, 4, 5, 6, 7), PROBES)
@@ -31,6 +35,44 @@ NUMBER = {
     "commits",
     "no_zil",
 }
+
+
+def summary_from_json(line: Json) -> FsyncSummary:
+    """The reverse of FsyncSummary.to_json(): everything but a probe's symbol can be read back."""
+    assert (line["schema"], line["type"]) == (SCHEMA, "fsync_summary")
+    losses = line["losses"]
+    probes = [
+        Probe(name, "", line["probes"]["how"].get(name, "found"), False, "", "")
+        for name in line["probes"]["attached"]
+    ] + [
+        Probe(lack["name"], "", "missing", False, lack["cost"], lack["why"])
+        for lack in line["probes"]["missing"]
+    ]
+    return FsyncSummary(
+        pool=line["pool"],
+        dataset=line["dataset"],
+        time=line["time"],
+        duration_ns=line["duration_ns"],
+        count=line["count"],
+        errors=line["errors"],
+        commits=line["commits"],
+        no_zil=line["no_zil"],
+        kinds=line["kinds"],
+        latency=Latency(**line["latency"]) if line["count"] else None,
+        stages=tuple(StageSummary(**stage) for stage in line["stages"]),
+        histogram=tuple((row[0], row[1], row[2]) for row in line["histogram"]),
+        losses=Losses(
+            losses["start"],
+            losses["return"],
+            losses["event"],
+            losses["log_block"],
+            losses["overflow"],
+            line["unfinished"],
+            losses["skipped"],
+        ),
+        probes=tuple(probes),
+        note=line["note"],
+    )
 
 
 def rows_of(*slots: DatasetCounts, **limits: str) -> dict[Key, FsyncSummary]:

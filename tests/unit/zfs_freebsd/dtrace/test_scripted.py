@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.samples import txg_row
+from support.samples import from_values, txg_row
 
 from zfs_freebsd.dtrace import fsync, probes, process, scripted, scripts
 from zfs_freebsd.dtrace.arc import ScriptedArc
@@ -22,7 +22,7 @@ from zfs_freebsd.dtrace.process import Dtrace
 from zfs_freebsd.dtrace.throttle import ScriptedThrottle
 from zfs_freebsd.dtrace.txg import ScriptedTxgs
 from zfstrace.errors import TraceError
-from zfstrace.hist import Hist, from_values, low
+from zfstrace.hist import Hist, low
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.types import FsyncOptions, Json
