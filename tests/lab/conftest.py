@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from lab.guests import ATTEMPTS, REPEATED, again
+from lab.guests import ATTEMPTS, REPEATED, again, count_boots
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
@@ -92,7 +92,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("lab")
     for line in SUMMARIES:
         terminalreporter.write_line(line)
-    terminalreporter.write_line(f"runs of a guest that were repeated: {len(REPEATED)}")
+    terminalreporter.write_line(f"boots and runs of a guest that were repeated: {len(REPEATED)}")
     for line in REPEATED:
         terminalreporter.write_line(f"  {line}")
 
@@ -209,6 +209,7 @@ def scenario(
 def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
     for attempt in range(1, ATTEMPTS + 1):
         done = _run_once(name, flavour, out, arguments)
+        count_boots(name, flavour, done.log)
         if done.results is not None:
             if "summary" in done.results:
                 SUMMARIES.append(f"{name} on {flavour}: {done.results['summary']}")

@@ -1,5 +1,8 @@
-"""Crashes of a guest that no test causes, rare and only under emulation (docs/lab.md): the run is
-repeated, and the repeat reported at the end."""
+"""Faults of a guest that no test causes, rare and only under emulation (docs/lab.md).
+
+One that hangs at boot is booted again by scripts/lab; one whose kernel crashes runs again because
+of what is here. Both are reported at the end.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +60,16 @@ def again(attempt: int, scenario: str, flavour: str, log: str) -> bool:
     return fault is not None
 
 
+def count_boots(scenario: str, flavour: str, log: str) -> None:
+    """Reports the boots that scripts/lab repeated in a run."""
+    hung = re.findall(r"^lab: .* booted again$", log, re.M)
+    REPEATED.extend(f"{scenario} on {flavour}: the guest hung at boot" for _ in hung)
+
+
 def fault_of(scenario: str, log: str) -> str | None:
     """Why a run that ended so is repeated; log is what `scripts/lab run --verbose` said."""
     if scenario in NEVER or not emulated(log):
         return None
-    if re.search(r"^lab: the guest was not ready", log, re.M):
-        return "the guest did not boot"
     probed = fell_at(log)
     return f"the guest's kernel fell at the probe of {probed}" if probed else None
 

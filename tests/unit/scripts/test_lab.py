@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.fake_lab import fake_image
 from support.paths import ROOT
 
 from zfslab import (
@@ -282,15 +283,9 @@ def test_a_qemu_without_a_version_is_an_error() -> None:
         qemu.parse_version("segfault")
 
 
-def _fake_image(path: Path) -> image.Image:
-    for name in ("disk.img", "vmlinuz", "initrd"):
-        (path / name).write_bytes(b"x")
-    return image.Image("trixie", "abc", path)
-
-
 def test_an_old_qemu_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = qemu.Qemu("/usr/bin/qemu", (7, 2, 22))
-    assert qemu.accelerator(old, _fake_image(tmp_path), "tcg") == "tcg,thread=single"
+    assert qemu.accelerator(old, fake_image(tmp_path), "tcg") == "tcg,thread=single"
     assert "QEMU 7.2.22 is older than 10" in capsys.readouterr().err
 
 
@@ -306,7 +301,7 @@ def test_whether_kvm_works_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(os, "access", lambda *_: True)
     image.cache_dir().mkdir(parents=True)
     new = qemu.Qemu("/usr/bin/qemu", (10, 0, 2))
-    fake = _fake_image(tmp_path)
+    fake = fake_image(tmp_path)
     assert qemu.kvm_works(new, fake)
     assert qemu.kvm_works(new, fake)
     assert len(tries) == 1
@@ -317,7 +312,7 @@ def test_whether_kvm_works_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def _launch(tmp_path: Path, options: machine.Options) -> list[str]:
     with ExitStack() as files, (tmp_path / "console").open("wb") as log:
         emulator = qemu.Qemu("qemu", (10, 0, 2))
-        fake = _fake_image(tmp_path)
+        fake = fake_image(tmp_path)
         return machine.launch(
             emulator, "tcg,thread=multi", fake, options, {}, 9, log, files
         ).command
@@ -360,7 +355,7 @@ def test_too_many_disks_are_refused(tmp_path: Path) -> None:
 def test_the_guest_gets_delays_and_options(tmp_path: Path) -> None:
     disks = (disk.Disk(), disk.parse_disk("flush-delay=20ms,read-delay=1ms"))
     config = machine.guest_config(
-        _fake_image(tmp_path), machine.Options(tmp_path, disks=disks, zfs=False)
+        fake_image(tmp_path), machine.Options(tmp_path, disks=disks, zfs=False)
     )
     assert config["delays"] == "vdc:1:0:20"
     assert config["zfs"] == "no"

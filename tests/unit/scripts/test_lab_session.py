@@ -1,0 +1,58 @@
+"""scripts/lab's session with a guest that hangs, or a command that does not end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.fake_lab import FakeEmulator, fake_image
+
+from zfslab import machine, session
+from zfslab.errors import GUEST_FAILED
+
+READY = [(b"R", b'{"uptime_s": 1.0}'), (b"O", b"said\n")]
+ENDED = [*READY, (b"X", b"7")]
+HUNG = "lab: the guest was not ready after 3s\n"
+AGAIN = "lab: nothing has run in it, so it is booted again\n"
+
+
+def run(emulator: FakeEmulator, path: Path, accelerator: str = "tcg,thread=multi") -> int:
+    return session.run(
+        emulator.qemu,
+        accelerator,
+        fake_image(path),
+        machine.Options(path),
+        ["true"],
+        limits=session.Limits(boot_s=3.0, command_s=3.0),
+    )
+
+
+def test_an_emulated_guest_that_hangs_at_boot_is_booted_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    emulator = FakeEmulator(tmp_path, 2, ENDED)
+    assert run(emulator, tmp_path) == 7
+    assert emulator.boots() == 3
+    assert capfd.readouterr() == ("said\n", (HUNG + AGAIN) * 2)
+
+
+def test_the_third_boot_is_the_last(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    emulator = FakeEmulator(tmp_path, 9, ENDED)
+    assert run(emulator, tmp_path) == GUEST_FAILED
+    assert emulator.boots() == 3
+    assert capfd.readouterr() == ("", (HUNG + AGAIN) * 2 + HUNG)
+
+
+def test_a_guest_under_kvm_is_booted_once(tmp_path: Path) -> None:
+    emulator = FakeEmulator(tmp_path, 1, ENDED)
+    assert run(emulator, tmp_path, "kvm") == GUEST_FAILED
+    assert emulator.boots() == 1
+
+
+def test_a_command_that_takes_too_long_is_not_run_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    emulator = FakeEmulator(tmp_path, 0, READY)
+    assert run(emulator, tmp_path) == GUEST_FAILED
+    assert emulator.boots() == 1
+    assert "timeout: the command took longer than 3s" in capfd.readouterr().err
