@@ -134,6 +134,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TIME",
         help="how long COMMAND may take, as 90s or 5m (default: 30m)",
     )
+    run.add_argument(
+        "--reboots",
+        type=_checked(_count),
+        default=0,
+        metavar="N",
+        help="how often COMMAND may reboot the guest; it runs again after each, with "
+        "$ZFSTUNE_LAB_BOOT one higher (default: 0)",
+    )
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND...")
 
     _machine_arguments(action("shell", "open a shell in a fresh guest", _SHELL_EXAMPLES))
@@ -148,7 +156,7 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
         "--flavour",
         default=recipe.DEFAULT_FLAVOUR,
         metavar="F",
-        help=f"{', '.join(recipe.FLAVOURS)} (default: {recipe.DEFAULT_FLAVOUR})",
+        help=f"{', '.join(recipe.NAMES)} (default: {recipe.DEFAULT_FLAVOUR})",
     )
     parser.add_argument("--cpus", type=_checked(_cpus), default=2, metavar="N", help="default: 2")
     parser.add_argument(
@@ -177,6 +185,12 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="directory for files that the guest leaves in /out; created if necessary",
+    )
+    parser.add_argument(
+        "--image",
+        type=_checked(_file),
+        metavar="FILE",
+        help="disk image of FreeBSD, for its flavours (default: $ZFSTUNE_FREEBSD_IMAGE)",
     )
     parser.add_argument("--no-zfs", action="store_true", help="do not load the zfs module")
     parser.add_argument(
@@ -215,20 +229,28 @@ def _build(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    return _start(given, given.command, terminal=False, command_s=given.timeout)
+    return _start(
+        given, given.command, terminal=False, command_s=given.timeout, reboots=given.reboots
+    )
 
 
 def _shell(given: argparse.Namespace) -> int:
     if not sys.stdin.isatty():
         raise LabError("shell needs a terminal", "use `scripts/lab run`", status=USAGE)
     print("lab: starting, 10 to 30 seconds under emulation", file=sys.stderr)
-    return _start(given, ["bash", "-l"], terminal=True, command_s=0)
+    shell = "sh" if given.flavour in recipe.FREEBSD else "bash"
+    return _start(given, [shell, "-l"], terminal=True, command_s=0)
 
 
 def _start(
-    given: argparse.Namespace, command: list[str], *, terminal: bool, command_s: float
+    given: argparse.Namespace,
+    command: list[str],
+    *,
+    terminal: bool,
+    command_s: float,
+    reboots: int = 0,
 ) -> int:
-    found = image.find(given.flavour)
+    found = image.find(given.flavour, given.image)
     program = qemu.find()
     if given.out is not None:
         try:
@@ -251,6 +273,7 @@ def _start(
         out=given.out and given.out.resolve(),
         zfs=not given.no_zfs,
         kernel_arguments=tuple(given.kernel_arg),
+        reboots=reboots,
     )
     return session.run(
         program,
@@ -314,6 +337,19 @@ def _cpus(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise ValueError(f"{text!r} is not a number of CPUs between 1 and 64")
     return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > 99:
+        raise ValueError(f"{text!r} is not a number from 0 to 99")
+    return int(text)
+
+
+def _file(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise ValueError(f"{text} is not a file")
+    return path
 
 
 def _directory(text: str) -> Path:

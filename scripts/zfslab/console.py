@@ -20,6 +20,10 @@ _FATAL = (
     ),
     (re.compile(r"Kernel panic - not syncing: (.*)"), "guest kernel panic"),
     (re.compile(r"(end Kernel panic.*)"), "guest kernel panic"),
+    # FreeBSD
+    (re.compile(r"panic: (VERIFY.*|solaris assert.*)"), "ZFS assertion failed in the guest"),
+    (re.compile(r"panic: (.*)"), "guest kernel panic"),
+    (re.compile(r"(Fatal (?:double fault|trap \d+: .*))"), "guest kernel panic"),
 )
 _TIMESTAMP = re.compile(r"^\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? ?")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -18,9 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import initrd, recipe
-from .errors import LabError
+from .errors import USAGE, LabError
 from .process import ends_with_parent, missing_programs, scratch_dir
 from .units import format_size, format_time
+
+# The variable that names FreeBSD's disk image
+FREEBSD_IMAGE = "ZFSTUNE_FREEBSD_IMAGE"
 
 _VIRTUAL_SIZE = "6G"
 _CHROOT_LINK = "chroot"
@@ -30,15 +34,24 @@ _QUIET_S = 20.0
 
 @dataclass(frozen=True)
 class Image:
-    """A finished image: a directory with `disk.img`, `vmlinuz`, `initrd` and `manifest.json`."""
+    """A finished image: of Debian a directory with `disk.img`, `vmlinuz`, `initrd` and
+    `manifest.json`, of FreeBSD one with `disk.qcow2` and `manifest.json`, or a file in its place.
+    """
 
     flavour: str
     key: str
     path: Path
+    system: str = "debian"  # or "freebsd"
 
     @property
     def disk(self) -> Path:
+        if self.system == "freebsd":
+            return self.path / "disk.qcow2" if self.path.is_dir() else self.path
         return self.path / "disk.img"
+
+    @property
+    def disk_format(self) -> str:
+        return "qcow2" if self.system == "freebsd" else "raw"
 
     @property
     def kernel(self) -> Path:
@@ -67,14 +80,34 @@ def cache_dir() -> Path:
     return root / "zfstune" / "lab"
 
 
-def find(name: str) -> Image:
-    """The image of flavour `name`. Raises LabError if it has not been built."""
+def find(name: str, file: Path | None = None) -> Image:
+    """The image of flavour `name`: for FreeBSD `file`, or that of `$ZFSTUNE_FREEBSD_IMAGE`. Raises
+    LabError if there is none."""
+    if name in recipe.FREEBSD:
+        return _given(name, file)
+    if file is not None:
+        what = f"--image is for {', '.join(recipe.FREEBSD)}: {name} is built"
+        raise LabError(what, status=USAGE)
     image = _image(recipe.flavour(name))
     if not image.path.is_dir():
         raise LabError(
             f"no image of {name} yet", f"run `scripts/lab build {name}` (once, about 5 minutes)"
         )
     return image
+
+
+def _given(name: str, file: Path | None) -> Image:
+    variable = os.environ.get(FREEBSD_IMAGE)
+    path = file or (Path(variable) if variable else None)
+    if path is None:
+        raise LabError(f"no image of {name}", f"give one with --image or {FREEBSD_IMAGE}")
+    try:
+        facts = path.stat()
+    except OSError as error:
+        raise LabError(f"{FREEBSD_IMAGE}={path}: {error.strerror}") from None
+    text = f"{path.resolve()} {facts.st_size} {facts.st_mtime_ns}"
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return Image(name, key, path.resolve(), "freebsd")
 
 
 def everything() -> list[Image]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from . import initrd
+from . import freebsd, initrd
 from .disk import Disk
 from .errors import USAGE, LabError
 from .image import Image
@@ -53,6 +53,7 @@ class Options:
     out: Path | None = None
     zfs: bool = True
     kernel_arguments: tuple[str, ...] = ()
+    reboots: int = 0  # how often the command may reboot the guest
 
 
 @dataclass(frozen=True)
@@ -81,27 +82,23 @@ def launch(
     if len(options.disks) > _MAX_DISKS:
         what = f"{len(options.disks)} disks are too many: at most {_MAX_DISKS} are possible"
         raise LabError(what, status=USAGE)
-    ramdisk = _unnamed_file(files)
-    ramdisk.write(image.initrd.read_bytes())
-    ramdisk.write(initrd.per_run(guest_config(image, options), command))
-    ramdisk.flush()
-    descriptors = [port, console.fileno(), ramdisk.fileno()]
+    descriptors = [port, console.fileno()]
     arguments = [
         qemu.program,
-        *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
-        *("-machine", "q35", *_processor(accelerator)),
+        *("-nodefaults", "-no-user-config", "-display", "none"),
+        *(() if options.reboots else ("-no-reboot",)),
+        *("-machine", "q35", *_processor(accelerator, image)),
         *("-smp", f"{options.cpus},maxcpus={max(options.cpus, options.possible_cpus)}"),
         *("-m", f"{options.memory_bytes >> 20}M"),
-        *("-kernel", str(image.kernel), "-initrd", _inherited(ramdisk)),
-        *("-append", " ".join(_kernel_arguments(accelerator, options))),
         *("-chardev", f"file,id=console,path={_inherited(console)}"),
         *("-serial", "chardev:console"),
         *("-chardev", f"socket,id=agent,fd={port}"),
         *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=zfslab"),
         # QEMU writes to a temporary file: any number of runs share an image
-        *("-drive", f"file={_quoted(image.disk)},if=none,id=root,format=raw,snapshot=on"),
+        *("-drive", f"file={_quoted(image.disk)},if=none,id=root,format={image.disk_format},"
+          "snapshot=on"),
         *("-device", "virtio-blk-pci,drive=root"),
-    ]
+    ]  # fmt: skip
     for letter, disk in zip(string.ascii_lowercase[1:], options.disks, strict=False):
         file = _unnamed_file(files)
         os.truncate(file.fileno(), disk.size_bytes)
@@ -112,6 +109,27 @@ def launch(
         ]
         cache = _possible_cache(disk.cache, file)
         arguments[-3] += f",discard=unmap,cache={cache}{disk.throttling()}"
+    system = _freebsd if image.system == "freebsd" else _debian
+    more = system(accelerator, image, options, command, files)
+    return Launch(arguments + more.command, (*descriptors, *more.descriptors))
+
+
+def _debian(
+    accelerator: str,
+    image: Image,
+    options: Options,
+    command: dict[str, object],
+    files: ExitStack,
+) -> Launch:
+    """What a Debian guest gets beside its disks: kernel, initial RAM disk, directories."""
+    ramdisk = _unnamed_file(files)
+    ramdisk.write(image.initrd.read_bytes())
+    ramdisk.write(initrd.per_run(guest_config(image, options), command))
+    ramdisk.flush()
+    arguments = [
+        *("-kernel", str(image.kernel), "-initrd", _inherited(ramdisk)),
+        *("-append", " ".join(_kernel_arguments(accelerator, options))),
+    ]
     for tag, path in _directories(options).items():
         access = "" if tag == "out" else ",readonly=on"
         arguments += [
@@ -119,7 +137,30 @@ def launch(
               f"multidevs=remap{access}"),
             *("-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
         ]  # fmt: skip
-    return Launch(arguments, tuple(descriptors))
+    return Launch(arguments, (ramdisk.fileno(),))
+
+
+def _freebsd(
+    accelerator: str,
+    image: Image,
+    options: Options,
+    command: dict[str, object],
+    files: ExitStack,
+) -> Launch:
+    """What a FreeBSD guest gets beside its disks: archives on disks of their own, since not every
+    release has a driver for 9p. /out comes back through the agent."""
+    arguments = ["-device", "virtio-rng-pci"]
+    archives = {"VZJOB": _unnamed_file(files)}
+    freebsd.write_job(archives["VZJOB"], options.checkout, guest_config(image, options), command)
+    if options.share:
+        archives["zfslab-share"] = _unnamed_file(files)
+        freebsd.write_share(archives["zfslab-share"], options.share)
+    for serial, file in archives.items():
+        arguments += [
+            *("-drive", f"file={_inherited(file)},if=none,id={serial},format=raw,readonly=on"),
+            *("-device", f"virtio-blk-pci,drive={serial},serial={serial}"),
+        ]
+    return Launch(arguments, tuple(file.fileno() for file in archives.values()))
 
 
 def guest_config(image: Image, options: Options) -> dict[str, str]:
@@ -149,10 +190,12 @@ def _kernel_arguments(accelerator: str, options: Options) -> list[str]:
     return [*_KERNEL_ARGUMENTS, *emulated, *options.kernel_arguments]
 
 
-def _processor(accelerator: str) -> list[str]:
+def _processor(accelerator: str, image: Image) -> list[str]:
     if accelerator == "kvm":
         return kvm_arguments()
-    return ["-accel", accelerator, "-cpu", "max"]
+    # FreeBSD's zfs.ko panics while it is loaded, in zfs_sha256_transform_avx2(): QEMU 10.0.2
+    cpu = "max,-avx2" if image.system == "freebsd" else "max"
+    return ["-accel", accelerator, "-cpu", cpu]
 
 
 def _unnamed_file(files: ExitStack) -> IO[bytes]:

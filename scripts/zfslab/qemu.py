@@ -81,7 +81,7 @@ def kvm_works(qemu: Qemu, image: Image) -> bool:
     `/dev/kvm` alone says little: some nested and restricted ones cannot run a stock kernel. The
     answer is cached until the next boot.
     """
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+    if image.system == "freebsd" or not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
     answers = cache_dir() / "kvm.json"
     key = _probe_key(qemu, image)

@@ -162,6 +162,9 @@ FLAVOURS = {
     )
 }
 DEFAULT_FLAVOUR = "trixie"
+# Flavours whose image is given, not built here
+FREEBSD = ("freebsd-15", "freebsd-14")
+NAMES = (*FLAVOURS, *FREEBSD)
 
 
 def flavour(name: str) -> Flavour:

@@ -89,8 +89,10 @@ def run(
                 qemu, accelerator, image, options, command, theirs.fileno(), log, files
             )
             complaints = files.enter_context(tempfile.TemporaryFile())
-            session = _Session(ours, limits, verbose)
+            archive = files.enter_context(tempfile.TemporaryFile(dir=scratch_dir()))
+            session = _Session(ours, limits, verbose, options.reboots, archive)
             status = _boot_and_run(launch, session, theirs, log, complaints, terminal)
+            session.unpack(options.out)
         if status is not None:
             return status
         boots -= 1
@@ -148,10 +150,19 @@ def _start(launch: machine.Launch, complaints: IO[bytes]) -> subprocess.Popen[by
 class _Session:
     """The frames of one run; see guest/agent.py for their format."""
 
-    def __init__(self, connection: socket.socket, limits: Limits, verbose: bool) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        limits: Limits,
+        verbose: bool,
+        reboots: int,
+        archive: IO[bytes],
+    ) -> None:
         self._connection = connection
         self._limits = limits
         self._verbose = verbose
+        self._reboots = reboots
+        self._archive = archive
         self._started = time.monotonic()
         self.ready = False
         signal.setitimer(signal.ITIMER_REAL, limits.boot_s)
@@ -179,14 +190,32 @@ class _Session:
             return f"the guest was not ready after {format_time(self._limits.boot_s)}"
         return f"timeout: the command took longer than {format_time(self._limits.command_s)}"
 
+    def unpack(self, out: Path | None) -> None:
+        """Unpacks what came as an archive of /out, if anything, into directory `out`."""
+        if out is not None and self._archive.tell():
+            self._archive.seek(0)
+            subprocess.run(
+                ["tar", "-C", str(out), "--no-same-owner", "-xf", "-"],
+                stdin=self._archive,
+                check=True,
+            )
+
     def _handle(self, kind: bytes, content: bytes) -> None:
         if kind == b"O":
             _write(1, content)
         elif kind == b"E":
             _write(2, content)
+        elif kind == b"A":
+            self._archive.write(content)
         elif kind == b"R":
-            self.ready = True
-            signal.setitimer(signal.ITIMER_REAL, self._limits.command_s)
+            if not self.ready:
+                self.ready = True
+                signal.setitimer(signal.ITIMER_REAL, self._limits.command_s)
+            else:
+                self._reboots -= 1
+                if self._reboots < 0:
+                    what = "the guest rebooted more often than --reboots says"
+                    raise LabError(what, status=GUEST_FAILED)
             if self._verbose:
                 took = time.monotonic() - self._started
                 uptime = json.loads(content)["uptime_s"]

@@ -1,11 +1,12 @@
-#!/usr/bin/python3
-"""Process 1 of the guest: runs the command and carries its output to the host.
+#!/usr/bin/env python3
+"""Runs the command in the guest, as process 1 on Linux, and carries its output to the host.
 
 Standard output, standard error and the exit status are sent as frames over one virtio serial port,
 so that they arrive in order, complete, and without kernel messages in between. A frame is a letter,
 a 32-bit length (big endian) and the content:
 
   to the host   R ready (JSON)   O standard output   E standard error   X exit status (text)
+                A a part of the archive of /out (tar), where the host does not see /out itself
   to the guest  I terminal input   W window size (two 16-bit numbers: rows, columns)
 """
 
@@ -16,13 +17,18 @@ import os
 import select
 import signal
 import struct
+import subprocess
+import sys
 import termios
 import time
+import tty
 from pathlib import Path
 from typing import Any, NoReturn
 
 HEADER = struct.Struct(">cI")
-DIRECTORY = Path("/run/zfslab")
+DIRECTORY = Path(__file__).parent
+BOOTS = Path("/var/zfslab-boots")
+LINUX = sys.platform == "linux"
 
 
 def main() -> NoReturn:
@@ -31,28 +37,48 @@ def main() -> NoReturn:
     wakeup, wakeup_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    port = os.open(find_port("zfslab"), os.O_RDWR | os.O_CLOEXEC)
-    uptime_s = float(Path("/proc/uptime").read_text().split()[0])
-    ready = {"uptime_s": uptime_s, "time_s": time.time()}
+    port = open_port("zfslab")
+    command["environment"]["ZFSTUNE_LAB_BOOT"] = count_boot()
+    ready = {"uptime_s": uptime_s(), "time_s": time.time()}
     send(port, b"R", json.dumps(ready).encode())
     if command["tty"]:
         status = run_on_terminal(port, wakeup, command)
     else:
         status = run_with_pipes(port, wakeup, command)
-    flush_out()
+    if LINUX:
+        flush_out()
+    else:
+        send_out(port)
     send(port, b"X", str(status).encode())
     while True:
         signal.pause()
 
 
-def find_port(name: str) -> str:
-    """The device file of the virtio serial port called `name`."""
+def open_port(name: str) -> int:
+    """A descriptor of the virtio serial port called `name`."""
     for _ in range(200):
         for file in Path("/sys/class/virtio-ports").glob("*/name"):
             if file.read_text().strip() == name:
-                return f"/dev/{file.parent.name}"
+                return os.open(f"/dev/{file.parent.name}", os.O_RDWR | os.O_CLOEXEC)
+        if Path(f"/dev/vtcon/{name}").exists():  # FreeBSD: a terminal
+            port = os.open(f"/dev/vtcon/{name}", os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
+            tty.setraw(port)
+            return port
         time.sleep(0.05)
     raise SystemExit(f"zfslab: no virtio port {name}")
+
+
+def uptime_s() -> float:
+    """Seconds since the boot."""
+    clock = "CLOCK_BOOTTIME" if LINUX else "CLOCK_UPTIME"
+    return time.clock_gettime(getattr(time, clock))
+
+
+def count_boot() -> str:
+    """Which boot of the run this is: "1", then "2" and so on, as the command may reboot."""
+    boots = int(BOOTS.read_text()) + 1 if BOOTS.exists() else 1
+    BOOTS.write_text(str(boots))
+    return str(boots)
 
 
 def send(port: int, kind: bytes, content: bytes) -> None:
@@ -197,6 +223,15 @@ def reap(wanted: int) -> int | None:
         if pid == wanted:
             code = os.waitstatus_to_exitcode(raw)
             status = code if code >= 0 else 128 - code
+
+
+def send_out(port: int) -> None:
+    """Sends /out as an archive."""
+    archive = subprocess.Popen(["tar", "-C", "/out", "-cf", "-", "."], stdout=subprocess.PIPE)
+    assert archive.stdout is not None
+    while part := archive.stdout.read(1 << 16):
+        send(port, b"A", part)
+    archive.wait()
 
 
 def flush_out() -> None:
