@@ -28,8 +28,8 @@ if [ ! -d /zfstune ]; then
 	mkdir -p /out /usr/local/bin
 	ln -s /zfstune/bin/zfstune /usr/local/bin/zfstune
 	if [ "$share" = yes ]; then
-		mkdir -p /share && tar -xf /dev/diskid/DISK-zfslab-share -C /share ||
-			die "/share cannot be unpacked"
+		mkdir /share
+		tar -xf /dev/diskid/DISK-zfslab-share -C /share || die "/share cannot be unpacked"
 	fi
 fi
 
