@@ -37,6 +37,8 @@ BPF_CFLAGS = -O2 -g -mcpu=v3 -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell $(CC) -print-multiarch) -Wall -Wextra -Wno-unused-parameter -Werror
 
 FLAVOURS ?= trixie bookworm
+# Tested as well where there is an image (docs/lab.md)
+FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE),freebsd-15)
 
 .PHONY: all help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
 	bench-flame bench-reports bench-search bench-search-lab bench-tools statistics lint format install install-tools clean
@@ -62,12 +64,13 @@ demo:
 	scripts/lab build trixie
 	scripts/demo
 
-## test: build, lint, unit tests, flame graphs, lab tests on Debian 13 and 12
+## test: build, lint, unit tests, flame graphs, lab tests on Debian 13 and 12, and on FreeBSD 15
 test:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
 	$(MAKE) --no-print-directory -j2 test-unit lint test-flame
-	$(MAKE) --no-print-directory test-lab SAMPLE=--sample
+	@$(if $(FREEBSD),,echo "Not tested on FreeBSD: ZFSTUNE_FREEBSD_IMAGE names no image, see docs/lab.md")
+	$(MAKE) --no-print-directory test-lab SAMPLE=--sample FLAVOURS="$(FLAVOURS) $(FREEBSD)"
 
 ## test-unit: tests that need no kernel; C runs under ASan and UBSan
 test-unit: all test-c

@@ -219,9 +219,14 @@ def _build(given: argparse.Namespace) -> int:
     if "all" in names:
         names = list(recipe.FLAVOURS)
     for name in names:
-        recipe.flavour(name)  # reject wrong names before minutes of work
+        if name in recipe.FREEBSD:
+            print(f"{name}: {image.find(name).disk}")
+        else:
+            recipe.flavour(name)  # reject wrong names before minutes of work
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up
     for name in names:
+        if name in recipe.FREEBSD:
+            continue
         built = image.build(name, given.again)
         facts = built.manifest()
         print(f"{built.flavour}: kernel {facts['kernel']}, ZFS {facts['zfs']}")

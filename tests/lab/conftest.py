@@ -126,11 +126,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def flavours_of(name: str, config: pytest.Config) -> list[str]:
     """Those that a scenario runs on."""
-    flavours = wanted_flavours(config)
+    freebsd = name.startswith("freebsd_")
+    flavours = [one for one in wanted_flavours(config) if one.startswith("freebsd-") == freebsd]
     sample = config.getoption("--sample")
     if sample and name in MATRIX_ONLY:
         return []
-    if sample and name in ONCE:
+    if flavours and sample and name in ONCE:
         return [flavours[ONCE[name] % len(flavours)]]
     if name.startswith("dtrace"):
         return [one for one in flavours if one.endswith("-dtrace")]
