@@ -16,6 +16,9 @@ from .units import parse_size, parse_time_s
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 
+# How long a guest may take to be ready: three times what it takes on a busy machine
+_BOOT_S = {"debian": 180.0, "freebsd": 300.0}
+
 _T = TypeVar("_T")
 
 _EXAMPLES = """\
@@ -286,7 +289,7 @@ def _start(
         found,
         options,
         command,
-        limits=session.Limits(command_s=command_s),
+        limits=session.Limits(_BOOT_S[found.system], command_s),
         terminal=terminal,
         verbose=given.verbose,
         console_path=given.console,

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import string
+import subprocess
+import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from . import freebsd, initrd
+from . import freebsd, initrd, slow_disk
 from .disk import Disk
 from .errors import USAGE, LabError
 from .image import Image
-from .process import scratch_dir
+from .process import die_with_parent, scratch_dir
 from .qemu import Qemu, kvm_arguments
 
 _MAX_DISKS = 25  # /dev/vdb to /dev/vdz
@@ -102,13 +106,19 @@ def launch(
     for letter, disk in zip(string.ascii_lowercase[1:], options.disks, strict=False):
         file = _unnamed_file(files)
         os.truncate(file.fileno(), disk.size_bytes)
-        descriptors.append(file.fileno())
+        if disk.delays_ms and image.system == "freebsd":
+            descriptor = _slow_disk(file, disk, files)
+            source = f"driver=raw,file.driver=nbd,file.server.type=fd,file.server.str={descriptor}"
+        else:
+            descriptor = file.fileno()
+            source = f"file={_inherited(file)},format=raw"
+        descriptors.append(descriptor)
+        cache = _possible_cache(disk.cache, file)
+        limits = f"discard=unmap,cache={cache}{disk.throttling()}"
         arguments += [
-            *("-drive", f"file={_inherited(file)},if=none,id=vd{letter},format=raw"),
+            *("-drive", f"{source},if=none,id=vd{letter},{limits}"),
             *("-device", f"virtio-blk-pci,drive=vd{letter},serial=vd{letter}{disk.sectors()}"),
         ]
-        cache = _possible_cache(disk.cache, file)
-        arguments[-3] += f",discard=unmap,cache={cache}{disk.throttling()}"
     system = _freebsd if image.system == "freebsd" else _debian
     more = system(accelerator, image, options, command, files)
     return Launch(arguments + more.command, (*descriptors, *more.descriptors))
@@ -161,6 +171,26 @@ def _freebsd(
             *("-device", f"virtio-blk-pci,drive={serial},serial={serial}"),
         ]
     return Launch(arguments, tuple(file.fileno() for file in archives.values()))
+
+
+def _slow_disk(file: IO[bytes], disk: Disk, files: ExitStack) -> int:
+    """Starts the server of a slow disk in `file`; returns the descriptor of QEMU's end."""
+    ours, theirs = socket.socketpair()
+    files.enter_context(theirs)
+    with ours:
+        server = subprocess.Popen(
+            [
+                *(sys.executable, "-I", slow_disk.__file__),
+                *(str(ours.fileno()), str(file.fileno()), *disk.delay_legs().split()),
+            ],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(ours.fileno(), file.fileno()),
+            start_new_session=True,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
+    files.callback(server.wait)
+    files.callback(server.kill)
+    return theirs.fileno()
 
 
 def guest_config(image: Image, options: Options) -> dict[str, str]:
