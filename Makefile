@@ -37,8 +37,9 @@ BPF_CFLAGS = -O2 -g -mcpu=v3 -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell $(CC) -print-multiarch) -Wall -Wextra -Wno-unused-parameter -Werror
 
 FLAVOURS ?= trixie bookworm
-# Tested as well where there is an image (docs/lab.md)
-FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE),freebsd-15)
+# Tested as well where there is an image, given or built (docs/lab.md)
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
+FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
 .PHONY: all help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
 	bench-flame bench-reports bench-search bench-search-lab bench-tools statistics lint format install install-tools clean
@@ -69,7 +70,7 @@ test:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
 	$(MAKE) --no-print-directory -j2 test-unit lint test-flame
-	@$(if $(FREEBSD),,echo "Not tested on FreeBSD: ZFSTUNE_FREEBSD_IMAGE names no image, see docs/lab.md")
+	@$(if $(FREEBSD),,echo "Not tested on FreeBSD: there is no image of it, see docs/lab.md")
 	$(MAKE) --no-print-directory test-lab SAMPLE=--sample FLAVOURS="$(FLAVOURS) $(FREEBSD)"
 
 ## test-unit: tests that need no kernel; C runs under ASan and UBSan

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from . import disk, image, qemu, recipe, session
+from . import disk, image, kvm, qemu, recipe, session
 from .errors import USAGE, LabError
 from .machine import Options
 from .units import parse_size, parse_time_s
@@ -222,14 +222,9 @@ def _build(given: argparse.Namespace) -> int:
     if "all" in names:
         names = list(recipe.FLAVOURS)
     for name in names:
-        if name in recipe.FREEBSD:
-            print(f"{name}: {image.find(name).disk}")
-        else:
-            recipe.flavour(name)  # reject wrong names before minutes of work
+        recipe.flavour(name)  # reject wrong names before minutes of work
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up
     for name in names:
-        if name in recipe.FREEBSD:
-            continue
         built = image.build(name, given.again)
         facts = built.manifest()
         print(f"{built.flavour}: kernel {facts['kernel']}, ZFS {facts['zfs']}")
@@ -265,7 +260,7 @@ def _start(
             given.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise LabError(f"--out {given.out}: {error.strerror}", status=USAGE) from None
-    accelerator = qemu.accelerator(program, found, given.accel)
+    accelerator = kvm.accelerator(program, found, given.accel)
     if given.verbose:
         print(
             f"lab: {found.flavour} {found.key}, QEMU {program.shown}, {accelerator}",

@@ -13,12 +13,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import initrd, recipe
+from . import initrd, qemu, recipe, vm_image
 from .errors import USAGE, LabError
 from .process import ends_with_parent, missing_programs, scratch_dir
 from .units import format_size, format_time
@@ -62,7 +62,10 @@ class Image:
         return self.path / "initrd"
 
     def manifest(self) -> dict[str, object]:
-        """Kernel release, time and duration of the build, versions of all packages."""
+        """Kernel release, version of ZFS, time and duration of the build, versions of Debian's
+        packages."""
+        if not self.path.is_dir():
+            return {"kernel": f"of {self.path}", "zfs": "of the same"}
         content = json.loads((self.path / "manifest.json").read_text())
         assert isinstance(content, dict)
         return content
@@ -83,28 +86,26 @@ def cache_dir() -> Path:
 def find(name: str, file: Path | None = None) -> Image:
     """The image of flavour `name`: for FreeBSD `file`, or that of `$ZFSTUNE_FREEBSD_IMAGE`. Raises
     LabError if there is none."""
-    if name in recipe.FREEBSD:
-        return _given(name, file)
+    given = file or os.environ.get(FREEBSD_IMAGE)
+    if given and name in recipe.FREEBSD:
+        return _given(name, Path(given))
     if file is not None:
-        what = f"--image is for {', '.join(recipe.FREEBSD)}: {name} is built"
+        what = f"--image is for {' and '.join(recipe.FREEBSD)}, not for {name}"
         raise LabError(what, status=USAGE)
     image = _image(recipe.flavour(name))
     if not image.path.is_dir():
-        raise LabError(
-            f"no image of {name} yet", f"run `scripts/lab build {name}` (once, about 5 minutes)"
-        )
+        hint = f"run `scripts/lab build {name}` (once, about 5 minutes)"
+        if name in recipe.FREEBSD:
+            hint += f", or name one with {FREEBSD_IMAGE}"
+        raise LabError(f"no image of {name} yet", hint)
     return image
 
 
-def _given(name: str, file: Path | None) -> Image:
-    variable = os.environ.get(FREEBSD_IMAGE)
-    path = file or (Path(variable) if variable else None)
-    if path is None:
-        raise LabError(f"no image of {name}", f"give one with --image or {FREEBSD_IMAGE}")
+def _given(name: str, path: Path) -> Image:
     try:
         facts = path.stat()
     except OSError as error:
-        raise LabError(f"{FREEBSD_IMAGE}={path}: {error.strerror}") from None
+        raise LabError(f"image {path}: {error.strerror}", f"see {FREEBSD_IMAGE}") from None
     text = f"{path.resolve()} {facts.st_size} {facts.st_mtime_ns}"
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     return Image(name, key, path.resolve(), "freebsd")
@@ -116,24 +117,26 @@ def everything() -> list[Image]:
     for path in sorted(cache_dir().glob("*/manifest.json")):
         if not path.parent.name.startswith("tmp-"):
             name, _, key = path.parent.name.rpartition("-")
-            found.append(Image(name, key, path.parent))
+            found.append(Image(name, key, path.parent, _system(name)))
     return found
 
 
 def is_current(image: Image) -> bool:
     """Whether today's recipe still makes this image."""
-    known = recipe.FLAVOURS.get(image.flavour)
-    return known is not None and recipe.key(known) == image.key
+    return image.flavour in recipe.NAMES and (
+        recipe.key(recipe.flavour(image.flavour)) == image.key
+    )
 
 
 def build(name: str, again: bool = False) -> Image:
     """Builds flavour `name` unless it exists (or even then, if `again`), and returns the image.
     Raises LabError."""
     flavour = recipe.flavour(name)
+    if name in recipe.FREEBSD and os.environ.get(FREEBSD_IMAGE):
+        return find(name)
     image = _image(flavour)
     if image.path.is_dir() and not again:
         return image
-    _check_tools()
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -146,7 +149,10 @@ def build(name: str, again: bool = False) -> Image:
         scratch = cache_dir() / f"tmp-{name}-{image.key}"
         scratch.mkdir()
         try:
-            _fill(scratch, flavour, started)
+            if isinstance(flavour, recipe.Release):
+                _fill_freebsd(scratch, flavour, started)
+            else:
+                _fill_debian(scratch, flavour, started)
             _replace(scratch, image.path)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -167,9 +173,14 @@ def clean(everything_too: bool = False) -> list[str]:
     return gone
 
 
-def _image(flavour: recipe.Flavour) -> Image:
+def _image(flavour: recipe.Flavour | recipe.Release) -> Image:
     key = recipe.key(flavour)
-    return Image(flavour.name, key, cache_dir() / f"{flavour.name}-{key}")
+    path = cache_dir() / f"{flavour.name}-{key}"
+    return Image(flavour.name, key, path, _system(flavour.name))
+
+
+def _system(name: str) -> str:
+    return "freebsd" if name in recipe.FREEBSD else "debian"
 
 
 def _check_tools() -> None:
@@ -179,8 +190,28 @@ def _check_tools() -> None:
         raise LabError(f"{', '.join(missing)} not found", "run scripts/bootstrap")
 
 
-def _fill(scratch: Path, flavour: recipe.Flavour, started: float) -> None:
+def _fill_freebsd(scratch: Path, release: recipe.Release, started: float) -> None:
+    """Makes the image of `release` in the empty directory `scratch`."""
+    progress = _Progress(release.name, scratch / "build.log", started)
+    versions = vm_image.fill(scratch, release, qemu.find(), progress.step)
+    _write_manifest(scratch, release.name, versions, started)
+
+
+def _write_manifest(
+    scratch: Path, flavour: str, facts: Mapping[str, object], started: float
+) -> None:
+    manifest = {
+        "flavour": flavour,
+        **facts,
+        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": round(time.monotonic() - started),
+    }
+    (scratch / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def _fill_debian(scratch: Path, flavour: recipe.Flavour, started: float) -> None:
     """Makes the image of `flavour` in the empty directory `scratch`."""
+    _check_tools()
     progress = _Progress(flavour.name, scratch / "build.log", started)
     archive = scratch / "root.tar"
     progress.step("installing Debian and compiling OpenZFS")
@@ -208,19 +239,12 @@ def _fill(scratch: Path, flavour: recipe.Flavour, started: float) -> None:
     packages = dict(
         line.split() for line in (tree / "etc/zfslab/packages").read_text().splitlines()
     )
-    manifest = {
-        "flavour": flavour.name,
-        "kernel": release,
-        "zfs": packages["zfs-dkms"],
-        "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "seconds": round(time.monotonic() - started),
-        "packages": packages,
-    }
     archive.unlink()
     # an ordinary user cannot empty directories without write permission
     subprocess.run(["chmod", "-R", "u+rwX", str(tree)], check=False, capture_output=True)
     shutil.rmtree(tree)
-    (scratch / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    facts = {"kernel": release, "zfs": packages["zfs-dkms"], "packages": packages}
+    _write_manifest(scratch, flavour.name, facts, started)
 
 
 @contextmanager

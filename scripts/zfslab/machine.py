@@ -19,7 +19,7 @@ from .disk import Disk
 from .errors import USAGE, LabError
 from .image import Image
 from .process import die_with_parent, scratch_dir
-from .qemu import Qemu, kvm_arguments
+from .qemu import FREEBSD_CPU, Qemu, kvm_arguments
 
 _MAX_DISKS = 25  # /dev/vdb to /dev/vdz
 
@@ -223,9 +223,7 @@ def _kernel_arguments(accelerator: str, options: Options) -> list[str]:
 def _processor(accelerator: str, image: Image) -> list[str]:
     if accelerator == "kvm":
         return kvm_arguments()
-    # FreeBSD's zfs.ko panics while it is loaded, in zfs_sha256_transform_avx2(): QEMU 10.0.2
-    cpu = "max,-avx2" if image.system == "freebsd" else "max"
-    return ["-accel", accelerator, "-cpu", cpu]
+    return ["-accel", accelerator, "-cpu", FREEBSD_CPU if image.system == "freebsd" else "max"]
 
 
 def _unnamed_file(files: ExitStack) -> IO[bytes]:

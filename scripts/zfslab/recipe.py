@@ -162,17 +162,60 @@ FLAVOURS = {
     )
 }
 DEFAULT_FLAVOUR = "trixie"
-# Flavours whose image is given, not built here
-FREEBSD = ("freebsd-15", "freebsd-14")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of FreeBSD, whose own VM image is prepared unless another one is given."""
+
+    name: str
+    release: str
+    about: str
+
+
+FREEBSD = {
+    one.name: one
+    for one in (
+        Release("freebsd-15", "15.1-RELEASE", "FreeBSD 15, ZFS 2.4, DTrace"),
+        Release("freebsd-14", "14.4-RELEASE", "FreeBSD 14, ZFS 2.2, DTrace"),
+    )
+}
 NAMES = (*FLAVOURS, *FREEBSD)
 
+# What nuageinit(7) runs at the first boot of FreeBSD's image. An image must do what its rc.local
+# does: unpack the disk with the serial number VZJOB into /job, and run /job/run.sh.
+PREPARE = r"""#!/bin/sh
+exec >/dev/console 2>&1
+export ASSUME_ALWAYS_YES=yes PATH=/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin
+pkg bootstrap && pkg install python3 fio || { echo "pkg failed"; shutdown -p now; exit 1; }
+sysrc kld_list+=" zfs dtraceall" zfs_enable=NO sshd_enable=NO sendmail_enable=NONE \
+    cron_enable=NO dumpdev=NO growfs_enable=NO ifconfig_DEFAULT= ifconfig_vtnet0=
+cat >>/boot/loader.conf.local <<END
+autoboot_delay="-1"
+boot_serial="YES"
+console="comconsole"
+kern.geom.label.disk_ident.enable="1"
+END
+cat >/etc/rc.local <<'END'
+#!/bin/sh
+export PATH=/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin HOME=/root
+[ -e /dev/diskid/DISK-VZJOB ] || exit 0
+mkdir -p /job
+tar -xf /dev/diskid/DISK-VZJOB -C /job && cd /job && sh ./run.sh
+END
+rm -f /firstboot
+kldload -n zfs
+echo "zfslab-prepared $(uname -r) $(sysctl -n vfs.zfs.version.module)"
+shutdown -p now
+"""
 
-def flavour(name: str) -> Flavour:
+
+def flavour(name: str) -> Flavour | Release:
     """The flavour called `name`. Raises LabError, which lists them."""
     try:
-        return FLAVOURS[name]
+        return FREEBSD[name] if name in FREEBSD else FLAVOURS[name]
     except KeyError:
-        hint = f"use {', '.join(FLAVOURS)}"
+        hint = f"use {', '.join(NAMES)}"
         raise LabError(f"unknown flavour {name!r}", hint, status=USAGE) from None
 
 
@@ -207,10 +250,15 @@ def mmdebstrap(flavour: Flavour, target: str, mirror: str | None = None) -> list
     return command if mirror is None else [*command, mirror]
 
 
-def key(flavour: Flavour) -> str:
+def key(flavour: Flavour | Release) -> str:
     """Twelve hexadecimal digits that change whenever the image would."""
-    text = json.dumps([FORMAT, mmdebstrap(flavour, "-")])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    if isinstance(flavour, Release):
+        return _hash([FORMAT, flavour.release, PREPARE])
+    return _hash([FORMAT, mmdebstrap(flavour, "-")])
+
+
+def _hash(made: list[object]) -> str:
+    return hashlib.sha256(json.dumps(made).encode()).hexdigest()[:12]
 
 
 def _in_chroot(script: str) -> str:

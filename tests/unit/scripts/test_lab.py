@@ -25,6 +25,7 @@ from zfslab import (
     disk,
     image,
     initrd,
+    kvm,
     machine,
     process,
     qemu,
@@ -48,6 +49,14 @@ OOPS = b"""\
 [   13.123999] #PF: supervisor read access in kernel mode\r
 [   13.124999] Oops: Oops: 0000 [#1] PREEMPT SMP PTI\r
 [   13.130000] Kernel panic - not syncing: Fatal exception\r
+"""
+
+FREEBSD = b"""\
+Starting local daemons:VZFS-JOB-BEGIN\r
+panic: kdb_sysctl_panic\r
+cpuid = 0\r
+KDB: stack backtrace:\r
+Uptime: 27s\r
 """
 
 QUIET = b"""\
@@ -212,7 +221,7 @@ def test_keys_differ_and_follow_the_recipe(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_only_dtrace_is_installed_from_sid() -> None:
     """Only dtrace is installed from sid, and it must not cost zfs-dkms."""
-    command = " ".join(recipe.mmdebstrap(recipe.flavour("trixie-dtrace"), "-"))
+    command = " ".join(recipe.mmdebstrap(recipe.FLAVOURS["trixie-dtrace"], "-"))
     assert "Pin: release n=sid\\nPin-Priority: 50" in command
     assert "--no-remove --no-upgrade dtrace" in command
     others = [flavour for flavour in recipe.FLAVOURS.values() if not flavour.dtrace]
@@ -285,7 +294,7 @@ def test_a_qemu_without_a_version_is_an_error() -> None:
 
 def test_an_old_qemu_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = qemu.Qemu("/usr/bin/qemu", (7, 2, 22))
-    assert qemu.accelerator(old, fake_image(tmp_path), "tcg") == "tcg,thread=single"
+    assert kvm.accelerator(old, fake_image(tmp_path), "tcg") == "tcg,thread=single"
     assert "QEMU 7.2.22 is older than 10" in capsys.readouterr().err
 
 
@@ -297,15 +306,15 @@ def test_whether_kvm_works_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_pa
         return True
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(qemu, "_try_kvm", try_kvm)
+    monkeypatch.setattr(kvm, "_try_kvm", try_kvm)
     monkeypatch.setattr(os, "access", lambda *_: True)
     image.cache_dir().mkdir(parents=True)
     new = qemu.Qemu("/usr/bin/qemu", (10, 0, 2))
     fake = fake_image(tmp_path)
-    assert qemu.kvm_works(new, fake)
-    assert qemu.kvm_works(new, fake)
+    assert kvm.kvm_works(new, fake)
+    assert kvm.kvm_works(new, fake)
     assert len(tries) == 1
-    assert qemu.kvm_works(qemu.Qemu("/usr/bin/qemu", (10, 1, 0)), fake)
+    assert kvm.kvm_works(qemu.Qemu("/usr/bin/qemu", (10, 1, 0)), fake)
     assert len(tries) == 2
 
 
@@ -370,6 +379,7 @@ def test_the_guest_gets_delays_and_options(tmp_path: Path) -> None:
             OOPS,
             "guest kernel oops: BUG: kernel NULL pointer dereference, address: 08",
         ),
+        (FREEBSD, "guest kernel panic: kdb_sysctl_panic"),
         (QUIET, None),
         (b"", None),
         (b"zfslab: modprobe zfs failed\r\n", "the guest did not start: modprobe zfs failed"),
