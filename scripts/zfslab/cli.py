@@ -57,7 +57,8 @@ Leave with `exit` or Ctrl-D; the guest and its disks are gone then."""
 _DISK_HELP = (
     "add a disk: /dev/vdb, then /dev/vdc...; SPEC is size=8G,KEY=VALUE,... with the keys "
     "sector (physical, in bytes), bps, read-bps, write-bps, iops, read-iops, write-iops (limits, "
-    "per second), read-delay, write-delay, flush-delay (as 20ms, on /dev/mapper/vdb-delay), cache"
+    "per second), read-delay, write-delay, flush-delay (as 20ms, on /dev/mapper/vdb-delay), cache; "
+    "FreeBSD's are /dev/vtbd1, /dev/vtbd2..., with delays too"
 )
 
 
@@ -104,7 +105,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="scripts/lab",
-        description="Virtual machines with a stock Debian kernel and OpenZFS built by DKMS.",
+        description="Virtual machines with OpenZFS: stock Debian kernels, and FreeBSD.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -254,6 +255,9 @@ def _start(
     reboots: int = 0,
 ) -> int:
     found = image.find(given.flavour, given.image)
+    if found.system == "freebsd" and (given.kernel_arg or given.max_cpus > 1):
+        what = f"--kernel-arg and --max-cpus are for Linux, not for {given.flavour}"
+        raise LabError(what, status=USAGE)
     program = qemu.find()
     if given.out is not None:
         try:

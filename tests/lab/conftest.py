@@ -180,7 +180,7 @@ def scenario(
         if isinstance(item, pytest.Function) and hasattr(item, "callspec")
         for flavour in [item.callspec.params.get("flavour")]
         # what can run on none has a parameter all the same, and is skipped
-        if isinstance(flavour, str)
+        if isinstance(flavour, str) and scenario_of(item.module) in SCENARIOS
     }
     alone = undisturbed(config)
     guests = ThreadPoolExecutor(2)
