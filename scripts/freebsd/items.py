@@ -32,6 +32,7 @@ from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.parameters import FreeBSDParameters
 from zfs_freebsd.sysctl import SysctlError
 from zfstrace import processes, version
+from zfstrace.disk import dev_of
 from zfstune.tunables import catalogue
 
 SCRIPTS = "tracers/dtrace/freebsd"
@@ -267,8 +268,7 @@ def dataset_of(host: Host) -> str:
     if host.directory is None:
         raise Skipped("use --dir DIR, a directory on ZFS that nothing else writes to")
     host.require_dtrace()
-    number = host.directory.stat().st_dev
-    name = mounts.datasets().get((os.major(number), os.minor(number)))
+    name = mounts.datasets().get(dev_of(host.directory))
     if name is None:
         raise Failed("the directory given by --dir is not on ZFS")
     return name

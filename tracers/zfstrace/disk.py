@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,18 @@ class Disk:
 
 # A device number: major, minor.
 Dev = tuple[int, int]
+
+
+def dev_of(path: str | Path) -> Dev:
+    """The device number of the file system that holds a path. Raises OSError."""
+    return numbers(Path(path).stat().st_dev)
+
+
+def numbers(device: int) -> Dev:
+    """Of a st_dev or st_rdev. On FreeBSD those of ZFS may have the top bit set: stat(2) of Python
+    takes such a number as negative, and os.major() refuses negative ones."""
+    device %= 1 << 64
+    return os.major(device), os.minor(device)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from zfstrace import processes
-from zfstrace.disk import Dev
+from zfstrace.disk import Dev, dev_of
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _TIMEOUT_S = 5
@@ -31,10 +30,9 @@ def datasets() -> dict[Dev, str]:
         processes.output(["mount", "-p", "-t", "zfs"], _TIMEOUT_S)
     ).items():
         try:
-            device = os.stat(path).st_dev  # noqa: PTH116  (only the number)
+            found[dev_of(path)] = name
         except OSError:
             continue
-        found[os.major(device), os.minor(device)] = name
     return found
 
 

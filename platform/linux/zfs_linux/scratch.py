@@ -19,7 +19,7 @@ from pathlib import Path
 
 from zfs_linux import kstat, mounts
 from zfstrace import processes
-from zfstrace.disk import Dev, Scratch
+from zfstrace.disk import Dev, Scratch, numbers
 from zfstrace.errors import TraceError, UnknownName
 
 # Read at either end of a disk.
@@ -70,7 +70,7 @@ def erase(disk: Scratch) -> None:
     disk, OSError if it cannot be written."""
     fd = _open(disk.device, os.O_RDWR)
     try:
-        if _numbers(os.fstat(fd).st_rdev) != disk.dev or os.lseek(fd, 0, 2) != disk.size_bytes:
+        if numbers(os.fstat(fd).st_rdev) != disk.dev or os.lseek(fd, 0, 2) != disk.size_bytes:
             raise NotFree(f"{disk.path} is no longer the same disk: nothing was written")
         length = min(_ERASE_BYTES, disk.size_bytes // 2)
         for start in (0, disk.size_bytes - length):
@@ -112,11 +112,7 @@ def _dev(path: str, device: str) -> Dev:
         raise UnknownName(f"{path}: {error.strerror}", "name a disk such as /dev/sdx") from None
     if not stat.S_ISBLK(found.st_mode):
         raise UnknownName(f"{path} is not a disk", "name a disk such as /dev/sdx")
-    return _numbers(found.st_rdev)
-
-
-def _numbers(dev: int) -> Dev:
-    return os.major(dev), os.minor(dev)
+    return numbers(found.st_rdev)
 
 
 def _text(dev: Dev) -> str:
@@ -199,7 +195,7 @@ def _mounted(root: Path) -> Iterator[tuple[Dev, str]]:
             except OSError:
                 continue
             if stat.S_ISBLK(found.st_mode):
-                yield _numbers(found.st_rdev), where
+                yield numbers(found.st_rdev), where
 
 
 def _swaps(root: Path) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from zfstrace import processes
 from zfstrace import version as zfstrace_version
+from zfstrace.disk import dev_of
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import TraceOptions
@@ -283,10 +283,9 @@ def _holder(host: Host, path: str, datasets: Sequence[Subject]) -> str:
     """The one of these datasets that has a directory; "" if none has. By its device number or, if
     that is not accessible, by the longest mount point above it."""
     try:
-        device = os.stat(path).st_dev  # noqa: PTH116  (only the number)
+        name = host.dataset_name("", 0, dev_of(path))
     except OSError:
         return _by_mount_point(path, datasets)
-    name = host.dataset_name("", 0, (os.major(device), os.minor(device)))
     return name if name in {subject.name for subject in datasets} and name else ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zfstrace import processes
+from zfstrace.disk import dev_of
 from zfstrace.host import Host
 from zfstrace.types import WRITES_BLOCKED, FsyncOptions
 from zfstune.errors import NotPossible, UsageError
@@ -71,8 +71,7 @@ def _of_dataset(host: Host, name: str) -> Place:
 
 def _at(host: Host, path: Path) -> Place:
     path = path.absolute()
-    device = path.stat().st_dev
-    dataset = host.dataset_name("", 0, (os.major(device), os.minor(device)))
+    dataset = host.dataset_name("", 0, dev_of(path))
     if not dataset:
         return Place(path)
     if "@" in dataset:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from zfstrace.disk import dev_of
 from zfstrace.host import Host
 from zfstrace.printable import printable
 from zfstrace.zpool.status import scanning
@@ -113,10 +114,9 @@ def _dataset(host: Host, pool: str, path: Path) -> str | None:
     """The dataset of a path, which need not exist; None if it is not on the pool."""
     there = next((one for one in (path.absolute(), *path.absolute().parents) if one.exists()), path)
     try:
-        device = there.stat().st_dev
+        name = host.dataset_name(pool, 0, dev_of(there))
     except OSError:
         return None
-    name = host.dataset_name(pool, 0, (os.major(device), os.minor(device)))
     return name if name and name.split("/", 1)[0] == pool else None
 
 
