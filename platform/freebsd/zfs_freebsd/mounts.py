@@ -7,19 +7,16 @@ import re
 from zfstrace import processes
 from zfstrace.disk import Dev, dev_of
 
-_ESCAPE = re.compile(r"\\([0-7]{3})")
+# After each name one to three tabs or, if it has 24 bytes or more, a blank (putfsent() in
+# sbin/mount/mount.c). Blanks within names are not escaped.
+_LINE = re.compile(r"([^\t]+?)(?:\t+| )(/[^\t]*?)(?:\t+| )zfs\t.*")
 _TIMEOUT_S = 5
 
 
 def parse_mounts(text: str) -> dict[str, str]:
-    """Dataset -> mount point, from `mount -p -t zfs`: lines as in fstab(5), with blanks in names as
-    octal escapes. Malformed lines are skipped."""
-    found = {}
-    for line in text.split("\n"):
-        words = line.split()
-        if len(words) >= 3 and words[2] == "zfs" and "@" not in words[0]:
-            found[_unescape(words[0])] = _unescape(words[1])
-    return found
+    """Dataset -> mount point, from `mount -p -t zfs`. Malformed lines are skipped."""
+    lines = map(_LINE.fullmatch, text.split("\n"))
+    return {line[1]: line[2] for line in lines if line and "@" not in line[1]}
 
 
 def datasets() -> dict[Dev, str]:
@@ -34,7 +31,3 @@ def datasets() -> dict[Dev, str]:
         except OSError:
             continue
     return found
-
-
-def _unescape(name: str) -> str:
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), name)

@@ -12,7 +12,7 @@ from support.freebsd import standin
 from support.freebsd.standin import ROOT, Table
 
 from zfs_freebsd import mounts
-from zfs_freebsd.dtrace import scripts
+from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.host import FreeBSDHost
 from zfstrace import processes
 from zfstrace.errors import NoZfs, TraceError
@@ -140,7 +140,8 @@ def test_checks_tell_ok_from_missing_and_blocking(
     assert {tool.why for tool in host.tools()} == {""}
     assert {probe.how for probe in host.survey().probes} == {"found"}
     assert host.survey().layout == "ctf"
-    (tmp_path / "missing").write_text("fbt::_cv_wait:entry")
+    (tmp_path / "missing").write_text("fbt:kernel:_cv_wait:entry")
+    probes._look_up.cache_clear()
     assert [probe.name for probe in host.survey().probes if probe.missing] == ["cv_wait"]
     (tmp_path / "dev/dtrace/dtrace").unlink()
     assert host.survey().probes == ()
@@ -157,12 +158,17 @@ def test_checks_tell_ok_from_missing_and_blocking(
 def test_mounts_of_zfs_are_read() -> None:
     text = (
         "zroot/ROOT/default\t\t/\t\t\tzfs\trw,noatime\t0 0\n"
-        "tank/my\\040data\t\t/tank/my\\040data\tzfs\trw\t0 0\n"
+        "tank/my data\t\t/tank/my data\t\tzfs\trw,nfsv4acls \t0 0\n"
+        "tank/a name of 24 bytes or more /mnt/a long mount point zfs\trw\t0 0\n"
         "tank/db@now\t\t/mnt\tzfs\tro\t0 0\n"
         "devfs\t/dev\tdevfs\trw\t0 0\n"
         "rubbish\n"
     )
-    assert mounts.parse_mounts(text) == {"zroot/ROOT/default": "/", "tank/my data": "/tank/my data"}
+    assert mounts.parse_mounts(text) == {
+        "zroot/ROOT/default": "/",
+        "tank/my data": "/tank/my data",
+        "tank/a name of 24 bytes or more": "/mnt/a long mount point",
+    }
 
 
 def test_running_databases_are_read_from_ps() -> None:
