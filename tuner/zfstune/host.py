@@ -21,12 +21,15 @@ def open_host() -> Host:
 
 
 def _freebsd() -> Host:
+    from zfs_freebsd.dtrace import process
     from zfs_freebsd.host import FreeBSDHost
+    from zfstune.term import log
     from zfstune.tunables import catalogue, planner
 
     def order(values: Mapping[str, int]) -> list[str]:
         return planner.boot_order(host, values)
 
+    process.say = log.say
     host = FreeBSDHost(catalogue.freebsd_names, order)
     return host
 

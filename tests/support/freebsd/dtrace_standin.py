@@ -15,10 +15,12 @@ import os
 import signal
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE.parents[1] / "data/dtrace"
+PROBES = HERE.parents[1] / "data/dtrace_probes.toml"
 STACKS = HERE.parents[1] / "data/flame/raw/fsyncstack.out"
 SETTINGS = Path(os.environ["DTRACE_STANDIN"])
 COUNTER = "zilevent-json.d"
@@ -35,16 +37,14 @@ def setting(name: str) -> list[str]:
 
 
 def show_probes(words: list[str]) -> int:
-    """`dtrace -l -n A -n B`, as dtrace.c of FreeBSD has it."""
+    """`dtrace -l -P A -n B`, as dtrace.c of FreeBSD has it."""
     missing = setting("missing")
     print(f"{'ID':>5} {'PROVIDER':>10} {'MODULE':>17} {'FUNCTION':>33} NAME")
-    for number, probe in enumerate(words[1::2], 1):
-        provider, _module, function, name = probe.split(":")
-        if probe in missing:
-            sys.stderr.write(f"dtrace: failed to match {probe}: No probe matches description\n")
-            continue
-        module = {"fbt": "zfs", "sdt": "zfs", "sched": "kernel"}.get(provider, "")
-        print(f"{number:5} {provider:>10} {module:>17} {function:>33} {name}")
+    for number, probe in enumerate(tomllib.loads(PROBES.read_text())["probe"], 1):
+        provider, module, function, name = probe["name"].split(":")
+        if probe["name"] not in missing and {provider, probe["name"]} & set(words):
+            module = module or {"sdt": "zfs", "sched": "kernel"}.get(provider, "")
+            print(f"{number:5} {provider:>10} {module:>17} {function:>33} {name}")
     return 0
 
 
@@ -116,6 +116,7 @@ def main(words: list[str]) -> int:
     if words == ["-V"]:
         print("dtrace: Sun D 1.13")
         return 0
+    words = [word for word in words if word != "-xnolibs"]
     if words[0] == "-l":
         return show_probes(words[1:])
     name = Path(words[1]).name

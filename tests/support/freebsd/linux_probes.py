@@ -15,7 +15,12 @@ _DTRACE = ROOT / "tracers/dtrace"
 
 def _words(system: str) -> dict[str, list[str]]:
     table = tomllib.loads((_DTRACE / f"{system}.toml").read_text())
-    return {word: text.replace(",", " ").split() for word, text in table.items()}
+    return {word: _any_module(text).replace(",", " ").split() for word, text in table.items()}
+
+
+def _any_module(text: str) -> str:
+    """The scripts for Linux do not name OpenZFS's."""
+    return text.replace(":zfs:", "::")
 
 
 def needs() -> tuple[Need, ...]:
@@ -30,7 +35,9 @@ def needs() -> tuple[Need, ...]:
     return tuple(
         replace(
             need,
-            any_of=tuple(dict.fromkeys(p for q in need.any_of for p in other.get(q, (q,)))),
+            any_of=tuple(
+                dict.fromkeys(p for q in map(_any_module, need.any_of) for p in other.get(q, (q,)))
+            ),
         )
         for need in NEEDS
     )

@@ -166,7 +166,7 @@ def test_counts_and_the_write_pass(bench: Bench) -> None:
 
 def test_each_defect_fails_its_item(bench: Bench) -> None:
     bench.table.add("vfs/zfs/dirty_data_max", "string", "much", "wt").write()
-    bench.set("missing", "fbt::_cv_wait:entry", "fbt::zil_commit_impl:return")
+    bench.set("missing", "fbt:kernel:_cv_wait:entry", "fbt:zfs:zil_commit_impl:return")
     bench.set("broken", "zilslower.d")
     bench.set("faulty", "zfsdevice-json.d")
     wrong = ("parameters", "doctor", "probes", "zilslower.d", "zfsdevice-json.d", "zfsflush.d")
@@ -174,9 +174,9 @@ def test_each_defect_fails_its_item(bench: Bench) -> None:
     failed = verdicts(items, "FAIL")
     assert {"parameters", "doctor", "probes", "zilslower.d", "zfsdevice-json.d"} == failed
     assert "not an integer" in "".join(items["parameters"]["more"])
-    assert "the kernel has no fbt::_cv_wait:entry" in "".join(items["probes"]["more"])
+    assert "the kernel has no fbt:kernel:_cv_wait:entry" in "".join(items["probes"]["more"])
     # one of the alternatives is enough, but it is reported
-    assert "fbt::zil_commit_impl:return" in items["probes"]["more"]
+    assert "fbt:zfs:zil_commit_impl:return" in items["probes"]["more"]
     assert "syntax error" in "".join(items["zilslower.d"]["more"])
     assert items["zfsdevice-json.d"]["said"] == "it ran into faults"
 

@@ -143,10 +143,10 @@ def test_the_source_of_a_probe_has_file_and_version(entry: dict[str, object]) ->
     # a probe that did not exist from the first version on is named with the version it came with
     late = entry.get("openzfs") not in (None, ["2.1.11", "2.2.9", "2.3.9", "2.4.4"])
     assert not late or entry["name"] in (
-        "fbt::zil_commit_flags:entry",
-        "fbt::zil_commit_flags:return",
-        "fbt::txg_wait_synced_flags:entry",
-        "fbt::txg_wait_synced_sig:entry",  # and went again
+        "fbt:zfs:zil_commit_flags:entry",
+        "fbt:zfs:zil_commit_flags:return",
+        "fbt:zfs:txg_wait_synced_flags:entry",
+        "fbt:zfs:txg_wait_synced_sig:entry",  # and went again
     )
 
 
@@ -157,14 +157,14 @@ def test_freebsd_waits_for_no_return_that_is_a_tail_call() -> None:
         found = probes((DTRACE / "freebsd" / name).read_text())
         returns = {probe for probe in found if probe.endswith(":return")}
         assert not returns & {
-            "fbt::zfs_freebsd_fsync:return",
-            "fbt::_cv_wait:return",
-            "fbt::_cv_timedwait_sbt:return",
-            "fbt::txg_wait_synced:return",
-            "fbt::zil_lwb_flush_vdevs_done:return",
+            "fbt:zfs:zfs_freebsd_fsync:return",
+            "fbt:kernel:_cv_wait:return",
+            "fbt:kernel:_cv_timedwait_sbt:return",
+            "fbt:zfs:txg_wait_synced:return",
+            "fbt:zfs:zil_lwb_flush_vdevs_done:return",
         }
-        if "fbt::zil_commit:return" in found:
-            assert "fbt::zfs_fsync:return" in found
+        if "fbt:zfs:zil_commit:return" in found:
+            assert "fbt:zfs:zfs_fsync:return" in found
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -169,10 +169,10 @@ def test_a_comparing_watch_sees_values_of_others(params: FreeBSDParameters, tabl
     assert params._comparing == []
 
 
-# What dtrace -Zs SCRIPT PID prints, line by line, is what is added to a file.
+# What dtrace -xnolibs -Zs SCRIPT PID prints, line by line, is what is added to a file.
 DTRACE = """\
 #!/bin/sh
-echo "$2 $3" > {directory}/arguments
+echo "$3 $4" > {directory}/arguments
 echo '{{"schema":1,"type":"trace_begin","tool":"sysctlwrite"}}'
 exec tail -n +1 -f {directory}/lines
 """

@@ -95,7 +95,11 @@ def test_flame_records_where_fsyncs_wait(machine: Machine) -> None:
     ("setting", "text", "message"),
     [
         ("broken", "zilevent-json.d", "dtrace does not run zilevent-json.d: failed to compile"),
-        ("missing", "fbt::_cv_timedwait_sbt:entry", "missing probe cv_timedwait: `batch_wait`"),
+        (
+            "missing",
+            "fbt:kernel:_cv_timedwait_sbt:entry",
+            "missing probe cv_timedwait: `batch_wait`",
+        ),
     ],
 )
 def test_errors_of_dtrace_are_reported(

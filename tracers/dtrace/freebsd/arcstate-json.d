@@ -15,7 +15,8 @@
 
 #pragma D option quiet
 #pragma D option defaultargs
-#pragma D option bufsize=1m
+#pragma D option bufsize=256k
+#pragma D option aggsize=256k
 #pragma D option dynvarsize=1m
 #pragma D option strsize=64
 #pragma D option switchrate=10hz
@@ -41,7 +42,7 @@ dtrace:::ERROR
 }
 
 /* (uint64_t bytes): returns at once unless the ARC is much larger than its target. */
-fbt::arc_wait_for_eviction:entry
+fbt:zfs:arc_wait_for_eviction:entry
 {
 	self->began = timestamp;
 }
@@ -68,13 +69,13 @@ sdt:::arc-miss
 	@misses = sum(1);
 }
 
-fbt::arc_reduce_target_size:entry
+fbt:zfs:arc_reduce_target_size:entry
 {
 	@shrinks = sum(1);
 	@shrink_bytes = sum(arg0);
 }
 
-fbt::arc_wait_for_eviction:return
+fbt:zfs:arc_wait_for_eviction:return
 /self->waited/
 {
 	@waits = sum(1);
@@ -83,7 +84,7 @@ fbt::arc_wait_for_eviction:return
 	printf("{\"schema\":1,\"type\":\"arc_wait\",\"ns\":%d}\n", timestamp - self->began);
 }
 
-fbt::arc_wait_for_eviction:return
+fbt:zfs:arc_wait_for_eviction:return
 /self->began/
 {
 	self->began = 0;

@@ -46,7 +46,7 @@ dtrace:::ERROR
 }
 
 /* (uint64_t bytes): returns at once unless the ARC is much larger than its target. */
-fbt::arc_wait_for_eviction:entry
+fbt:zfs:arc_wait_for_eviction:entry
 {
 	self->began = timestamp;
 }
@@ -74,13 +74,13 @@ sdt:::arc-miss
 	@misses = sum(1);
 }
 
-fbt::arc_reduce_target_size:entry
+fbt:zfs:arc_reduce_target_size:entry
 {
 	@shrinks = sum(1);
 	@shrink_mb = sum(arg0);
 }
 
-fbt::arc_wait_for_eviction:return
+fbt:zfs:arc_wait_for_eviction:return
 /self->waited && timestamp - self->began >= MIN_NS/
 {
 	@waits = sum(1);
@@ -89,7 +89,7 @@ fbt::arc_wait_for_eviction:return
 	@who[execname, pid] = quantize((timestamp - self->began) / 1000);
 }
 
-fbt::arc_wait_for_eviction:return
+fbt:zfs:arc_wait_for_eviction:return
 /self->began/
 {
 	self->began = 0;

@@ -50,13 +50,13 @@ dtrace:::ERROR
 	@errors = sum(1);
 }
 
-fbt::zfs_freebsd_fsync:entry
+fbt:zfs:zfs_freebsd_fsync:entry
 /self->fsync/
 {
 	@lost = sum(1);
 }
 
-fbt::zfs_freebsd_fsync:entry
+fbt:zfs:zfs_freebsd_fsync:entry
 /!WANTED_PID || pid == WANTED_PID/
 {
 	self->fsync = timestamp;
@@ -67,8 +67,8 @@ fbt::zfs_freebsd_fsync:entry
 }
 
 /* (zilog_t *, uint64_t object): from here on the pool is known. */
-fbt::zil_commit:entry,
-fbt::zil_commit_flags:entry
+fbt:zfs:zil_commit:entry,
+fbt:zfs:zil_commit_flags:entry
 /self->fsync && (WANTED == "" || WANTED == stringof(((zilog_t *)arg0)->zl_spa->spa_name))/
 {
 	self->pool = stringof(((zilog_t *)arg0)->zl_spa->spa_name);
@@ -121,7 +121,7 @@ profile:::profile-97
 	@on[self->pool, execname, stack()] = count();
 }
 
-fbt::zfs_fsync:return
+fbt:zfs:zfs_fsync:return
 /self->fsync && self->wanted/
 {
 	@fsyncs = sum(1);
@@ -129,7 +129,7 @@ fbt::zfs_fsync:return
 	@before_ns = sum(self->before);
 }
 
-fbt::zfs_fsync:return
+fbt:zfs:zfs_fsync:return
 /self->fsync/
 {
 	self->fsync = 0;
@@ -165,5 +165,5 @@ dtrace:::END
 dtrace:::END
 /!saw_return/
 {
-	printf("Never fired: fbt::zfs_fsync:return; was there an fsync?\n");
+	printf("Never fired: fbt:zfs:zfs_fsync:return; was there an fsync?\n");
 }

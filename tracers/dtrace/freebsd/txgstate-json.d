@@ -15,7 +15,8 @@
 
 #pragma D option quiet
 #pragma D option defaultargs
-#pragma D option bufsize=1m
+#pragma D option bufsize=256k
+#pragma D option aggsize=256k
 #pragma D option dynvarsize=1m
 #pragma D option strsize=64
 #pragma D option switchrate=10hz
@@ -83,44 +84,44 @@ sdt:::txg-synced
  * Why a txg was closed: 1 dirty data, 2 a waiter, 0 none seen. A request names the last txg that has
  * to be closed; at most the open one and the two after it, which put it on disk for good.
  */
-fbt::txg_kick:entry
+fbt:zfs:txg_kick:entry
 {
 	this->last = arg1;
 	this->why = 1;
 }
 
 /* txg 0 stands for the open one and the two after it */
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_sig:entry,
-fbt::txg_wait_synced_flags:entry
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_sig:entry,
+fbt:zfs:txg_wait_synced_flags:entry
 {
 	this->last = arg1 && arg1 < open_txg[arg0] + 2 ? arg1 : open_txg[arg0] + 2;
 	this->why = 2;
 }
 
 /* (dsl_pool_t *, uint64_t txg, boolean_t should_quiesce): until txg is open */
-fbt::txg_wait_open:entry
+fbt:zfs:txg_wait_open:entry
 {
 	this->last = arg2 && arg1 ? arg1 - 1 : 0;
 	this->why = 2;
 }
 
 /* For the open one the first request counts, for those after it the one for the last txg. */
-fbt::txg_kick:entry,
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_sig:entry,
-fbt::txg_wait_synced_flags:entry,
-fbt::txg_wait_open:entry
+fbt:zfs:txg_kick:entry,
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_sig:entry,
+fbt:zfs:txg_wait_synced_flags:entry,
+fbt:zfs:txg_wait_open:entry
 /open_txg[arg0] && this->last >= open_txg[arg0] && !first[arg0]/
 {
 	first[arg0] = this->why;
 }
 
-fbt::txg_kick:entry,
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_sig:entry,
-fbt::txg_wait_synced_flags:entry,
-fbt::txg_wait_open:entry
+fbt:zfs:txg_kick:entry,
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_sig:entry,
+fbt:zfs:txg_wait_synced_flags:entry,
+fbt:zfs:txg_wait_open:entry
 /open_txg[arg0] && this->last > wanted[arg0]/
 {
 	wanted[arg0] = this->last;

@@ -15,7 +15,7 @@
 
 #pragma D option quiet
 #pragma D option defaultargs
-#pragma D option bufsize=1m
+#pragma D option bufsize=256k
 #pragma D option aggsize=4m
 #pragma D option dynvarsize=4m
 #pragma D option strsize=64
@@ -44,7 +44,7 @@ dtrace:::ERROR
  * (zio_t *): a step of every zio after its I/O. Only those that were in the queue of a leaf have
  * times: io_delay at the device, io_delta with the queue before it.
  */
-fbt::zio_vdev_io_assess:entry
+fbt:zfs:zio_vdev_io_assess:entry
 {
 	this->zio = (zio_t *)arg0;
 	this->delta = this->zio->io_vd ? this->zio->io_delta : 0;
@@ -53,7 +53,7 @@ fbt::zio_vdev_io_assess:entry
 	    (WANTED == "" || WANTED == stringof(this->zio->io_spa->spa_name));
 }
 
-fbt::zio_vdev_io_assess:entry
+fbt:zfs:zio_vdev_io_assess:entry
 /this->ours/
 {
 	saw_io = 1;
@@ -86,7 +86,7 @@ fbt::zio_vdev_io_assess:entry
 	@size[stringof(this->zio->io_spa->spa_name), this->guid, this->class, "queue", this->bucket] = sum(0);
 }
 
-fbt::zio_vdev_io_assess:entry
+fbt:zfs:zio_vdev_io_assess:entry
 /this->ours/
 {
 	this->ns = this->delay;
@@ -121,19 +121,19 @@ fbt::zio_vdev_io_assess:entry
  * (zio_t *) of type 5, "ioctl" up to 2.2 and "flush" since: it does not queue. With
  * zfs_nocacheflush it does not complete, so the next zio at its address must not be taken for it.
  */
-fbt::vdev_geom_io_start:entry
+fbt:zfs:vdev_geom_io_start:entry
 {
 	sent[arg0] = ((zio_t *)arg0)->io_type == 5 ? timestamp : 0;
 }
 
-fbt::vdev_geom_io_intr:entry
+fbt:zfs:vdev_geom_io_intr:entry
 {
 	this->flush = (zio_t *)(uint64_t)((struct bio *)arg0)->bio_caller1;
 	this->began = sent[(uint64_t)this->flush];
 	sent[(uint64_t)this->flush] = 0;
 }
 
-fbt::vdev_geom_io_intr:entry
+fbt:zfs:vdev_geom_io_intr:entry
 /this->began && (WANTED == "" || WANTED == stringof(this->flush->io_spa->spa_name))/
 {
 	saw_flush = 1;
@@ -180,6 +180,6 @@ dtrace:::END
 	    timestamp - began);
 	printa(",\"errors\":%@u", @errors);
 	printf(",\"never_fired\":[%s%snull]}\n",
-	    saw_io ? "" : "\"fbt::zio_vdev_io_assess:entry\",",
-	    saw_flush ? "" : "\"fbt::vdev_geom_io_intr:entry\",");
+	    saw_io ? "" : "\"fbt:zfs:zio_vdev_io_assess:entry\",",
+	    saw_flush ? "" : "\"fbt:zfs:vdev_geom_io_intr:entry\",");
 }

@@ -35,7 +35,7 @@ uint64_t sent[uint64_t];
  * (lwb_t *, blkptr_t *): called for the block pointer of the log block itself, which follows the
  * first word of the lwb, when the block is issued.
  */
-fbt::zil_lwb_add_block:entry
+fbt:zfs:zil_lwb_add_block:entry
 /arg1 == arg0 + 8/
 {
 	issued[arg0] = timestamp;
@@ -43,7 +43,7 @@ fbt::zil_lwb_add_block:entry
 }
 
 /* (zio_t *), which leads to the lwb. */
-fbt::zil_lwb_write_done:entry
+fbt:zfs:zil_lwb_write_done:entry
 {
 	this->lwb = (uint64_t)((zio_t *)arg0)->io_private;
 	this->began = issued[this->lwb];
@@ -53,7 +53,7 @@ fbt::zil_lwb_write_done:entry
 }
 
 /* Another zio of the same lwb. */
-fbt::zil_lwb_flush_vdevs_done:entry
+fbt:zfs:zil_lwb_flush_vdevs_done:entry
 {
 	this->lwb = (uint64_t)((zio_t *)arg0)->io_private;
 	this->began = lwb_written[this->lwb];
@@ -65,12 +65,12 @@ fbt::zil_lwb_flush_vdevs_done:entry
  * (zio_t *) of type 5, "ioctl" up to 2.2 and "flush" since. With zfs_nocacheflush it does not
  * complete, so the next zio at its address must not be taken for it.
  */
-fbt::vdev_geom_io_start:entry
+fbt:zfs:vdev_geom_io_start:entry
 {
 	sent[arg0] = ((zio_t *)arg0)->io_type == 5 ? timestamp : 0;
 }
 
-fbt::vdev_geom_io_intr:entry
+fbt:zfs:vdev_geom_io_intr:entry
 {
 	this->zio = (uint64_t)((struct bio *)arg0)->bio_caller1;
 	this->began = sent[this->zio];
@@ -88,25 +88,25 @@ dtrace:::ERROR
 	@errors = sum(1);
 }
 
-fbt::zil_lwb_write_done:entry
+fbt:zfs:zil_lwb_write_done:entry
 /!this->began/
 {
 	@unknown = sum(1);
 }
 
-fbt::zil_lwb_write_done:entry
+fbt:zfs:zil_lwb_write_done:entry
 /this->began && timestamp - this->began >= MIN_NS/
 {
 	@log_us["log_write"] = quantize((timestamp - this->began) / 1000);
 }
 
-fbt::zil_lwb_flush_vdevs_done:entry
+fbt:zfs:zil_lwb_flush_vdevs_done:entry
 /this->began && timestamp - this->began >= MIN_NS/
 {
 	@log_us["log_flush"] = quantize((timestamp - this->began) / 1000);
 }
 
-fbt::vdev_geom_io_intr:entry
+fbt:zfs:vdev_geom_io_intr:entry
 /this->began && timestamp - this->began >= MIN_NS/
 {
 	@disk_us[stringof(((struct bio *)arg0)->bio_to->name)] = quantize((timestamp - this->began) / 1000);

@@ -16,6 +16,7 @@
 #pragma D option quiet
 #pragma D option defaultargs
 #pragma D option bufsize=4m
+#pragma D option aggsize=256k
 #pragma D option dynvarsize=4m
 #pragma D option strsize=64
 #pragma D option switchrate=10hz
@@ -46,7 +47,7 @@ dtrace:::ERROR
 }
 
 /* (dmu_tx_t *) */
-fbt::dmu_tx_wait:entry
+fbt:zfs:dmu_tx_wait:entry
 {
 	saw_begin = 1;
 	self->tx = arg0;
@@ -63,7 +64,7 @@ sdt:::delay-mintime
 }
 
 /* (spa_t *, uint64_t ns): how long it took. A spa_t begins with the pool's name. */
-fbt::spa_tx_assign_add_nsecs:entry
+fbt:zfs:spa_tx_assign_add_nsecs:entry
 /WANTED == "" || WANTED == stringof((char *)arg0)/
 {
 	@waits = sum(1);
@@ -76,7 +77,7 @@ fbt::spa_tx_assign_add_nsecs:entry
 	    self->tx ? lltostr(self->dirty) : "null", self->delay);
 }
 
-fbt::spa_tx_assign_add_nsecs:entry
+fbt:zfs:spa_tx_assign_add_nsecs:entry
 {
 	self->tx = 0;
 	self->dirty = 0;
@@ -95,5 +96,5 @@ dtrace:::END
 	    timestamp - began);
 	printa(",\"count\":%@u", @waits);
 	printa(",\"errors\":%@u", @errors);
-	printf(",\"never_fired\":[%snull]}\n", saw_begin ? "" : "\"fbt::dmu_tx_wait:entry\",");
+	printf(",\"never_fired\":[%snull]}\n", saw_begin ? "" : "\"fbt:zfs:dmu_tx_wait:entry\",");
 }

@@ -41,7 +41,7 @@ dtrace:::ERROR
  * The end of every dmu_tx_wait(), in the thread that waited: (spa_t *, uint64_t ns). A spa_t begins
  * with the pool's name, in every version.
  */
-fbt::spa_tx_assign_add_nsecs:entry
+fbt:zfs:spa_tx_assign_add_nsecs:entry
 /(WANTED == "" || WANTED == stringof((char *)arg0)) && arg1 >= MIN_US * 1000/
 {
 	@wait_us[stringof((char *)arg0)] = quantize(arg1 / 1000);

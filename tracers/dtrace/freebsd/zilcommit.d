@@ -59,8 +59,8 @@ uint64_t lwb_written[uint64_t];
  */
 
 /* The end of the thread's last commit was not seen. */
-fbt::zil_commit:entry,
-fbt::zil_commit_flags:entry
+fbt:zfs:zil_commit:entry,
+fbt:zfs:zil_commit_flags:entry
 /self->assigned/
 {
 	@lost = sum(1);
@@ -87,8 +87,8 @@ fbt::zil_commit_flags:entry
 }
 
 /* The same, before an operation that may not commit at all. */
-fbt::zfs_fsync:entry,
-fbt::zfs_write:entry
+fbt:zfs:zfs_fsync:entry,
+fbt:zfs:zfs_write:entry
 /self->start/
 {
 	@lost = sum(1);
@@ -115,8 +115,8 @@ fbt::zfs_write:entry
 }
 
 /* (zilog_t *, uint64_t object). From 2.4 on one calls the other: the later one counts. */
-fbt::zil_commit:entry,
-fbt::zil_commit_flags:entry
+fbt:zfs:zil_commit:entry,
+fbt:zfs:zil_commit_flags:entry
 /WANTED == "" || WANTED == stringof(((zilog_t *)arg0)->zl_spa->spa_name)/
 {
 	self->start = timestamp;
@@ -127,113 +127,113 @@ fbt::zil_commit_flags:entry
 }
 
 /* Where a stage may end. The clauses below decide whether it does, and which is next. */
-fbt::dmu_tx_assign:entry,
-fbt::dmu_tx_assign:return,
-fbt::_sx_xlock_hard:entry,
-fbt::_sx_xlock_hard:return,
-fbt::_cv_timedwait_sbt:entry,
-fbt::_cv_wait:entry,
-fbt::zil_lwb_write_issue:entry,
-fbt::zio_alloc_zil:entry,
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry,
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:dmu_tx_assign:entry,
+fbt:zfs:dmu_tx_assign:return,
+fbt:kernel:_sx_xlock_hard:entry,
+fbt:kernel:_sx_xlock_hard:return,
+fbt:kernel:_cv_timedwait_sbt:entry,
+fbt:kernel:_cv_wait:entry,
+fbt:zfs:zil_lwb_write_issue:entry,
+fbt:zfs:zio_alloc_zil:entry,
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_flags:entry,
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start/
 {
 	this->next = 0;
 }
 
-fbt::dmu_tx_assign:entry
+fbt:zfs:dmu_tx_assign:entry
 /self->start && self->stage != 2/
 {
 	this->next = 2;
 	self->assigned = 1;
 }
 
-fbt::dmu_tx_assign:return
+fbt:zfs:dmu_tx_assign:return
 /self->start && self->stage == 2/
 {
 	this->next = 4;
 }
 
 /* A mutex of the ZIL: they are in the first KiB of the zilog_t. */
-fbt::_sx_xlock_hard:entry
+fbt:kernel:_sx_xlock_hard:entry
 /self->start && (self->stage == 4 || self->stage == 5) &&
     arg0 >= self->zilog && arg0 < self->zilog + 1024/
 {
 	this->next = 3;
 }
 
-fbt::_sx_xlock_hard:return
+fbt:kernel:_sx_xlock_hard:return
 /self->start && self->stage == 3/
 {
 	this->next = 4;
 }
 
 /* A commit waiter's mutex follows its condition variable; elsewhere it precedes it. */
-fbt::_cv_timedwait_sbt:entry
+fbt:kernel:_cv_timedwait_sbt:entry
 /self->start && self->stage >= 3 && arg1 > arg0 && arg1 < arg0 + 256/
 {
 	this->next = 5;
 }
 
-fbt::_cv_wait:entry
+fbt:kernel:_cv_wait:entry
 /self->start && self->stage >= 3 && arg1 > arg0 && arg1 < arg0 + 256/
 {
 	this->next = 6;
 }
 
 /* What follows a wait, whose return probe is not reliable. */
-fbt::zil_lwb_write_issue:entry,
-fbt::zio_alloc_zil:entry
+fbt:zfs:zil_lwb_write_issue:entry,
+fbt:zfs:zio_alloc_zil:entry
 /self->start && (self->stage == 5 || self->stage == 9)/
 {
 	this->next = 4;
 }
 
 /* Inside dmu_tx_assign it is part of tx_assign. */
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_flags:entry
 /self->start && self->stage != 2 && self->stage != 9/
 {
 	this->next = 9;
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start/
 {
 	this->next = 11;
 }
 
-fbt::dmu_tx_assign:entry,
-fbt::dmu_tx_assign:return,
-fbt::_sx_xlock_hard:entry,
-fbt::_sx_xlock_hard:return,
-fbt::_cv_timedwait_sbt:entry,
-fbt::_cv_wait:entry,
-fbt::zil_lwb_write_issue:entry,
-fbt::zio_alloc_zil:entry,
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry,
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:dmu_tx_assign:entry,
+fbt:zfs:dmu_tx_assign:return,
+fbt:kernel:_sx_xlock_hard:entry,
+fbt:kernel:_sx_xlock_hard:return,
+fbt:kernel:_cv_timedwait_sbt:entry,
+fbt:kernel:_cv_wait:entry,
+fbt:zfs:zil_lwb_write_issue:entry,
+fbt:zfs:zio_alloc_zil:entry,
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_flags:entry,
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && this->next && self->stage != 6/
 {
 	this->now = timestamp;
@@ -243,17 +243,17 @@ fbt::zvol_cdev_ioctl:return
 }
 
 /* The end of a wait for the device, divided by the times that the I/O pipeline recorded below. */
-fbt::_cv_timedwait_sbt:entry,
-fbt::_cv_wait:entry,
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry,
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:kernel:_cv_timedwait_sbt:entry,
+fbt:kernel:_cv_wait:entry,
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_flags:entry,
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && this->next && self->waiter/
 {
 	this->now = timestamp;
@@ -274,7 +274,7 @@ fbt::zvol_cdev_ioctl:return
 	self->stage = this->next;
 }
 
-fbt::_cv_wait:entry
+fbt:kernel:_cv_wait:entry
 /self->start && this->next == 6/
 {
 	self->waiter = arg0;
@@ -282,13 +282,13 @@ fbt::_cv_wait:entry
 }
 
 /* In threads of the I/O pipeline: (zio_t *), which leads to the log block. */
-fbt::zil_lwb_write_done:entry
+fbt:zfs:zil_lwb_write_done:entry
 {
 	lwb_written[(uint64_t)((zio_t *)arg0)->io_private] = timestamp;
 	saw_written = 1;
 }
 
-fbt::zil_lwb_flush_vdevs_done:entry
+fbt:zfs:zil_lwb_flush_vdevs_done:entry
 {
 	self->written = lwb_written[(uint64_t)((zio_t *)arg0)->io_private];
 	lwb_written[(uint64_t)((zio_t *)arg0)->io_private] = 0;
@@ -296,7 +296,7 @@ fbt::zil_lwb_flush_vdevs_done:entry
 }
 
 /* The waiters of the block are woken. */
-fbt::cv_broadcastpri:entry
+fbt:kernel:cv_broadcastpri:entry
 /waiting[arg0]/
 {
 	done_at[arg0] = timestamp;
@@ -305,155 +305,155 @@ fbt::cv_broadcastpri:entry
 }
 
 /* Past the log: sync=disabled, or the log is suspended. */
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && !self->assigned/
 {
 	@bypassed = sum(1);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[1]/
 {
 	@us["async_to_sync"] = quantize(self->part[1] / 1000);
 	@sum_us["async_to_sync"] = sum(self->part[1] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[2]/
 {
 	@us["tx_assign"] = quantize(self->part[2] / 1000);
 	@sum_us["tx_assign"] = sum(self->part[2] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[3]/
 {
 	@us["issuer_lock"] = quantize(self->part[3] / 1000);
 	@sum_us["issuer_lock"] = sum(self->part[3] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[4]/
 {
 	@us["issue"] = quantize(self->part[4] / 1000);
 	@sum_us["issue"] = sum(self->part[4] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[5]/
 {
 	@us["batch_wait"] = quantize(self->part[5] / 1000);
 	@sum_us["batch_wait"] = sum(self->part[5] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[6]/
 {
 	@us["log_write"] = quantize(self->part[6] / 1000);
 	@sum_us["log_write"] = sum(self->part[6] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[7]/
 {
 	@us["flush"] = quantize(self->part[7] / 1000);
 	@sum_us["flush"] = sum(self->part[7] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[8]/
 {
 	@us["wakeup"] = quantize(self->part[8] / 1000);
 	@sum_us["wakeup"] = sum(self->part[8] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[9]/
 {
 	@us["txg_fallback"] = quantize(self->part[9] / 1000);
 	@sum_us["txg_fallback"] = sum(self->part[9] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && self->part[10]/
 {
 	@us["device_wait"] = quantize(self->part[10] / 1000);
 	@sum_us["device_wait"] = sum(self->part[10] / 1000);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned/
 {
 	this->us = (self->since - self->start) / 1000;
@@ -463,13 +463,13 @@ fbt::zvol_cdev_ioctl:return
 	seen_commit = 1;
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start/
 {
 	self->start = 0;
@@ -536,7 +536,7 @@ dtrace:::END
 dtrace:::END
 /seen_commit && !saw_told/
 {
-	printf("Never fired: fbt::cv_broadcastpri:entry; wakeup is in device_wait.\n");
+	printf("Never fired: fbt:kernel:cv_broadcastpri:entry; wakeup is in device_wait.\n");
 }
 
 dtrace:::END

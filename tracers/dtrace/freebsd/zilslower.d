@@ -64,8 +64,8 @@ uint64_t lwb_written[uint64_t];
  */
 
 /* The end of the thread's last commit was not seen. */
-fbt::zil_commit:entry,
-fbt::zil_commit_flags:entry
+fbt:zfs:zil_commit:entry,
+fbt:zfs:zil_commit_flags:entry
 /self->assigned/
 {
 	@lost = sum(1);
@@ -92,8 +92,8 @@ fbt::zil_commit_flags:entry
 }
 
 /* The same, before an operation that may not commit at all. */
-fbt::zfs_fsync:entry,
-fbt::zfs_write:entry
+fbt:zfs:zfs_fsync:entry,
+fbt:zfs:zfs_write:entry
 /self->start/
 {
 	@lost = sum(1);
@@ -120,8 +120,8 @@ fbt::zfs_write:entry
 }
 
 /* (zilog_t *, uint64_t object). From 2.4 on one calls the other: the later one counts. */
-fbt::zil_commit:entry,
-fbt::zil_commit_flags:entry
+fbt:zfs:zil_commit:entry,
+fbt:zfs:zil_commit_flags:entry
 /WANTED == "" || WANTED == stringof(((zilog_t *)arg0)->zl_spa->spa_name)/
 {
 	self->start = timestamp;
@@ -132,113 +132,113 @@ fbt::zil_commit_flags:entry
 }
 
 /* Where a stage may end. The clauses below decide whether it does, and which is next. */
-fbt::dmu_tx_assign:entry,
-fbt::dmu_tx_assign:return,
-fbt::_sx_xlock_hard:entry,
-fbt::_sx_xlock_hard:return,
-fbt::_cv_timedwait_sbt:entry,
-fbt::_cv_wait:entry,
-fbt::zil_lwb_write_issue:entry,
-fbt::zio_alloc_zil:entry,
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry,
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:dmu_tx_assign:entry,
+fbt:zfs:dmu_tx_assign:return,
+fbt:kernel:_sx_xlock_hard:entry,
+fbt:kernel:_sx_xlock_hard:return,
+fbt:kernel:_cv_timedwait_sbt:entry,
+fbt:kernel:_cv_wait:entry,
+fbt:zfs:zil_lwb_write_issue:entry,
+fbt:zfs:zio_alloc_zil:entry,
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_flags:entry,
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start/
 {
 	this->next = 0;
 }
 
-fbt::dmu_tx_assign:entry
+fbt:zfs:dmu_tx_assign:entry
 /self->start && self->stage != 2/
 {
 	this->next = 2;
 	self->assigned = 1;
 }
 
-fbt::dmu_tx_assign:return
+fbt:zfs:dmu_tx_assign:return
 /self->start && self->stage == 2/
 {
 	this->next = 4;
 }
 
 /* A mutex of the ZIL: they are in the first KiB of the zilog_t. */
-fbt::_sx_xlock_hard:entry
+fbt:kernel:_sx_xlock_hard:entry
 /self->start && (self->stage == 4 || self->stage == 5) &&
     arg0 >= self->zilog && arg0 < self->zilog + 1024/
 {
 	this->next = 3;
 }
 
-fbt::_sx_xlock_hard:return
+fbt:kernel:_sx_xlock_hard:return
 /self->start && self->stage == 3/
 {
 	this->next = 4;
 }
 
 /* A commit waiter's mutex follows its condition variable; elsewhere it precedes it. */
-fbt::_cv_timedwait_sbt:entry
+fbt:kernel:_cv_timedwait_sbt:entry
 /self->start && self->stage >= 3 && arg1 > arg0 && arg1 < arg0 + 256/
 {
 	this->next = 5;
 }
 
-fbt::_cv_wait:entry
+fbt:kernel:_cv_wait:entry
 /self->start && self->stage >= 3 && arg1 > arg0 && arg1 < arg0 + 256/
 {
 	this->next = 6;
 }
 
 /* What follows a wait, whose return probe is not reliable. */
-fbt::zil_lwb_write_issue:entry,
-fbt::zio_alloc_zil:entry
+fbt:zfs:zil_lwb_write_issue:entry,
+fbt:zfs:zio_alloc_zil:entry
 /self->start && (self->stage == 5 || self->stage == 9)/
 {
 	this->next = 4;
 }
 
 /* Inside dmu_tx_assign it is part of tx_assign. */
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_flags:entry
 /self->start && self->stage != 2 && self->stage != 9/
 {
 	this->next = 9;
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start/
 {
 	this->next = 11;
 }
 
-fbt::dmu_tx_assign:entry,
-fbt::dmu_tx_assign:return,
-fbt::_sx_xlock_hard:entry,
-fbt::_sx_xlock_hard:return,
-fbt::_cv_timedwait_sbt:entry,
-fbt::_cv_wait:entry,
-fbt::zil_lwb_write_issue:entry,
-fbt::zio_alloc_zil:entry,
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry,
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:dmu_tx_assign:entry,
+fbt:zfs:dmu_tx_assign:return,
+fbt:kernel:_sx_xlock_hard:entry,
+fbt:kernel:_sx_xlock_hard:return,
+fbt:kernel:_cv_timedwait_sbt:entry,
+fbt:kernel:_cv_wait:entry,
+fbt:zfs:zil_lwb_write_issue:entry,
+fbt:zfs:zio_alloc_zil:entry,
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_flags:entry,
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && this->next && self->stage != 6/
 {
 	this->now = timestamp;
@@ -248,17 +248,17 @@ fbt::zvol_cdev_ioctl:return
 }
 
 /* The end of a wait for the device, divided by the times that the I/O pipeline recorded below. */
-fbt::_cv_timedwait_sbt:entry,
-fbt::_cv_wait:entry,
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry,
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:kernel:_cv_timedwait_sbt:entry,
+fbt:kernel:_cv_wait:entry,
+fbt:zfs:txg_wait_synced:entry,
+fbt:zfs:txg_wait_synced_flags:entry,
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && this->next && self->waiter/
 {
 	this->now = timestamp;
@@ -279,7 +279,7 @@ fbt::zvol_cdev_ioctl:return
 	self->stage = this->next;
 }
 
-fbt::_cv_wait:entry
+fbt:kernel:_cv_wait:entry
 /self->start && this->next == 6/
 {
 	self->waiter = arg0;
@@ -287,13 +287,13 @@ fbt::_cv_wait:entry
 }
 
 /* In threads of the I/O pipeline: (zio_t *), which leads to the log block. */
-fbt::zil_lwb_write_done:entry
+fbt:zfs:zil_lwb_write_done:entry
 {
 	lwb_written[(uint64_t)((zio_t *)arg0)->io_private] = timestamp;
 	saw_written = 1;
 }
 
-fbt::zil_lwb_flush_vdevs_done:entry
+fbt:zfs:zil_lwb_flush_vdevs_done:entry
 {
 	self->written = lwb_written[(uint64_t)((zio_t *)arg0)->io_private];
 	lwb_written[(uint64_t)((zio_t *)arg0)->io_private] = 0;
@@ -301,7 +301,7 @@ fbt::zil_lwb_flush_vdevs_done:entry
 }
 
 /* The waiters of the block are woken. */
-fbt::cv_broadcastpri:entry
+fbt:kernel:cv_broadcastpri:entry
 /waiting[arg0]/
 {
 	done_at[arg0] = timestamp;
@@ -310,25 +310,25 @@ fbt::cv_broadcastpri:entry
 }
 
 /* Past the log: sync=disabled, or the log is suspended. */
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && !self->assigned/
 {
 	@bypassed = sum(1);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned/
 {
 	@commits = sum(1);
@@ -336,13 +336,13 @@ fbt::zvol_cdev_ioctl:return
 	this->total = self->since - self->start;
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start && self->assigned && this->total >= MIN_MS * 1000000/
 {
 	this->s = walltimestamp / 1000000000;
@@ -355,13 +355,13 @@ fbt::zvol_cdev_ioctl:return
 	@slow = sum(1);
 }
 
-fbt::zil_commit_impl:return,
-fbt::zil_commit_flags:return,
-fbt::zil_commit:return,
-fbt::zfs_fsync:return,
-fbt::zfs_write:return,
-fbt::zvol_cdev_write:return,
-fbt::zvol_cdev_ioctl:return
+fbt:zfs:zil_commit_impl:return,
+fbt:zfs:zil_commit_flags:return,
+fbt:zfs:zil_commit:return,
+fbt:zfs:zfs_fsync:return,
+fbt:zfs:zfs_write:return,
+fbt:zfs:zvol_cdev_write:return,
+fbt:zfs:zvol_cdev_ioctl:return
 /self->start/
 {
 	self->start = 0;
@@ -424,7 +424,7 @@ dtrace:::END
 dtrace:::END
 /seen_commit && !saw_told/
 {
-	printf("Never fired: fbt::cv_broadcastpri:entry; wakeup is in device_wait.\n");
+	printf("Never fired: fbt:kernel:cv_broadcastpri:entry; wakeup is in device_wait.\n");
 }
 
 dtrace:::END

@@ -15,7 +15,7 @@
 
 #pragma D option quiet
 #pragma D option defaultargs
-#pragma D option bufsize=1m
+#pragma D option bufsize=256k
 #pragma D option aggsize=4m
 #pragma D option dynvarsize=4m
 #pragma D option strsize=64

@@ -16,6 +16,7 @@
 #pragma D option quiet
 #pragma D option defaultargs
 #pragma D option bufsize=4m
+#pragma D option aggsize=256k
 #pragma D option dynvarsize=4m
 #pragma D option strsize=64
 #pragma D option switchrate=10hz

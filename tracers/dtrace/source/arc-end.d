@@ -1,4 +1,4 @@
-fbt::arc_wait_for_eviction:return
+fbt:{{ZFS}}:arc_wait_for_eviction:return
 /self->began/
 {
 	self->began = 0;

@@ -12,7 +12,7 @@ dtrace:::ERROR
 }
 
 /* (uint64_t bytes): returns at once unless the ARC is much larger than its target. */
-fbt::arc_wait_for_eviction:entry
+fbt:{{ZFS}}:arc_wait_for_eviction:entry
 {
 	self->began = timestamp;
 }

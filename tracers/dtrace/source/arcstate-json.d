@@ -8,7 +8,8 @@
 
 #pragma D option quiet
 #pragma D option defaultargs
-#pragma D option bufsize=1m
+#pragma D option bufsize=256k
+#pragma D option aggsize=256k
 #pragma D option dynvarsize=1m
 #pragma D option strsize=64
 #pragma D option switchrate=10hz
@@ -37,13 +38,13 @@ dtrace:::BEGIN
 	@misses = sum(1);
 }
 
-fbt::arc_reduce_target_size:entry
+fbt:{{ZFS}}:arc_reduce_target_size:entry
 {
 	@shrinks = sum(1);
 	@shrink_bytes = sum(arg0);
 }
 
-fbt::arc_wait_for_eviction:return
+fbt:{{ZFS}}:arc_wait_for_eviction:return
 /self->waited/
 {
 	@waits = sum(1);

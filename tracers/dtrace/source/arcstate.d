@@ -43,13 +43,13 @@ profile:::tick-1s
 	@misses = sum(1);
 }
 
-fbt::arc_reduce_target_size:entry
+fbt:{{ZFS}}:arc_reduce_target_size:entry
 {
 	@shrinks = sum(1);
 	@shrink_mb = sum(arg0);
 }
 
-fbt::arc_wait_for_eviction:return
+fbt:{{ZFS}}:arc_wait_for_eviction:return
 /self->waited && timestamp - self->began >= MIN_NS/
 {
 	@waits = sum(1);

@@ -30,8 +30,8 @@ uint64_t lwb_written[uint64_t];
  */
 
 /* The end of the thread's last commit was not seen. */
-fbt::zil_commit:entry,
-fbt::zil_commit_flags:entry
+fbt:{{ZFS}}:zil_commit:entry,
+fbt:{{ZFS}}:zil_commit_flags:entry
 /self->assigned/
 {
 {{include commit-lost.d}}
@@ -45,8 +45,8 @@ fbt::zil_commit_flags:entry
 }
 
 /* (zilog_t *, uint64_t object). From 2.4 on one calls the other: the later one counts. */
-fbt::zil_commit:entry,
-fbt::zil_commit_flags:entry
+fbt:{{ZFS}}:zil_commit:entry,
+fbt:{{ZFS}}:zil_commit_flags:entry
 /WANTED == "" || WANTED == stringof((({{ZILOG_T}} *)arg0)->zl_spa->spa_name)/
 {
 	self->start = timestamp;
@@ -63,14 +63,14 @@ fbt::zil_commit_flags:entry
 	this->next = 0;
 }
 
-fbt::dmu_tx_assign:entry
+fbt:{{ZFS}}:dmu_tx_assign:entry
 /self->start && self->stage != 2/
 {
 	this->next = 2;
 	self->assigned = 1;
 }
 
-fbt::dmu_tx_assign:return
+fbt:{{ZFS}}:dmu_tx_assign:return
 /self->start && self->stage == 2/
 {
 	this->next = 4;
@@ -104,16 +104,16 @@ fbt::dmu_tx_assign:return
 }
 
 /* What follows a wait, whose return probe is not reliable. */
-fbt::zil_lwb_write_issue:entry,
-fbt::zio_alloc_zil:entry
+fbt:{{ZFS}}:zil_lwb_write_issue:entry,
+fbt:{{ZFS}}:zio_alloc_zil:entry
 /self->start && (self->stage == 5 || self->stage == 9)/
 {
 	this->next = 4;
 }
 
 /* Inside dmu_tx_assign it is part of tx_assign. */
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry
+fbt:{{ZFS}}:txg_wait_synced:entry,
+fbt:{{ZFS}}:txg_wait_synced_flags:entry
 /self->start && self->stage != 2 && self->stage != 9/
 {
 	this->next = 9;
@@ -137,8 +137,8 @@ fbt::txg_wait_synced_flags:entry
 /* The end of a wait for the device, divided by the times that the I/O pipeline recorded below. */
 {{CV_TIMEDWAIT}},
 {{CV_WAIT}},
-fbt::txg_wait_synced:entry,
-fbt::txg_wait_synced_flags:entry,
+fbt:{{ZFS}}:txg_wait_synced:entry,
+fbt:{{ZFS}}:txg_wait_synced_flags:entry,
 {{COMMIT_RETURN}}
 /self->start && this->next && self->waiter/
 {
@@ -168,13 +168,13 @@ fbt::txg_wait_synced_flags:entry,
 }
 
 /* In threads of the I/O pipeline: (zio_t *), which leads to the log block. */
-fbt::zil_lwb_write_done:entry
+fbt:{{ZFS}}:zil_lwb_write_done:entry
 {
 	lwb_written[(uint64_t)(({{ZIO_T}} *)arg0)->io_private] = timestamp;
 	saw_written = 1;
 }
 
-fbt::zil_lwb_flush_vdevs_done:entry
+fbt:{{ZFS}}:zil_lwb_flush_vdevs_done:entry
 {
 	self->written = lwb_written[(uint64_t)(({{ZIO_T}} *)arg0)->io_private];
 	lwb_written[(uint64_t)(({{ZIO_T}} *)arg0)->io_private] = 0;

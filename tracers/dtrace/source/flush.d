@@ -6,7 +6,7 @@ uint64_t sent[uint64_t];
  * (lwb_t *, blkptr_t *): called for the block pointer of the log block itself, which follows the
  * first word of the lwb, when the block is issued.
  */
-fbt::zil_lwb_add_block:entry
+fbt:{{ZFS}}:zil_lwb_add_block:entry
 /arg1 == arg0 + 8/
 {
 	issued[arg0] = timestamp;
@@ -14,7 +14,7 @@ fbt::zil_lwb_add_block:entry
 }
 
 /* (zio_t *), which leads to the lwb. */
-fbt::zil_lwb_write_done:entry
+fbt:{{ZFS}}:zil_lwb_write_done:entry
 {
 	this->lwb = (uint64_t)(({{ZIO_T}} *)arg0)->io_private;
 	this->began = issued[this->lwb];
@@ -24,7 +24,7 @@ fbt::zil_lwb_write_done:entry
 }
 
 /* Another zio of the same lwb. */
-fbt::zil_lwb_flush_vdevs_done:entry
+fbt:{{ZFS}}:zil_lwb_flush_vdevs_done:entry
 {
 	this->lwb = (uint64_t)(({{ZIO_T}} *)arg0)->io_private;
 	this->began = lwb_written[this->lwb];
@@ -59,7 +59,7 @@ dtrace:::ERROR
 	@errors = sum(1);
 }
 
-fbt::zil_lwb_write_done:entry
+fbt:{{ZFS}}:zil_lwb_write_done:entry
 /!this->began/
 {
 	@unknown = sum(1);

@@ -60,8 +60,8 @@ dtrace:::ERROR
 }
 
 /* (zilog_t *, uint64_t object): from here on the pool is known. */
-fbt::zil_commit:entry,
-fbt::zil_commit_flags:entry
+fbt:{{ZFS}}:zil_commit:entry,
+fbt:{{ZFS}}:zil_commit_flags:entry
 /self->fsync && (WANTED == "" || WANTED == stringof((({{ZILOG_T}} *)arg0)->zl_spa->spa_name))/
 {
 	self->pool = stringof((({{ZILOG_T}} *)arg0)->zl_spa->spa_name);

@@ -8,7 +8,7 @@
 
 #pragma D option quiet
 #pragma D option defaultargs
-#pragma D option bufsize=1m
+#pragma D option bufsize=256k
 #pragma D option aggsize=4m
 #pragma D option dynvarsize=4m
 #pragma D option strsize=64
@@ -37,7 +37,7 @@ dtrace:::ERROR
  * (zio_t *): a step of every zio after its I/O. Only those that were in the queue of a leaf have
  * times: io_delay at the device, io_delta with the queue before it.
  */
-fbt::zio_vdev_io_assess:entry
+fbt:{{ZFS}}:zio_vdev_io_assess:entry
 {
 	this->zio = ({{ZIO_T}} *)arg0;
 	this->delta = this->zio->io_vd ? this->zio->io_delta : 0;
@@ -46,7 +46,7 @@ fbt::zio_vdev_io_assess:entry
 	    (WANTED == "" || WANTED == stringof(this->zio->io_spa->spa_name));
 }
 
-fbt::zio_vdev_io_assess:entry
+fbt:{{ZFS}}:zio_vdev_io_assess:entry
 /this->ours/
 {
 	saw_io = 1;
@@ -60,7 +60,7 @@ fbt::zio_vdev_io_assess:entry
 	@size[stringof(this->zio->io_spa->spa_name), this->guid, this->class, "queue", this->bucket] = sum(0);
 }
 
-fbt::zio_vdev_io_assess:entry
+fbt:{{ZFS}}:zio_vdev_io_assess:entry
 /this->ours/
 {
 	this->ns = this->delay;
@@ -116,6 +116,6 @@ dtrace:::END
 	    timestamp - began);
 	printa(",\"errors\":%@u", @errors);
 	printf(",\"never_fired\":[%s%snull]}\n",
-	    saw_io ? "" : "\"fbt::zio_vdev_io_assess:entry\",",
+	    saw_io ? "" : "\"fbt:{{ZFS}}:zio_vdev_io_assess:entry\",",
 	    saw_flush ? "" : "\"{{DISK_FLUSHED}}\",");
 }

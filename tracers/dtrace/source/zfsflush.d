@@ -22,13 +22,13 @@ dtrace:::BEGIN
 
 {{include flush.d}}
 
-fbt::zil_lwb_write_done:entry
+fbt:{{ZFS}}:zil_lwb_write_done:entry
 /this->began && timestamp - this->began >= MIN_NS/
 {
 	@log_us["log_write"] = quantize((timestamp - this->began) / 1000);
 }
 
-fbt::zil_lwb_flush_vdevs_done:entry
+fbt:{{ZFS}}:zil_lwb_flush_vdevs_done:entry
 /this->began && timestamp - this->began >= MIN_NS/
 {
 	@log_us["log_flush"] = quantize((timestamp - this->began) / 1000);

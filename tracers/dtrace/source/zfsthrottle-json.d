@@ -9,6 +9,7 @@
 #pragma D option quiet
 #pragma D option defaultargs
 #pragma D option bufsize=4m
+#pragma D option aggsize=256k
 #pragma D option dynvarsize=4m
 #pragma D option strsize=64
 #pragma D option switchrate=10hz
@@ -39,7 +40,7 @@ dtrace:::ERROR
 }
 
 /* (dmu_tx_t *) */
-fbt::dmu_tx_wait:entry
+fbt:{{ZFS}}:dmu_tx_wait:entry
 {
 	saw_begin = 1;
 	self->tx = arg0;
@@ -56,7 +57,7 @@ fbt::dmu_tx_wait:entry
 }
 
 /* (spa_t *, uint64_t ns): how long it took. A spa_t begins with the pool's name. */
-fbt::spa_tx_assign_add_nsecs:entry
+fbt:{{ZFS}}:spa_tx_assign_add_nsecs:entry
 /WANTED == "" || WANTED == stringof((char *)arg0)/
 {
 	@waits = sum(1);
@@ -69,7 +70,7 @@ fbt::spa_tx_assign_add_nsecs:entry
 	    self->tx ? lltostr(self->dirty) : "null", self->delay);
 }
 
-fbt::spa_tx_assign_add_nsecs:entry
+fbt:{{ZFS}}:spa_tx_assign_add_nsecs:entry
 {
 	self->tx = 0;
 	self->dirty = 0;
@@ -88,5 +89,5 @@ dtrace:::END
 	    timestamp - began);
 	printa(",\"count\":%@u", @waits);
 	printa(",\"errors\":%@u", @errors);
-	printf(",\"never_fired\":[%snull]}\n", saw_begin ? "" : "\"fbt::dmu_tx_wait:entry\",");
+	printf(",\"never_fired\":[%snull]}\n", saw_begin ? "" : "\"fbt:{{ZFS}}:dmu_tx_wait:entry\",");
 }

@@ -9,6 +9,7 @@
 #pragma D option quiet
 #pragma D option defaultargs
 #pragma D option bufsize=4m
+#pragma D option aggsize=1m
 #pragma D option dynvarsize=16m
 #pragma D option strsize=64
 #pragma D option switchrate=10hz
@@ -26,15 +27,15 @@ dtrace:::BEGIN
 {{include commit.d}}
 
 /* (znode_t *): fsync(2), fdatasync(2) or msync(2). With sync=disabled it does not commit. */
-fbt::zfs_fsync:entry
+fbt:{{ZFS}}:zfs_fsync:entry
 {
 	self->in_fsync = timestamp;
 	self->os = (uint64_t){{ZNODE_OS}};
 	self->commits = 0;
 }
 
-fbt::zil_commit:entry,
-fbt::zil_commit_flags:entry
+fbt:{{ZFS}}:zil_commit:entry,
+fbt:{{ZFS}}:zil_commit_flags:entry
 {
 	self->commits = 1;
 }
@@ -96,7 +97,7 @@ dtrace:::END
 	    @commits, @lost, @bypassed, @errors);
 }
 
-fbt::zfs_fsync:return
+fbt:{{ZFS}}:zfs_fsync:return
 /self->in_fsync && !self->commits &&
     (WANTED == "" || WANTED == stringof((({{OS_T}} *)self->os)->os_spa->spa_name))/
 {
@@ -109,7 +110,7 @@ fbt::zfs_fsync:return
 	@bypassed = sum(1);
 }
 
-fbt::zfs_fsync:return
+fbt:{{ZFS}}:zfs_fsync:return
 {
 	self->in_fsync = 0;
 	self->os = 0;
@@ -125,8 +126,8 @@ dtrace:::END
 	printa(",\"bypassed\":%@u", @bypassed);
 	printa(",\"errors\":%@u", @errors);
 	printf(",\"never_fired\":[%s%s%s%snull]}\n",
-	    seen_commit ? "" : "\"fbt::zil_commit:return\",",
-	    saw_written ? "" : "\"fbt::zil_lwb_write_done:entry\",",
-	    saw_flushed ? "" : "\"fbt::zil_lwb_flush_vdevs_done:entry\",",
+	    seen_commit ? "" : "\"fbt:{{ZFS}}:zil_commit:return\",",
+	    saw_written ? "" : "\"fbt:{{ZFS}}:zil_lwb_write_done:entry\",",
+	    saw_flushed ? "" : "\"fbt:{{ZFS}}:zil_lwb_flush_vdevs_done:entry\",",
 	    saw_told ? "" : "\"{{CV_BROADCAST}}\",");
 }

@@ -1,14 +1,15 @@
 """Which probes of the D scripts this kernel has, from `dtrace -l`.
 
-One call lists them all. dtrace(1) prints a heading and a line for each probe, and on stderr a line
-"failed to match ..." for each description without one. It exits with 0 either way (1 only if it
-could not start), so the lines are read, not the status. As root, it loads dtraceall if necessary;
-callers that must change nothing look for the device first (scripts.why_not). Descriptions omit the
-module: ZFS is `zfs` as a module and `kernel` when built in.
+One call lists them all, as a search for each costs more: the kernel goes through its 50,000 probes.
+dtrace(1) prints a heading and a line for each probe, and on stderr a line "failed to match ..." for
+each description without one. It exits with 0 either way (1 only if it could not start), so the
+lines are read, not the status. As root, it loads dtraceall if necessary; callers that must change
+nothing look for the device first (scripts.why_not).
 """
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -43,8 +44,8 @@ _NO_FLUSHES = "cache flushes are not timed"
 
 _NO_VOLUMES = "up to ZFS 2.3 commits of volumes with volmode=dev may have no end"
 
-_COMMIT = ("fbt::zil_commit_flags:entry", "fbt::zil_commit:entry")
-_WAIT_SYNCED = ("fbt::txg_wait_synced_flags:entry", "fbt::txg_wait_synced:entry")
+_COMMIT = ("fbt:zfs:zil_commit_flags:entry", "fbt:zfs:zil_commit:entry")
+_WAIT_SYNCED = ("fbt:zfs:txg_wait_synced_flags:entry", "fbt:zfs:txg_wait_synced:entry")
 _CLOCK = ("profile:::tick-500ms",)
 
 # In each group, newer versions come first.
@@ -54,69 +55,71 @@ NEEDS: tuple[Need, ...] = (
         "fsync",
         "zil_commit:return",
         (
-            "fbt::zil_commit_flags:return",
-            "fbt::zil_commit_impl:return",
-            "fbt::zil_commit:return",
-            "fbt::zfs_fsync:return",
-            "fbt::zfs_write:return",
+            "fbt:zfs:zil_commit_flags:return",
+            "fbt:zfs:zil_commit_impl:return",
+            "fbt:zfs:zil_commit:return",
+            "fbt:zfs:zfs_fsync:return",
+            "fbt:zfs:zfs_write:return",
         ),
         _NOTHING,
         required=True,
     ),
-    Need("fsync", "zvol_cdev_ioctl:return", ("fbt::zvol_cdev_ioctl:return",), _NO_VOLUMES),
-    Need("fsync", "zvol_cdev_write:return", ("fbt::zvol_cdev_write:return",), _NO_VOLUMES),
-    Need("fsync", "zfs_fsync", ("fbt::zfs_fsync:entry",), "fsyncs are not told from O_SYNC writes"),
+    Need("fsync", "zvol_cdev_ioctl:return", ("fbt:zfs:zvol_cdev_ioctl:return",), _NO_VOLUMES),
+    Need("fsync", "zvol_cdev_write:return", ("fbt:zfs:zvol_cdev_write:return",), _NO_VOLUMES),
+    Need(
+        "fsync", "zfs_fsync", ("fbt:zfs:zfs_fsync:entry",), "fsyncs are not told from O_SYNC writes"
+    ),
     Need(
         "fsync",
         "zfs_write",
-        ("fbt::zfs_write:entry",),
+        ("fbt:zfs:zfs_write:entry",),
         "a commit whose end is not seen may end with a later write",
     ),
     Need(
         "fsync",
         "dmu_tx_assign",
-        ("fbt::dmu_tx_assign:entry",),
+        ("fbt:zfs:dmu_tx_assign:entry",),
         "ZIL commits cannot be told from early exits",
         required=True,
     ),
     Need(
         "fsync",
         "dmu_tx_assign:return",
-        ("fbt::dmu_tx_assign:return",),
+        ("fbt:zfs:dmu_tx_assign:return",),
         "all that follows is part of `tx_assign`",
     ),
-    Need("fsync", "mutex", ("fbt::_sx_xlock_hard:entry",), merges=("issuer_lock", "issue")),
+    Need("fsync", "mutex", ("fbt:kernel:_sx_xlock_hard:entry",), merges=("issuer_lock", "issue")),
     Need(
         "fsync",
         "mutex:return",
-        ("fbt::_sx_xlock_hard:return",),
+        ("fbt:kernel:_sx_xlock_hard:return",),
         "`issue` after a lock wait is part of `issuer_lock`",
     ),
     Need(
         "fsync",
         "cv_wait",
-        ("fbt::_cv_wait:entry",),
+        ("fbt:kernel:_cv_wait:entry",),
         "waiting cannot be told from issuing",
         required=True,
     ),
     Need(
         "fsync",
         "cv_timedwait",
-        ("fbt::_cv_timedwait_sbt:entry",),
+        ("fbt:kernel:_cv_timedwait_sbt:entry",),
         merges=("batch_wait", "issue"),
     ),
-    Need("fsync", "cv_broadcast", ("fbt::cv_broadcastpri:entry",), _NO_DEVICE_WAIT),
+    Need("fsync", "cv_broadcast", ("fbt:kernel:cv_broadcastpri:entry",), _NO_DEVICE_WAIT),
     Need(
         "fsync",
         "zil_lwb_write_issue",
-        ("fbt::zil_lwb_write_issue:entry", "fbt::zio_alloc_zil:entry"),
+        ("fbt:zfs:zil_lwb_write_issue:entry", "fbt:zfs:zio_alloc_zil:entry"),
         "`issue` after a batch wait is part of `batch_wait`",
     ),
-    Need("fsync", "zil_lwb_write_done", ("fbt::zil_lwb_write_done:entry",), _NO_DEVICE_WAIT),
+    Need("fsync", "zil_lwb_write_done", ("fbt:zfs:zil_lwb_write_done:entry",), _NO_DEVICE_WAIT),
     Need(
         "fsync",
         "zil_lwb_flush_vdevs_done",
-        ("fbt::zil_lwb_flush_vdevs_done:entry",),
+        ("fbt:zfs:zil_lwb_flush_vdevs_done:entry",),
         _NO_DEVICE_WAIT,
     ),
     Need("fsync", "txg_wait_synced", _WAIT_SYNCED, merges=("txg_fallback", "issue")),
@@ -132,31 +135,31 @@ NEEDS: tuple[Need, ...] = (
     Need("txg", "txg-syncing", ("sdt:::txg-syncing",), _NO_TXGS, required=True),
     Need("txg", "txg-synced", ("sdt:::txg-synced",), _NO_TXGS, required=True),
     Need("txg", "dsl_pool_sync-done", ("sdt:::dsl_pool_sync-done",), "passes are not counted"),
-    Need("txg", "txg_kick", ("fbt::txg_kick:entry",), "reason `dirty` is `unknown`"),
+    Need("txg", "txg_kick", ("fbt:zfs:txg_kick:entry",), "reason `dirty` is `unknown`"),
     Need(
         "txg",
         "txg_wait_synced",
-        (*_WAIT_SYNCED, "fbt::txg_wait_synced_sig:entry"),
+        (*_WAIT_SYNCED, "fbt:zfs:txg_wait_synced_sig:entry"),
         "reason `waiter` is `unknown`",
     ),
     Need(
         "txg",
         "txg_wait_open",
-        ("fbt::txg_wait_open:entry",),
+        ("fbt:zfs:txg_wait_open:entry",),
         "reason `waiter` is at times `unknown`",
     ),
     Need("txg", "clock", _CLOCK, _NO_CLOCK, required=True),
     Need(
         "throttle",
         "spa_tx_assign_add_nsecs",
-        ("fbt::spa_tx_assign_add_nsecs:entry",),
+        ("fbt:zfs:spa_tx_assign_add_nsecs:entry",),
         "waits cannot be timed",
         required=True,
     ),
     Need(
         "throttle",
         "dmu_tx_wait",
-        ("fbt::dmu_tx_wait:entry",),
+        ("fbt:zfs:dmu_tx_wait:entry",),
         "limits cannot be told apart",
     ),
     Need("throttle", "delay-mintime", ("sdt:::delay-mintime",), "delays are not told from waits"),
@@ -164,24 +167,24 @@ NEEDS: tuple[Need, ...] = (
     Need(
         "device",
         "zio_vdev_io_assess",
-        ("fbt::zio_vdev_io_assess:entry",),
+        ("fbt:zfs:zio_vdev_io_assess:entry",),
         "I/Os cannot be timed",
         required=True,
     ),
-    Need("device", "vdev_geom_io_start", ("fbt::vdev_geom_io_start:entry",), _NO_FLUSHES),
-    Need("device", "vdev_geom_io_intr", ("fbt::vdev_geom_io_intr:entry",), _NO_FLUSHES),
+    Need("device", "vdev_geom_io_start", ("fbt:zfs:vdev_geom_io_start:entry",), _NO_FLUSHES),
+    Need("device", "vdev_geom_io_intr", ("fbt:zfs:vdev_geom_io_intr:entry",), _NO_FLUSHES),
     Need("device", "clock", _CLOCK, _NO_CLOCK, required=True),
     Need(
         "arc",
         "arc_wait_for_eviction",
-        ("fbt::arc_wait_for_eviction:entry",),
+        ("fbt:zfs:arc_wait_for_eviction:entry",),
         _NO_ARC_WAITS,
         required=True,
     ),
     Need(
         "arc",
         "arc_wait_for_eviction:return",
-        ("fbt::arc_wait_for_eviction:return",),
+        ("fbt:zfs:arc_wait_for_eviction:return",),
         _NO_ARC_WAITS,
         required=True,
     ),
@@ -196,7 +199,7 @@ NEEDS: tuple[Need, ...] = (
     Need(
         "arc",
         "arc_reduce_target_size",
-        ("fbt::arc_reduce_target_size:entry",),
+        ("fbt:zfs:arc_reduce_target_size:entry",),
         "shrinking is not counted",
     ),
     Need(
@@ -210,14 +213,14 @@ NEEDS: tuple[Need, ...] = (
     Need(
         "stacks",
         "zfs_freebsd_fsync",
-        ("fbt::zfs_freebsd_fsync:entry",),
+        ("fbt:zfs:zfs_freebsd_fsync:entry",),
         "threads in fsync(2) are not known",
         required=True,
     ),
     Need(
         "stacks",
         "zfs_fsync:return",
-        ("fbt::zfs_fsync:return",),
+        ("fbt:zfs:zfs_fsync:return",),
         "threads seem never to leave fsync(2)",
         required=True,
     ),
@@ -254,28 +257,27 @@ NEEDS: tuple[Need, ...] = (
     Need(
         "flush",
         "zil_lwb_write_done",
-        ("fbt::zil_lwb_write_done:entry",),
+        ("fbt:zfs:zil_lwb_write_done:entry",),
         "log blocks cannot be followed",
         required=True,
     ),
     Need(
         "flush",
         "zil_lwb_flush_vdevs_done",
-        ("fbt::zil_lwb_flush_vdevs_done:entry",),
+        ("fbt:zfs:zil_lwb_flush_vdevs_done:entry",),
         "`flush` is not measured",
     ),
     Need(
         "flush",
         "zil_lwb_add_block",
-        ("fbt::zil_lwb_add_block:entry",),
+        ("fbt:zfs:zil_lwb_add_block:entry",),
         "`log_write` is not measured",
     ),
-    Need("flush", "vdev_geom_io_start", ("fbt::vdev_geom_io_start:entry",), _NO_FLUSHES),
-    Need("flush", "vdev_geom_io_intr", ("fbt::vdev_geom_io_intr:entry",), _NO_FLUSHES),
+    Need("flush", "vdev_geom_io_start", ("fbt:zfs:vdev_geom_io_start:entry",), _NO_FLUSHES),
+    Need("flush", "vdev_geom_io_intr", ("fbt:zfs:vdev_geom_io_intr:entry",), _NO_FLUSHES),
 )
 
-# dtrace first compiles the libraries of /usr/lib/dtrace and asks every provider: about a second,
-# half a minute on an emulated machine.
+# Less than a second; a few on an emulated machine, a minute on a busy one.
 _TIMEOUT_S = 180
 
 # Runs a command line: its output, and why that is incomplete ("" if it is not).
@@ -308,23 +310,19 @@ def survey(
 ) -> tuple[Probe, ...]:
     """The places that these tracers watch, each `found` or `missing`; never raises. needs replaces
     NEEDS, for tests."""
-    table = [need for need in (NEEDS if needs is None else needs) if need.tracer in tracers]
-    wanted = sorted({probe for need in table for probe in need.any_of})
-    there, why = look_up(wanted, run=run)
-    return tuple(_probe(need, there, why) for need in table)
+    table = tuple(NEEDS if needs is None else needs)
+    # those of all tracers, which are listed once
+    there, why = look_up({probe for need in table for probe in need.any_of}, run=run)
+    return tuple(_probe(need, there, why) for need in table if need.tracer in tracers)
 
 
-def look_up(wanted: Sequence[str], *, run: Run = run) -> tuple[set[str], str]:
+def look_up(wanted: Iterable[str], *, run: Run = run) -> tuple[frozenset[str], str]:
     """Which of these descriptions have a probe, and why that is unknown ("" if it is known); never
-    raises."""
-    if not wanted:
-        return set(), ""
-    argv = [program(), "-l"]
-    for probe in wanted:
-        argv += ["-n", probe]
-    listed, why = run(argv)
-    there = set(_listed(listed))
-    return {probe for probe in wanted if _key(probe) in there}, "" if there else why
+    raises. A list that was read is remembered."""
+    try:
+        return _look_up(frozenset(wanted), program(), run), ""
+    except _NotListed as error:
+        return frozenset(), str(error)
 
 
 def of_host(run: Run = run) -> tuple[Probe, ...]:
@@ -358,17 +356,38 @@ def _probe(need: Need, there: Collection[str], why: str) -> Probe:
     )
 
 
-def _key(description: str) -> tuple[str, str, str]:
-    """Provider, function ("" is any) and name."""
-    provider, _module, function, name = description.split(":")
-    return provider, function, name
+class _NotListed(Exception):
+    pass
 
 
-def _listed(text: str) -> Iterable[tuple[str, str, str]]:
-    """The keys that match the lines of `dtrace -l`: ID PROVIDER MODULE FUNCTION NAME, where module,
-    or module and function, may be missing."""
+@functools.cache
+def _look_up(wanted: frozenset[str], dtrace: str, run: Run) -> frozenset[str]:
+    argv = [dtrace, "-xnolibs", "-l"]
+    for provider in sorted({probe.split(":")[0] for probe in wanted} - {"profile"}):
+        argv += ["-P", provider]
+    # it makes its probes when they are named
+    for probe in sorted(probe for probe in wanted if probe.startswith("profile:")):
+        argv += ["-n", probe]
+    listed, why = run(argv)
+    there = _listed(listed, wanted)
+    if not there:
+        raise _NotListed(why)
+    return there
+
+
+def _listed(text: str, wanted: Iterable[str]) -> frozenset[str]:
+    """Which of these descriptions match a line of `dtrace -l`: ID PROVIDER MODULE FUNCTION NAME,
+    where module, or module and function, may be missing. Those of a description may be, too."""
+    modules: dict[tuple[str, str, str], dict[str, str]] = {}
+    for probe in wanted:
+        provider, module, function, name = probe.split(":")
+        modules.setdefault((provider, function, name), {})[module] = probe
+    there = set()
     for line in text.splitlines():
         words = line.split()
-        if len(words) >= 3 and words[0].isdigit():
-            yield words[1], "", words[-1]
-            yield words[1], words[-2], words[-1]
+        if len(words) < 3 or not words[0].isdigit():
+            continue
+        for function in ("", words[-2]):
+            asked = modules.get((words[1], function, words[-1]), {})
+            there |= {asked[module] for module in ("", words[2]) if module in asked}
+    return frozenset(there)

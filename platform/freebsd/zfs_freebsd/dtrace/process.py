@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 from collections import deque
@@ -12,12 +11,15 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import IO
 
+from zfs_freebsd.dtrace import probes
 from zfstrace.errors import TraceError
 
 # A script prints this when all its probes are enabled.
 _BEGUN = re.compile(r"Tracing|\{.*\"type\":\"trace_begin\"")
-# Enabling hundreds of probes takes a second or two, a minute on an emulated machine.
+# Enabling a hundred probes takes a second or two, a minute on a busy emulated machine.
 START_S = 180.0
+# After this long a wait is explained.
+PATIENCE_S = 10.0
 END_S = 20.0
 # "dtrace: 12 dynamic variable drops with non-empty dirty list", "dtrace: 3 drops on CPU 1"
 # (dt_handle.c of libdtrace)
@@ -25,6 +27,9 @@ _DROPS = re.compile(r"(\d+) (?:[\w ]+ )?drops?\b")
 _FAULT = "error on enabled probe"
 # Most lines kept for the reader, about 400 bytes each.
 _MOST_LINES = 1_000_000
+
+# Explains a long wait to the person at the terminal; a program replaces it.
+say: Callable[[str], object] = str
 
 
 class Dtrace:
@@ -43,7 +48,8 @@ class Dtrace:
         self._lines: deque[str] = deque()
         self._said: deque[str] = deque(maxlen=10)  # on stderr, except drops and faults
         self._begun = self._ended = False
-        command = [shutil.which("dtrace") or "/usr/sbin/dtrace", "-Zs", str(script), *args]
+        # the scripts use nothing of /usr/lib/dtrace, which takes a second to compile
+        command = [probes.program(), "-xnolibs", "-Zs", str(script), *args]
         try:
             self._process = subprocess.Popen(
                 command,
@@ -103,12 +109,17 @@ class Dtrace:
 
     def _wait_for_begin(self) -> None:
         with self._news:
-            self._news.wait_for(lambda: self._begun or self._ended, START_S)
+            if not self._news.wait_for(self._is_up, PATIENCE_S):
+                say(f"waiting for dtrace to start {self.name}; the host seems busy")
+                self._news.wait_for(self._is_up, START_S)
         if self._begun:
             return
         if self._ended:
             raise TraceError(f"cannot trace: dtrace does not run {self.name}: {self._why()}")
         raise TraceError(f"cannot trace: {self.name} did not start within {START_S:g} s")
+
+    def _is_up(self) -> bool:
+        return self._begun or self._ended
 
     def _why(self) -> str:
         """dtrace's last message, or its status."""

@@ -8,14 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
-from zfs_freebsd.dtrace import probes, scripts
+from zfs_freebsd.dtrace import probes, process, scripts
 from zfs_freebsd.dtrace.process import Dtrace
 from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, index
 from zfstrace.types import Json, Losses, Probe
 
-# A script prints its state twice a second. That and the sums with it may be 0.2 s old.
-STATE_S = 10.0
+# A script prints its state twice a second, more rarely on a busy emulated machine. That and the
+# sums with it may be 0.2 s old.
+STATE_S = 120.0
 _PRINT_S = 0.25
 
 Parameter = Callable[[str], int | None]
@@ -83,10 +84,15 @@ class Scripted(ABC):
     def refresh(self) -> None:
         """Waits until the script has printed its current state. Raises TraceError."""
         begun = time.monotonic()
+        patience = begun + process.PATIENCE_S
         while self._state_s < begun + _PRINT_S:
             self._read(20)
-            if time.monotonic() > begun + STATE_S:
+            now = time.monotonic()
+            if now > begun + STATE_S:
                 raise TraceError(f"{self._dtrace.name} printed nothing for {STATE_S:g} s")
+            if now > patience:
+                process.say(f"waiting for the counts of {self._dtrace.name}; the host seems busy")
+                patience = begun + STATE_S
 
     def losses(self) -> Losses:
         """start counts events that dtrace dropped and clauses cut short by a fault, missed commits

@@ -52,13 +52,13 @@ def kernel(*there: str) -> probes.Run:
     """dtrace(1) on a kernel with these probes."""
 
     def run(argv: Sequence[str]) -> tuple[str, str]:
-        assert (Path(argv[0]).name, argv[1]) == ("dtrace", "-l")
-        assert set(argv[2::2]) == {"-n"}
+        assert (Path(argv[0]).name, *argv[1:3]) == ("dtrace", "-xnolibs", "-l")
+        assert set(argv[3::2]) == {"-P", "-n"}
         text = HEADING
-        for number, probe in enumerate(p for p in argv[3::2] if p in there):
-            provider, _, function, name = probe.split(":")
-            module = "" if provider == "profile" else "zfs"
-            text += f"{number:5} {provider:>10} {module:>17} {function:>33} {name}\n"
+        for number, probe in enumerate(there):
+            provider, module, function, name = probe.split(":")
+            if {provider, probe} & set(argv[4::2]):
+                text += f"{number:5} {provider:>10} {module:>17} {function:>33} {name}\n"
         return text, ""
 
     return run
@@ -109,7 +109,7 @@ def test_with_all_probes_nothing_is_missing() -> None:
     assert {probe.why for probe in found} == {""}
     assert {probe.tracer for probe in found} == set(probes.TRACERS)
     by_name = {(probe.tracer, probe.name): probe for probe in found}
-    assert by_name["fsync", "zil_commit"].symbol == "fbt::zil_commit_flags:entry"
+    assert by_name["fsync", "zil_commit"].symbol == "fbt:zfs:zil_commit_flags:entry"
 
 
 def test_a_missing_probe_says_which_stage_it_merges() -> None:
@@ -124,19 +124,19 @@ def test_one_probe_of_a_group_is_enough() -> None:
     old = {probe for probe in EVERY if "_flags:" not in probe}
     found = {probe.name: probe for probe in probes.survey(("fsync",), run=kernel(*old))}
     assert not [probe for probe in found.values() if probe.missing]
-    assert found["zil_commit"].symbol == "fbt::zil_commit:entry"
-    assert found["txg_wait_synced"].symbol == "fbt::txg_wait_synced:entry"
+    assert found["zil_commit"].symbol == "fbt:zfs:zil_commit:entry"
+    assert found["txg_wait_synced"].symbol == "fbt:zfs:txg_wait_synced:entry"
 
 
 def test_a_missing_probe_says_why() -> None:
-    lacks = {"fbt::cv_broadcastpri:entry", "fbt::_cv_wait:entry"}
+    lacks = {"fbt:kernel:cv_broadcastpri:entry", "fbt:kernel:_cv_wait:entry"}
     found = probes.survey(("fsync", "arc"), run=kernel(*(EVERY - lacks)))
     missing = {probe.name: probe for probe in found if probe.missing}
     assert set(missing) == {"cv_wait", "cv_broadcast"}
     assert missing["cv_wait"].required
-    assert missing["cv_wait"].why == "the kernel has no fbt::_cv_wait:entry"
+    assert missing["cv_wait"].why == "the kernel has no fbt:kernel:_cv_wait:entry"
     assert not missing["cv_broadcast"].required
-    assert probes.lacks(found, "fsync") == "the kernel has no fbt::_cv_wait:entry"
+    assert probes.lacks(found, "fsync") == "the kernel has no fbt:kernel:_cv_wait:entry"
     assert probes.lacks(found, "arc") == ""
 
 
@@ -149,15 +149,29 @@ def test_another_function_of_that_name_does_not_count() -> None:
     assert all(probe.missing for probe in probes.survey(("fsync",), run=run))
 
 
-def test_probes_match_in_any_module() -> None:
+def test_a_list_is_read_once_for_all_tracers() -> None:
+    lists = []
+
+    def run(argv: Sequence[str]) -> tuple[str, str]:
+        lists.append(argv)
+        return kernel(*EVERY)(argv) if len(lists) > 1 else ("", "busy")
+
+    assert {probe.why for probe in probes.survey(("fsync",), run=run)} == {"busy"}
+    for tracer in ("fsync", "arc"):
+        assert not [probe for probe in probes.survey((tracer,), run=run) if probe.missing]
+    assert len(lists) == 2
+
+
+def test_a_description_matches_in_its_module_or_in_any() -> None:
     lines = (
         "12345        fbt            kernel                        zil_commit entry\n"
         "  901        sdt                                                     txg-synced\n"
         "   43    profile                                                     tick-500ms\n"
     )
-    wanted = ("fbt::zil_commit:entry", "sdt:::txg-synced", "profile:::tick-500ms")
-    there, why = probes.look_up(wanted, run=lambda _argv: (HEADING + lines, ""))
-    assert there == set(wanted)
+    there = {"fbt::zil_commit:entry", "sdt:::txg-synced", "profile:::tick-500ms"}
+    wanted = {"fbt:zfs:zil_commit:entry", "fbt:kernel:zil_commit:return", *there}
+    found, why = probes.look_up(wanted, run=lambda _argv: (HEADING + lines, ""))
+    assert found == there
     assert why == ""
 
 
@@ -166,9 +180,9 @@ def test_a_recorded_list_of_dtrace_is_read() -> None:
     text = (ROOT / "tests/data/dtrace/list.out").read_text()
     there, _ = probes.look_up(
         (
-            "fbt::zil_commit:entry",
-            "fbt::zil_commit:return",
-            "fbt::nosuch_function:entry",
+            "fbt:zfs:zil_commit:entry",
+            "fbt:zfs:zil_commit:return",
+            "fbt:zfs:nosuch_function:entry",
             "sched:::off-cpu",
             "profile:::tick-1s",
             "profile:::profile-97",
@@ -177,8 +191,8 @@ def test_a_recorded_list_of_dtrace_is_read() -> None:
         run=lambda _argv: (text, ""),
     )
     assert there == {
-        "fbt::zil_commit:entry",
-        "fbt::zil_commit:return",
+        "fbt:zfs:zil_commit:entry",
+        "fbt:zfs:zil_commit:return",
         "sched:::off-cpu",
         "profile:::tick-1s",
         "profile:::profile-97",
@@ -233,9 +247,13 @@ def test_doctor_requires_only_probes_of_fsyncs() -> None:
 
 def test_tools_say_what_they_lack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(scripts, "why_not", lambda _root: ("", ""))
-    gone = EVERY - {"sdt:::txg-synced", "fbt::zil_commit:entry", "fbt::zil_commit_flags:entry"}
+    gone = EVERY - {
+        "sdt:::txg-synced",
+        "fbt:zfs:zil_commit:entry",
+        "fbt:zfs:zil_commit_flags:entry",
+    }
     whys = {tool.name: tool.why for tool in scripts.tools(tmp_path, run=kernel(*gone))}
-    commit = "the kernel has no fbt::zil_commit_flags:entry or fbt::zil_commit:entry"
+    commit = "the kernel has no fbt:zfs:zil_commit_flags:entry or fbt:zfs:zil_commit:entry"
     assert whys == {
         "arcstate.d": "",
         "fsyncstack.d": "",

@@ -32,8 +32,8 @@ STANDIN = """\
 #!/bin/sh
 # stand-in for dtrace(1): the script's lines are in its own file
 trap 'printf "%s\\n" "{end}"; exit 0' INT
-cat "$2.lines"
-cat "$2.errors" >&2
+cat "$3.lines"
+cat "$3.errors" >&2
 while :; do
     [ -z '{state}' ] || printf '\\n%s\\n' '{state}'
     sleep 0.05
@@ -262,6 +262,22 @@ def test_a_silent_script_is_an_error(script: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(TraceError, match=r"some\.d printed nothing for 0\.3 s"):
         session.refresh()
     session.close()
+
+
+def test_a_long_wait_is_explained(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(process, "say", said.append)
+    monkeypatch.setattr(process, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(scripted, "STATE_S", 0.3)
+    printing(script, [], state={"type": "other"})
+    session = ScriptedFsyncs(FsyncOptions(), 0, none)
+    with pytest.raises(TraceError):
+        session.refresh()
+    session.close()
+    assert [text.split(";")[0] for text in said] == [
+        "waiting for dtrace to start some.d",
+        "waiting for the counts of some.d",
+    ]
 
 
 # --- the other views
