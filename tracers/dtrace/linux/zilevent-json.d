@@ -295,6 +295,17 @@ fbt::zil_commit:return
 	@bypassed = sum(1);
 }
 
+/* The call writes the pages of mappings back before zfs_fsync(): the stage writeback. */
+fbt::zpl_fsync:entry
+{
+	self->called = timestamp;
+}
+
+fbt::zpl_fsync:return
+{
+	self->called = 0;
+}
+
 /* (znode_t *): fsync(2), fdatasync(2) or msync(2). With sync=disabled it does not commit. */
 fbt::zfs_fsync:entry
 {
@@ -315,7 +326,8 @@ fbt::zil_commit:return
 {
 	@commits = sum(1);
 	seen_commit = 1;
-	this->total = self->since - self->start;
+	this->writeback = self->in_fsync && self->called ? self->start - self->called : 0;
+	this->total = this->writeback + self->since - self->start;
 }
 
 fbt::zil_commit_flags:return,
@@ -343,7 +355,8 @@ fbt::zil_commit:return
 	printf(",\"pool\":\"%s\",\"dataset\":null,\"objset\":%d,\"object\":%d,\"total_ns\":%d",
 	    stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name),
 	    ((zfs`zilog_t *)self->zilog)->zl_os->os_dsl_dataset->ds_object, self->object, this->total);
-	printf(",\"stages\":{\"async_to_sync\":%d,\"tx_assign\":%d,\"issuer_lock\":%d,\"issue\":%d",
+	printf(",\"stages\":{\"writeback\":%d", this->writeback);
+	printf(",\"async_to_sync\":%d,\"tx_assign\":%d,\"issuer_lock\":%d,\"issue\":%d",
 	    self->part[1], self->part[2], self->part[3], self->part[4]);
 	printf(",\"batch_wait\":%d,\"log_write\":%d,\"flush\":%d,\"wakeup\":%d",
 	    self->part[5], self->part[6], self->part[7], self->part[8]);

@@ -26,6 +26,17 @@ dtrace:::BEGIN
 
 {{include commit.d}}
 
+/* The call writes the pages of mappings back before zfs_fsync(): the stage writeback. */
+{{CALL_ENTRY}}
+{
+	self->called = timestamp;
+}
+
+{{CALL_RETURN}}
+{
+	self->called = 0;
+}
+
 /* (znode_t *): fsync(2), fdatasync(2) or msync(2). With sync=disabled it does not commit. */
 fbt:{{ZFS}}:zfs_fsync:entry
 {
@@ -45,7 +56,8 @@ fbt:{{ZFS}}:zil_commit_flags:entry
 {
 	@commits = sum(1);
 	seen_commit = 1;
-	this->total = self->since - self->start;
+	this->writeback = self->in_fsync && self->called ? self->start - self->called : 0;
+	this->total = this->writeback + self->since - self->start;
 }
 
 {{COMMIT_RETURN}}
@@ -62,7 +74,8 @@ fbt:{{ZFS}}:zil_commit_flags:entry
 	printf(",\"pool\":\"%s\",\"dataset\":null,\"objset\":%d,\"object\":%d,\"total_ns\":%d",
 	    stringof((({{ZILOG_T}} *)self->zilog)->zl_spa->spa_name),
 	    (({{ZILOG_T}} *)self->zilog)->zl_os->os_dsl_dataset->ds_object, self->object, this->total);
-	printf(",\"stages\":{\"async_to_sync\":%d,\"tx_assign\":%d,\"issuer_lock\":%d,\"issue\":%d",
+	printf(",\"stages\":{\"writeback\":%d", this->writeback);
+	printf(",\"async_to_sync\":%d,\"tx_assign\":%d,\"issuer_lock\":%d,\"issue\":%d",
 	    self->part[1], self->part[2], self->part[3], self->part[4]);
 	printf(",\"batch_wait\":%d,\"log_write\":%d,\"flush\":%d,\"wakeup\":%d",
 	    self->part[5], self->part[6], self->part[7], self->part[8]);

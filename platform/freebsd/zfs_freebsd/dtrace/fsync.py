@@ -48,7 +48,7 @@ class ScriptedFsyncs(Scripted):
     """Implements zfstrace.host.FsyncSession. objset selects a dataset, 0 all. A trace of slow
     operations runs a throttle trace beside it, if that can start.
 
-    An operation is a call of zil_commit(), without what comes before it (write-back). Calls that
+    An operation is a call of zil_commit(), with the write-back of an fsync before it. Calls that
     bypassed the log count as ``other``, for all processes; only their number, sum and maximum are
     known.
     """

@@ -67,6 +67,18 @@ NEEDS: tuple[Need, ...] = (
     Need("fsync", "zvol_cdev_ioctl:return", ("fbt:zfs:zvol_cdev_ioctl:return",), _NO_VOLUMES),
     Need("fsync", "zvol_cdev_write:return", ("fbt:zfs:zvol_cdev_write:return",), _NO_VOLUMES),
     Need(
+        "fsync",
+        "kern_fsync",
+        ("fbt:kernel:kern_fsync:entry",),
+        "the write-back of mappings before a commit is not part of an fsync",
+    ),
+    Need(
+        "fsync",
+        "kern_fsync:return",
+        ("fbt:kernel:kern_fsync:return",),
+        "an fsync by AIO may count the write-back of an earlier call as its own",
+    ),
+    Need(
         "fsync", "zfs_fsync", ("fbt:zfs:zfs_fsync:entry",), "fsyncs are not told from O_SYNC writes"
     ),
     Need(
