@@ -30,6 +30,8 @@ class _Dataset:
     def counts(self, pool: str, objset: int) -> DatasetCounts:
         commits, bypassed = self.total.hist(), self.bypassed
         kinds = self.kinds | {"other": self.kinds["other"] + bypassed.count}
+        parts = {name: times.hist() for name, times in self.stages.items()}
+        parts["other"] = parts["other"].merge(bypassed)  # so that the stages sum to the total
         return DatasetCounts(
             pool=pool,
             objset=objset,
@@ -40,7 +42,7 @@ class _Dataset:
             no_zil=bypassed.count,
             kinds=tuple(kinds.values()),
             total=commits.merge(bypassed),
-            stages=tuple(times.hist() for times in self.stages.values()),
+            stages=tuple(parts.values()),
         )
 
 

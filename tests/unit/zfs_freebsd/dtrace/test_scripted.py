@@ -205,6 +205,7 @@ def test_commits_are_summed(script: Path) -> None:
     assert (third.objset, third.commits, third.no_zil) == (99, 0, 4)
     assert (third.total.count, third.total.sum_ns, third.total.max_ns) == (4, 48, 20)
     assert third.kinds[KINDS.index("other")] == 4
+    assert third.stages[NAMES.index("other")] == third.total
     losses = session.losses()
     assert (losses.missed, losses.start, losses.log_block) == (2, 1, 3)
 
