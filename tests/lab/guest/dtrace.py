@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
-import signal
 import struct
 import subprocess
 import sys
@@ -14,11 +12,11 @@ import time
 from pathlib import Path
 
 import dtrace_stacks
+from dscripts import Script
 
 from labkit import (
     Json,
     Tracer,
-    commits,
     finish,
     fio,
     kstat,
@@ -29,7 +27,6 @@ from labkit import (
     sync_writes,
 )
 
-SCRIPTS = Path("/zfstune/tracers/dtrace/linux")
 FREEBSD = Path("/zfstune/tracers/dtrace/freebsd")
 FREEBSD_TYPES = Path(__file__).with_name("dtrace_freebsd.h")
 DIRTY_MAX = Path("/sys/module/zfs/parameters/zfs_dirty_data_max")
@@ -39,39 +36,6 @@ ARC_MAX = Path("/sys/module/zfs/parameters/zfs_arc_max")
 BIG = Path("/tank/db/big")
 _FUTEX = 202  # on x86-64
 _CMP_REQUEUE, _FUTEX_PRIVATE = 4, 128
-
-
-class Script:
-    """A D script that runs; all its probes are enabled when the constructor returns."""
-
-    def __init__(self, name: str, *args: str) -> None:
-        progress(" ".join((name, *args)))
-        self.out = Path(f"/tmp/dtrace-{time.monotonic_ns()}.out")
-        self.err = self.out.with_suffix(".err")
-        self.started = time.monotonic()
-        with self.out.open("w") as out, self.err.open("w") as err:
-            self.process = subprocess.Popen([str(SCRIPTS / name), *args], stdout=out, stderr=err)
-        # the output of the clause for BEGIN, which is enabled last
-        while not re.search("Tracing|trace_begin", self.out.read_text()):
-            if self.process.poll() is not None or time.monotonic() > self.started + 180:
-                self.process.kill()
-                raise RuntimeError(f"{name} did not start: {self.err.read_text()}")
-            time.sleep(0.1)
-        self.attach_seconds = time.monotonic() - self.started
-        self.before = commits()
-
-    def stop(self) -> Json:
-        kstat_commits = commits() - self.before
-        time.sleep(0.5)
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(120)
-        return {
-            "status": self.process.returncode,
-            "stdout": self.out.read_text(),
-            "stderr": self.err.read_text(),
-            "kstat_commits": kstat_commits,
-            "attach_seconds": self.attach_seconds,
-        }
 
 
 class Pair:

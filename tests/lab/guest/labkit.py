@@ -20,8 +20,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+FREEBSD = sys.platform.startswith("freebsd")
+DISK = "/dev/vtbd1" if FREEBSD else "/dev/vdb"  # the first of the lab's
 OUT = Path("/out")
 KSTAT = Path("/proc/spl/kstat/zfs")
+PARAMETERS = Path("/sys/module/zfs/parameters")
 _PT_LOAD = 1
 Json = dict[str, Any]
 
@@ -34,13 +37,19 @@ def sh(command: str, check: bool = True) -> str:
     return done.stdout
 
 
-def make_pool(name: str = "tank", disk: str = "/dev/vdb", extra: str = "") -> None:
-    sh(f"zpool create -f -o ashift=12 -O compression=off -O atime=off {extra} {name} {disk}")
+def make_pool(name: str = "tank", disk: str = DISK, extra: str = "") -> None:
+    sh(f"zpool create -f -o ashift=12 -O compression=off -O atime=off {extra} '{name}' {disk}")
 
 
 def kstat(name: str) -> dict[str, int]:
-    """The numbers of a named kstat, e.g. "zil" or "tank/iostats"."""
+    """The numbers of a named kstat, e.g. "zil"; on Linux also of a pool's, "tank/iostats"."""
     values = {}
+    if FREEBSD:
+        for line in sh(f"sysctl kstat.zfs.misc.{name}").splitlines():
+            full, _, value = line.partition(": ")
+            if value.isdigit():
+                values[full.rpartition(".")[2]] = int(value)
+        return values
     for line in (KSTAT / name).read_text().splitlines()[2:]:
         fields = line.split()
         if len(fields) == 3 and fields[2].isdigit():
@@ -76,6 +85,43 @@ def _offsets(names: tuple[str, ...], _module: int) -> list[tuple[str, int]]:
         for kind, _flags, offset, start, _physical, _file, length in segments
         if name in found and kind == _PT_LOAD and start <= found[name] < start + length
     ]
+
+
+def txg_rows(pool: str) -> list[Json]:
+    """The finished rows of a pool's txgs kstat."""
+    sysctl, file = f"sysctl -n kstat.zfs.{pool}.txgs", f"cat {KSTAT / pool}/txgs"
+    lines = sh(sysctl if FREEBSD else file).strip().splitlines()
+    names = lines[0].split()
+    rows = [dict(zip(names, line.split(), strict=True)) for line in lines[1:]]
+    return [
+        {n: int(v) for n, v in row.items() if v.isdigit()} for row in rows if row["state"] == "C"
+    ]
+
+
+@contextmanager
+def parameters(**values: int) -> Iterator[None]:
+    """Module parameters, by their names on Linux, for the time of the body."""
+    before = {name: parameter(name) for name in values}
+    try:
+        for name, value in values.items():
+            set_parameter(name, str(value))
+        time.sleep(1.5)  # until a tracer has read them: it does every second
+        yield
+    finally:
+        for name, text in before.items():
+            set_parameter(name, text)
+
+
+def parameter(name: str) -> str:
+    sysctl = f"sysctl -n vfs.zfs.{name.removeprefix('zfs_')}"
+    return sh(sysctl if FREEBSD else f"cat {PARAMETERS / name}").strip()
+
+
+def set_parameter(name: str, text: str) -> None:
+    if FREEBSD:
+        sh(f"sysctl vfs.zfs.{name.removeprefix('zfs_')}={text}")
+    else:
+        (PARAMETERS / name).write_text(text)
 
 
 def commits() -> int:
@@ -236,7 +282,8 @@ def run(command: Sequence[str], timeout: float = 120, **kwargs: Any) -> Json:
 def finish(results: Json) -> None:
     """Leaves the results for the host."""
     results["uname"] = os.uname().release
-    results["zfs"] = Path("/sys/module/zfs/version").read_text().strip()
+    version = "sysctl -n vfs.zfs.version.module" if FREEBSD else "cat /sys/module/zfs/version"
+    results["zfs"] = sh(version).strip()
     (OUT / "results.json").write_text(json.dumps(results))
 
 

@@ -13,36 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labkit import (
-    KSTAT,
     Json,
     Tracer,
     finish,
     kstat,
     make_pool,
+    parameters,
     programs,
     progress,
     run,
     sh,
     sync_writes,
+    txg_rows,
 )
 
-PARAMETERS = Path("/sys/module/zfs/parameters")
 EVENTS = Path("/sys/kernel/tracing/kprobe_events")
 MIB = 1 << 20
-
-
-@contextmanager
-def parameters(**values: int) -> Iterator[None]:
-    """Module parameters for the time of the body."""
-    before = {name: (PARAMETERS / name).read_text() for name in values}
-    try:
-        for name, value in values.items():
-            (PARAMETERS / name).write_text(str(value))
-        time.sleep(1.5)  # until a tracer has read them: it does every second
-        yield
-    finally:
-        for name, text in before.items():
-            (PARAMETERS / name).write_text(text)
 
 
 @contextmanager
@@ -61,16 +47,6 @@ def views(results: Json, key: str, **commands: str) -> Iterator[dict[str, Tracer
         }
         results[key]["status"] = {n: t.process.returncode for n, t in tracers.items()}
         results[key]["dmu_tx"] = {n: after[n] - before[n] for n in after}
-
-
-def txg_rows(pool: str) -> list[Json]:
-    """The finished rows of the txgs kstat."""
-    lines = (KSTAT / pool / "txgs").read_text().splitlines()
-    names = lines[0].split()
-    rows = [dict(zip(names, line.split(), strict=True)) for line in lines[1:]]
-    return [
-        {n: int(v) for n, v in row.items() if v.isdigit()} for row in rows if row["state"] == "C"
-    ]
 
 
 def write_and_sync(results: Json) -> None:
