@@ -54,7 +54,10 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "reports": (("size=4G,flush-delay=5ms", "size=2G"), 3600),
     "dtrace": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "dtrace_traces": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
-    "freebsd_views": (("size=4G", "size=2G", "size=1G"), 2400),
+    "freebsd_views": (
+        ("size=4G", "size=2G,flush-delay=40ms", "size=2G,write-delay=40ms", "size=1G"),
+        2400,
+    ),
     "freebsd_counts": (("size=2G", "size=1G"), 2400),
 }
 
