@@ -179,7 +179,7 @@ def causes(results: Json) -> None:
 def overview(results: Json) -> None:
     progress("overview")
     with busy("/tank/busy"):
-        results["overview"] = run(["zfstune", "trace", "--duration", "4s"])
+        results["overview"] = run(["zfstune", "trace", "--duration", "4s"], timeout=600)
 
 
 def flame(results: Json) -> None:
@@ -189,7 +189,8 @@ def flame(results: Json) -> None:
     with busy("/slow/busy"):
         for kind in ("off-cpu", "on-cpu"):
             svg, folded = (Path(f"/out/{kind}.{suffix}") for suffix in ("svg", "folded"))
-            done = run(["zfstune", "flame", f"--{kind}", "--duration", "6s", "-o", str(folded)])
+            command = ["zfstune", "flame", f"--{kind}", "--duration", "6s", "-o", str(folded)]
+            done = run(command, timeout=600)
             convert = run(["zfstune", "flame", "convert", str(folded), "-o", str(svg)])
             results["flame"][kind] = done | {
                 "folded": folded.read_text() if folded.exists() else "",
@@ -203,7 +204,6 @@ def tools(results: Json) -> None:
     results["tools"] = {}
 
     def tool(name: str, *args: str, load: Any) -> None:
-        progress(name)
         script = Script(name, *args)
         load()
         time.sleep(1.2)
