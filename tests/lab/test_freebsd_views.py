@@ -112,11 +112,12 @@ def test_the_arc_agrees_with_arcstats(found: Json) -> None:
         ("slow", 23, "flush"),
         ("late", 19, "log_write"),
         ("tank/slow_log", 13, "log_write"),
+        ("tank/imported", 1, "txg_fallback"),
         *((f"tank/new{i}", 1, "txg_fallback") for i in range(5)),
     ],
 )
 def test_a_cause_is_found_in_its_stage(found: Json, dataset: str, count: int, cause: str) -> None:
-    """A slow flush, a slow write, a slow log device, the creation of a log."""
+    """A slow flush, a slow write, a slow log device, a new log (also after an import)."""
     row = dataset_row(found["causes"]["rows"], dataset)
     assert row["count"] == count
     assert largest(row) == cause

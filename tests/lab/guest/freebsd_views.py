@@ -149,7 +149,7 @@ def log_device(results: Json) -> None:
 
 def causes(results: Json) -> None:
     """Each in a dataset of its own, under one trace; slow fsyncs are reported as well."""
-    for name in ("calm", "mapped", "hogged", "throttled", "slow_log", "failing"):
+    for name in ("calm", "mapped", "imported", "hogged", "throttled", "slow_log", "failing"):
         sh(f"zfs create tank/{name}")
         sync_writes(f"/tank/{name}/warm", 3)  # creates the log
     for i in range(5):
@@ -164,6 +164,8 @@ def causes(results: Json) -> None:
         sync_writes("/slow/file", 23)
         sync_writes("/late/file", 19)
         mapped("/tank/mapped/file")
+        sh("zpool export tank; zpool import tank")
+        sync_writes("/tank/imported/file", 1)
         for i in range(5):
             sync_writes(f"/tank/new{i}/file", 1)
         progress("causes: hog")
