@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from zfs_freebsd.sysctl import Mib, Sysctl, SysctlError
+from zfs_freebsd.sysctl import Format, Mib, Sysctl, SysctlError
 from zfstrace.kstat.parse import Value
 from zfstrace.kstat.txgs import TxgRow, parse_txgs
 
@@ -27,6 +27,7 @@ class Kstats:
 
     def __init__(self, sysctl: Sysctl) -> None:
         self._sysctl = sysctl
+        self._leaves: dict[Mib, list[tuple[str, Mib, Format]]] = {}
 
     def pools(self) -> list[str]:
         """Names of the imported pools, sorted."""
@@ -107,14 +108,30 @@ class Kstats:
             return []
 
     def _fields(self, node: Mib) -> list[tuple[str, Value]]:
-        found = ((name, self._value(mib)) for mib, name in self._children(node))
-        return [(name, value) for name, value in found if value is not None]
+        """The values below a node, which is walked only once: arcstats alone has more than a
+        hundred, and numbers of OIDs are not reused."""
+        leaves = self._leaves.get(node)
+        if leaves is None:
+            found = ((name, mib, self._format(mib)) for mib, name in self._children(node))
+            leaves = [(name, mib, form) for name, mib, form in found if form]
+        values = [(name, self._value(mib, form)) for name, mib, form in leaves]
+        if all(value is None for _name, value in values):
+            self._leaves.pop(node, None)  # it is gone
+        else:
+            self._leaves[node] = leaves
+        return [(name, value) for name, value in values if value is not None]
 
-    def _value(self, mib: Mib) -> Value | None:
+    def _format(self, mib: Mib) -> Format | None:
+        try:
+            return self._sysctl.format(mib, "")
+        except SysctlError:
+            return None
+
+    def _value(self, mib: Mib, form: Format | None = None) -> Value | None:
         if not mib:
             return None
         try:
-            value = self._sysctl.get_mib(mib, "")
+            value = self._sysctl.get_as(form or self._sysctl.format(mib, ""), mib, "")
         except SysctlError:
             return None
         return None if isinstance(value, bytes) else value

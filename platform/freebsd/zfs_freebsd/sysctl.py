@@ -48,6 +48,8 @@ _INTEGERS = {
     15: ("uint32_t", "I"),
 }
 
+# Room for an integer, and for nearly every name, format or list of numbers.
+_INTEGER, _SHORT = 8, 256
 # A text may grow between the two calls (txgs does): extra room, and the number of attempts.
 _SPARE = 1024
 _ATTEMPTS = 8
@@ -136,9 +138,12 @@ class Sysctl:
 
     def get_mib(self, mib: Mib, name: str) -> Value:
         """The name is for the error. Raises SysctlError."""
-        form = self.format(mib, name)
-        data = self._read(mib, name)
+        return self.get_as(self.format(mib, name), mib, name)
+
+    def get_as(self, form: Format, mib: Mib, name: str) -> Value:
+        """The same for a known format. Raises SysctlError."""
         integer = form.integer
+        data = self._read(mib, name, _INTEGER if integer else 0)
         if integer:
             # kstats return eight bytes whatever their type (kstat_sysctl() in spl_kstat.c)
             if len(data) < struct.calcsize(integer[1]):
@@ -151,13 +156,13 @@ class Sysctl:
 
     def format(self, mib: Mib, name: str) -> Format:
         """Kind and format of an OID; the name is for the error. Raises SysctlError."""
-        data = self._read((0, _OIDFMT, *mib), name)
+        data = self._read((0, _OIDFMT, *mib), name, _SHORT)
         text = data[4:].partition(b"\0")[0].decode("ascii", "replace")
         return Format(struct.unpack_from("I", data)[0], text)
 
     def name(self, mib: Mib) -> str:
         """Its parts joined by dots; parts may contain dots themselves. Raises SysctlError."""
-        data = self._read((0, _NAME, *mib), _dotted(mib))
+        data = self._read((0, _NAME, *mib), _dotted(mib), _SHORT)
         return data.partition(b"\0")[0].decode("utf-8", "replace")
 
     def children(self, parent: Mib, *, hidden: bool = False) -> Iterator[tuple[Mib, str]]:
@@ -189,22 +194,24 @@ class Sysctl:
     def _next(self, query: int, mib: Mib) -> Mib | None:
         """The OID after this one; None at the end."""
         try:
-            data = self._read((0, query, *mib), _dotted(mib))
+            data = self._read((0, query, *mib), _dotted(mib), _SHORT)
         except SysctlError as error:
             if error.errno == errno.ENOENT:
                 return None
             raise
         return struct.unpack(f"{len(data) // 4}i", data)
 
-    def _read(self, mib: Mib, name: str) -> bytes:
-        """The whole value: asks for its size, then reads, and repeats while it grows."""
+    def _read(self, mib: Mib, name: str, room: int = 0) -> bytes:
+        """The whole value: asks for its size, unless there is room for it, then reads, and repeats
+        while it grows."""
         oid = (ctypes.c_int * len(mib))(*mib)
-        least = 0
-        for _attempt in range(_ATTEMPTS):
+        least = room
+        for attempt in range(_ATTEMPTS):
             size = ctypes.c_size_t(0)
-            status = self._libc.sysctl(oid, len(mib), None, ctypes.byref(size), None, 0)
-            self._check(status, name)
-            least = max(size.value, 2 * least)
+            if attempt or not room:
+                status = self._libc.sysctl(oid, len(mib), None, ctypes.byref(size), None, 0)
+                self._check(status, name)
+                least = max(size.value, 2 * least)
             buffer = ctypes.create_string_buffer(least or 1)
             size.value = least
             if not self._libc.sysctl(oid, len(mib), buffer, ctypes.byref(size), None, 0):

@@ -151,6 +151,26 @@ def test_kstats_are_read(table: Table, sysctl: Sysctl) -> None:
     assert kstats.txg_rows("tank") == parse_txgs(recorded) != []
 
 
+def test_a_kstat_is_walked_once(
+    table: Table, sysctl: Sysctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kstats = Kstats(sysctl)
+    walks: list[object] = []
+    children = sysctl.children
+
+    def counted(parent: tuple[int, ...], *, hidden: bool = False) -> object:
+        walks.append(parent)
+        return children(parent, hidden=hidden)
+
+    monkeypatch.setattr(sysctl, "children", counted)
+    assert kstats.named("arcstats")["c_min"] == 2 << 30
+    table.put("kstat/zfs/misc/arcstats/c_min", 1 << 30)
+    assert kstats.named("arcstats")["c_min"] == 1 << 30
+    assert len(walks) == 1
+    table.remove("kstat/zfs/misc/arcstats").write()
+    assert kstats.named("arcstats") == {}
+
+
 def test_missing_kstats_are_empty(table: Table, sysctl: Sysctl) -> None:
     kstats = Kstats(sysctl)
     assert kstats.named("gone") == kstats.named("gone/iostats") == {}

@@ -211,7 +211,8 @@ def canonical(name: str) -> str:
     return name
 
 
-def freebsd_names() -> dict[str, str]:
+@functools.cache
+def freebsd_names() -> Mapping[str, str]:
     """FreeBSD sysctls by Linux name."""
     return {name: one.freebsd for name, one in load().items() if one.freebsd}
 
