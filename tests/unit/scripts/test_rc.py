@@ -60,8 +60,14 @@ def test_it_is_disabled_by_default(script: Path) -> None:
 def test_start_restores_and_watches(script: Path) -> None:
     status, said = run(script, "start")
     assert status == 0
-    assert said.startswith(f"zfstune recover\ndaemon -r -S -T zfstune -P {script.parent}")
+    assert said.startswith(f"zfstune recover\ndaemon -f -r -S -T zfstune -P {script.parent}")
     assert said.rstrip().endswith(f"5 {script.parent}/zfstune/session {script.parent}/bin/zfstune")
+
+
+def test_the_command_finds_python(script: Path) -> None:
+    """Which rc(8) does not."""
+    (script.parent / "bin/zfstune").write_text('#!/bin/sh\necho "$PATH"\n')
+    assert run(script, "stop") == (0, "/usr/bin:/bin:/usr/local/bin\n")
 
 
 def test_stop_restores(script: Path) -> None:
