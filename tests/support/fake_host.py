@@ -136,6 +136,9 @@ class FakeParameters:
     def loading(self) -> str:
         return "modprobe zfs"
 
+    def who(self) -> str:
+        return "root"
+
     def boot(self) -> BootConfig:
         raise AssertionError("not of this fake")
 

@@ -144,6 +144,9 @@ class FileParameters:
     def loading(self) -> str:
         return "modprobe zfs"
 
+    def who(self) -> str:
+        return "root"
+
     def boot(self) -> BootConfig:
         from zfs_linux.boot import ModprobeConfig
 

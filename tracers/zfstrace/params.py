@@ -132,6 +132,10 @@ class Parameters(Protocol):
         """The command that loads the module in a root shell."""
         ...
 
+    def who(self) -> str:
+        """Who may set parameters, for hints: "root"."""
+        ...
+
     def boot(self) -> BootConfig:
         """What sets values at the next boot, or when the module is loaded."""
         ...

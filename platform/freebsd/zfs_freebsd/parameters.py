@@ -80,9 +80,11 @@ class FreeBSDParameters:
 
     def writable(self, name: str) -> bool:
         form = self._format(name)
-        # never in a jail (PRIV_SYSCTL_WRITE)
-        jailed = self._sysctl.get_int("security.jail.jailed")
-        return form is not None and form.writable and os.geteuid() == 0 and not jailed
+        return form is not None and form.writable and os.geteuid() == 0 and not self._jailed()
+
+    def _jailed(self) -> bool:
+        """Then nothing can be set (PRIV_SYSCTL_WRITE)."""
+        return bool(self._sysctl.get_int("security.jail.jailed"))
 
     def write(self, name: str, value: int, identity: str | None = None) -> None:
         oid = self._oid(name)
@@ -107,9 +109,7 @@ class FreeBSDParameters:
         if error.errno == errno.EPERM and form and not form.writable:
             return ParameterError(f"{what}: {oid} is read-only", "set it in /boot/loader.conf")
         if error.errno == errno.EPERM:
-            return ParameterError(
-                f"{what}: no permission to write {oid}", "run as root outside jails"
-            )
+            return ParameterError(f"{what}: no permission to write {oid}", f"run as {self.who()}")
         why = error.strerror
         if error.errno == errno.EINVAL and ALIASES.get(oid, oid) in _ARC_LIMITS:
             why = "it must be between the other limit and the memory"
@@ -175,6 +175,9 @@ class FreeBSDParameters:
 
     def loading(self) -> str:
         return "kldload zfs"
+
+    def who(self) -> str:
+        return "root outside jails" if self._jailed() else "root"
 
     def boot(self) -> BootConfig:
         names = {name: self._oid(name) or oid for name, oid in self._names().items()}

@@ -100,5 +100,8 @@ class LinuxParameters:
     def loading(self) -> str:
         return "modprobe zfs"
 
+    def who(self) -> str:
+        return "root"
+
     def boot(self) -> BootConfig:
         return ModprobeConfig(self._root)

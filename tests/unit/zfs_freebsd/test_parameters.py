@@ -119,14 +119,16 @@ def test_errors_say_why_and_what_to_do(
 
 
 def test_without_privilege_a_write_says_what_to_do(
-    params: FreeBSDParameters, monkeypatch: pytest.MonkeyPatch
+    params: FreeBSDParameters, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SYSCTL_STANDIN_USER", "1")
     with pytest.raises(
         ParameterError, match=r"permission to write vfs\.zfs\.txg\.timeout"
     ) as caught:
         params.write("zfs_txg_timeout", 1)
-    assert caught.value.hint == "run as root outside jails"
+    assert caught.value.hint == "run as root"
+    table.add("security/jail/jailed", "int", 1).write()
+    assert params.who() == "root outside jails"
 
 
 def test_what_root_may_set_is_writable(

@@ -273,7 +273,7 @@ def require_writable(host: Host, names: Sequence[str]) -> None:
         raise NotPossible("cannot set parameters: ZFS is not loaded", f"run `{params.loading()}`")
     there = [name for name in names if params.read(name) is not None]
     if there and not any(params.writable(name) for name in there):
-        raise NotPossible("cannot set parameters: no permission", "run as root")
+        raise NotPossible("cannot set parameters: no permission", f"run as {params.who()}")
 
 
 def _to_exception(number: int, _frame: FrameType | None) -> None:

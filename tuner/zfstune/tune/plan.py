@@ -47,8 +47,8 @@ class Setup:
         if not space.names:
             raise NotPossible("nothing to tune: this ZFS has none of the parameters")
         locked = [name for name in space.parameters() if not params.writable(name)]
-        if locked and os.geteuid() != 0:
-            raise NotPossible(f"cannot set {locked[0]} and others", "run as root")
+        if len(locked) == len(space.parameters()):
+            raise NotPossible(f"cannot set {locked[0]} and others", f"run as {params.who()}")
         if locked:
             raise NotPossible(
                 f"cannot set {locked[0]}: it is read-only", "leave it out with --parameters"
