@@ -125,6 +125,7 @@ test-matrix: test
 	$(MAKE) --no-print-directory test-dtrace
 	$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,$(ONCE))) --signals 8 \
 		--rounds 200 $(addprefix --flavour ,$(FLAVOURS))
+	$(if $(FREEBSD),$(PYTHON) -m pytest -s tests/lab/test_freebsd_faults.py --rounds 200 --flavour $(FREEBSD))
 	$(PYTHON) -m pytest -s tests/lab/test_tune.py --tune full $(addprefix --flavour ,$(FLAVOURS))
 	$(MAKE) --no-print-directory test-diagnose
 

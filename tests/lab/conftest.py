@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from lab.fault_rounds import FEW as FEW_FAULTS
 from lab.guests import ATTEMPTS, REPEATED, again, count_boots
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +53,10 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "endurance": (("size=4G",), 1500),
     "reports": (("size=4G,flush-delay=5ms", "size=2G"), 3600),
+    "freebsd_faults": (("size=2G",), 9000),
+    "freebsd_changes": ((), 1800),
+    "freebsd_robust": (("size=1G,sector=4K", "size=1G", "size=1G"), 1800),
+    "freebsd_check": (("size=1G",), 1800),
     "dtrace": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "dtrace_traces": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "freebsd_views": (
@@ -62,7 +67,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
 }
 
 # Arguments of scripts/lab beside those.
-MACHINES = {"slots": ("--max-cpus", "64")}
+MACHINES = {"slots": ("--max-cpus", "64"), "freebsd_changes": ("--reboots", "1")}
 
 # With --sample these run on one flavour, whose index is here: others test the kernel's part in it
 # as well, or it is small.
@@ -159,6 +164,7 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         "bench_matrix": [option("--signals")],
         "endurance": [option("--endurance")],
         "faults": [option("--rounds")],
+        "freebsd_faults": [",".join(FEW_FAULTS) if option("--sample") else option("--rounds")],
         "robust": ["10" if option("--sample") else "25"],
         "tools": ["few"] if option("--sample") else [],
         "tune": TUNE[option("--tune")],

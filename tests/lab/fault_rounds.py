@@ -25,6 +25,20 @@ CASES = (
     "module reloaded",
 )
 
+# Those of a short run on FreeBSD.
+FEW = (
+    "tuner killed",
+    "supervisor killed",
+    "tuner and supervisor killed",
+    "tuner does not go on",
+    "supervisor stopped",
+    "SIGTERM",
+    "disk full",
+    "state frozen",
+    "administrator",
+    "module reloaded",
+)
+
 
 def nearly_all_within(limit_s: float, times_s: list[float]) -> bool:
     """All but one in ten, but one of three or more: a machine may be held up at any moment. None

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,12 +22,14 @@ from statistics import median
 import faults_state
 import faults_stopped
 from faults_round import Round
-from faults_session import ADMIN, PARAMETERS, WHERE, Child, Stderr, Values, reset, values
+from faults_session import ADMIN, WHERE, Child, Stderr, reset, values
 from faults_state import SILENT_S
+from faults_system import SYSTEM, Values
 from labkit import Json, finish, make_pool, progress, run, sh
 from state_disk import StateDisk
-from zfs_linux.host import LinuxHost
+from zfstrace.host import Host
 from zfstune.changes.lock import Busy, Lock
+from zfstune.host import open_host
 from zfstune.tunables import guard, planner
 
 
@@ -74,12 +76,12 @@ def administrator(r: Round) -> None:
     name = r.rng.choice(sorted(ADMIN))
     value = ADMIN[name]
     if r.rng.random() < 0.5:
-        (PARAMETERS / name).write_text(str(value))
+        SYSTEM.set(name, value)
         pid, start = os.getpid(), time.monotonic()
     else:
-        shell = subprocess.Popen(["sh", "-c", f"echo {value} > {PARAMETERS / name}"])
-        pid = shell.pid
-        shell.wait()
+        program = subprocess.Popen(SYSTEM.setting(name, value))
+        pid = program.pid
+        program.wait()
         start = time.monotonic()
     told = r.child.listen_for("override", 30)
     seen = next((o for o in r.child.found("override") if o["override"] == name), None)
@@ -142,13 +144,8 @@ def reloaded(r: Round) -> None:
 def reload_zfs() -> None:
     stop_load()
     sh("zpool export tank")
-    for _ in range(50):
-        if not sh("modprobe -r zfs 2>&1; ls /sys/module | grep -x zfs", check=False).endswith(
-            "zfs\n"
-        ):
-            break
-        time.sleep(0.1)
-    sh("modprobe zfs; zpool import tank")
+    SYSTEM.reload()
+    sh("zpool import tank")
     start_load()
 
 
@@ -185,12 +182,12 @@ CASES = {
 }
 
 
-def play(case: str, host: LinuxHost, original: Values, disk: StateDisk, seed: int) -> Json:
+def play(case: str, host: Host, original: Values, disk: StateDisk, seed: int) -> Json:
     """One round; ok is whether everything is as it should be afterwards."""
     rng = random.Random(seed)
     start = time.monotonic()
     how = CASES[case]
-    stderr = Stderr(rng.choice(["pipe", "terminal"])) if how.stderr else None
+    stderr = Stderr(rng.choice(SYSTEM.stderr)) if how.stderr else None
     child = Child.start(seed, stderr.theirs if stderr else -1, how.silent_s)
     r = Round(case, host, original, disk, rng, child, stderr)
     problem = None
@@ -223,13 +220,7 @@ _load: list[subprocess.Popen[bytes]] = []
 
 def start_load() -> None:
     """A light one: a few writes, some of them synced."""
-    _load.append(
-        subprocess.Popen(
-            "exec fio --name=load --directory=/tank --rw=write --bs=16k --size=32M --fsync=8 "
-            "--rate=1m --time_based --runtime=7200 --thread --output=/dev/null",
-            shell=True,
-        )
-    )
+    _load.append(subprocess.Popen(SYSTEM.load(), shell=True))
 
 
 def stop_load() -> None:
@@ -287,9 +278,9 @@ def kept(results: Json) -> None:
 
     def loaded() -> Values:
         reload_zfs()
-        return {name: int((PARAMETERS / name).read_text()) for name in names}
+        return SYSTEM.parameters(names)
 
-    found: Json = {"before": {name: int((PARAMETERS / name).read_text()) for name in names}}
+    found: Json = {"before": SYSTEM.parameters(names)}
     values_to_keep = ["zfs_txg_timeout=7", "zfs_dirty_data_max=64M", "zfs_wrlog_data_max=128M"]
     found["set"] = run(["zfstune", "params", "set", *values_to_keep])
     found["keep"] = run(["zfstune", "keep"])
@@ -303,23 +294,18 @@ def kept(results: Json) -> None:
     results["kept"] = found
 
 
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 40
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(1 << 30)
-    progress(f"{rounds} rounds, seed {seed}")
-    rng = random.Random(seed)
+def play_all(results: Json, plan: Sequence[str], rng: random.Random) -> None:
+    """A round of each of these cases, on a pool with a light load."""
     make_pool()
     disk = StateDisk()
     start_load()
-    host = LinuxHost()
+    host = open_host()
     original = values(host)
     # read once, for all that are forked
     planner.plan(guard.state(host.parameters()), {}, guard.facts(host))
-    compared = [name for name in original if name.startswith("arc ")]
-    results: Json = {"seed": seed, "rounds": [], "compared": compared}
-    for name in [name for name in CASES if sys.argv[3:] and name not in sys.argv[3:]]:
-        del CASES[name]
-    for i, case in enumerate(schedule(rounds, rng)):
+    results["compared"] = [name for name in original if name.startswith("arc ")]
+    results["rounds"] = []
+    for i, case in enumerate(plan):
         found = play(case, host, original, disk, rng.randrange(1 << 30))
         results["rounds"].append(found)
         said = "ok" if found["ok"] else "FAILED"
@@ -329,6 +315,17 @@ def main() -> None:
     stop_load()
     results["summary"] = summary(results["rounds"])
     progress(f"faults: {results['summary']}")
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(1 << 30)
+    progress(f"{rounds} rounds, seed {seed}")
+    rng = random.Random(seed)
+    for name in [name for name in CASES if sys.argv[3:] and name not in sys.argv[3:]]:
+        del CASES[name]
+    results: Json = {"seed": seed}
+    play_all(results, schedule(rounds, rng), rng)
     results["dmesg"] = sh("dmesg | grep -E 'divide error|BUG|Oops|blocked for more' || true")
     by_hand(results)
     kept(results)

@@ -9,23 +9,24 @@ import signal
 import time
 from dataclasses import dataclass, field
 
-from faults_session import WHERE, Child, Stderr, Values, values
+from faults_session import WHERE, Child, Stderr, values
+from faults_system import Values
 from labkit import Json, run
 from state_disk import StateDisk
-from zfs_linux.host import LinuxHost
+from zfstrace.host import Host
 from zfstune.changes import recovery
 from zfstune.changes.lock import Lock
 
 # Until then values must be back: far more than it takes, since an emulated machine may be held up.
 # How long it took is in the facts.
-DEADLINE_S = 60
+DEADLINE_S = 120
 ENVIRONMENT = {"ZFSTUNE_STATE_DIR": str(WHERE.state), "ZFSTUNE_RUN_DIR": str(WHERE.run)}
 
 
 @dataclass
 class Round:
     case: str
-    host: LinuxHost
+    host: Host
     original: Values
     disk: StateDisk
     rng: random.Random

@@ -16,22 +16,21 @@ import termios
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from labkit import Json, kernel_ints, sh
+from faults_system import SYSTEM, Values
+from labkit import Json, sh
 from state_disk import STATE
-from zfs_linux.host import LinuxHost
+from zfstrace.host import Host
 from zfstune.changes import apply, supervisor
 from zfstune.changes import session as session_guard
 from zfstune.changes.state_dir import Places
+from zfstune.host import open_host
 from zfstune.term.progress import Progress
 from zfstune.tunables import guard, planner
 
 MIB = 1 << 20
-RUN = Path("/run/zfstune-faults")
-WHERE = Places(STATE / "zfstune", RUN)
-PARAMETERS = Path("/sys/module/zfs/parameters")
+WHERE = Places(STATE / "zfstune", SYSTEM.run)
 
 # Small ranges in which most combinations are legal; the guard refuses the others.
 RANGES = {
@@ -64,41 +63,34 @@ ADMIN = {
 }
 
 # What is in force is not what the parameter says when that is 0: the limits in arcstats, and
-# variables of the module (arc.c, arc_tuning_update()).
+# SYSTEM.variables.
 LIMITS = {"zfs_arc_max": "c_max", "zfs_arc_min": "c_min", "zfs_arc_sys_free": "arc_sys_free"}
-VARIABLES = {
-    "zfs_arc_grow_retry": ("arc_grow_retry",),
-    "zfs_arc_shrink_shift": ("arc_shrink_shift", "arc_no_grow_shift"),
-}
-
-Values = dict[str, int]
 
 
-def values(host: LinuxHost) -> Values:
+def values(host: Host) -> Values:
     """What must be as before: the parameters, and the limits in force."""
-    found = {name: int((PARAMETERS / name).read_text()) for name in NAMES}
+    found = SYSTEM.parameters(NAMES)
     arc = host.kstat("arcstats")
     found |= {f"arc {key}": arc[key] for key in LIMITS.values()}
-    variables = [name for names in VARIABLES.values() for name in names]
-    return found | {f"arc {name}": value for name, value in kernel_ints(variables).items()}
+    return found | {f"arc {name}": value for name, value in SYSTEM.in_force().items()}
 
 
 def effects(name: str) -> list[str]:
     """What goes with a parameter in values()."""
-    found = VARIABLES.get(name, ())
+    found = SYSTEM.variables.get(name, ())
     return [f"arc {one}" for one in (*found, *([LIMITS[name]] if name in LIMITS else []))]
 
 
-def reset(host: LinuxHost, original: Mapping[str, int]) -> None:
+def reset(host: Host, original: Mapping[str, int]) -> None:
     """By hand, after a round that left something."""
     limits = {name: original[f"arc {key}"] for name, key in LIMITS.items()}
-    limits |= {name: original[f"arc {keys[0]}"] for name, keys in VARIABLES.items()}
+    limits |= {name: original[f"arc {keys[0]}"] for name, keys in SYSTEM.variables.items()}
     limits = {name: value for name, value in limits.items() if name in NAMES}
     wanted = {name: limits.get(name, original[name]) for name in NAMES}
     for write in planner.plan(guard.state(host.parameters()), wanted, guard.facts(host), back=True):
-        (PARAMETERS / write.name).write_text(str(write.value))
+        SYSTEM.set(write.name, write.value)
     for name in limits:
-        (PARAMETERS / name).write_text(str(original[name]))
+        SYSTEM.set(name, original[name])
     forget()
 
 
@@ -107,7 +99,7 @@ def forget() -> None:
     sh(f"rm -rf {WHERE.state} {WHERE.run}")
 
 
-def candidate(rng: random.Random, host: LinuxHost, names: set[str]) -> Values:
+def candidate(rng: random.Random, host: Host, names: set[str]) -> Values:
     """Values that the guard does not refuse."""
     state, facts = guard.state(host.parameters()), guard.facts(host)
     while True:
@@ -133,7 +125,7 @@ class Driver:
 
     def __call__(self) -> int:
         signal.signal(signal.SIGUSR1, self._end)
-        host = LinuxHost()
+        host = open_host()
         session = session_guard.ChangeSession(
             host, "faults driver", NAMES, self._said, WHERE, still_s=0.05
         )
@@ -160,7 +152,7 @@ class Driver:
     def _end(self, *_: object) -> None:
         self._ended = True
 
-    def _work(self, host: LinuxHost, session: session_guard.ChangeSession) -> None:
+    def _work(self, host: Host, session: session_guard.ChangeSession) -> None:
         names = set(NAMES)
         while not self._ended:
             start = time.monotonic()
@@ -325,8 +317,7 @@ class Child:
 
     @property
     def state(self) -> str:
-        """The state in /proc: R, S, D, T, Z ..."""
-        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return SYSTEM.state(self.pid)
 
     def stop(self) -> None:
         """Outside of any call of the kernel that cannot be interrupted."""

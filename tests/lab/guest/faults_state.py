@@ -91,8 +91,8 @@ def frozen_both(r: Round) -> None:
 
 @contextlib.contextmanager
 def unopenable(r: Round) -> Iterator[None]:
-    """The state directory cannot be used, in one of three ways."""
-    how = r.rng.choice(["mode", "no directory", "EIO"])
+    """The state directory cannot be used, in one of several ways."""
+    how = r.rng.choice(r.disk.unopenable)
     r.facts["how"] = how
     aside = WHERE.state.with_name("aside")
     if how == "EIO":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from faults_round import DEADLINE_S, Round
 from faults_state import SILENT_S
+from faults_system import SYSTEM
 from labkit import sh
 
 CGROUPS = Path("/mnt/cgroup")
@@ -60,7 +61,7 @@ def in_frozen_cgroup(r: Round) -> Iterator[None]:
 def does_not_go_on(r: Round) -> None:
     """The tuner is stopped or frozen: it lives, but its guardrails no longer work. Its supervisor
     kills it and restores."""
-    how = r.rng.choice(["SIGSTOP", "frozen cgroup"])
+    how = r.rng.choice(SYSTEM.stops)
     r.facts["how"] = how
     r.in_force()
     with stopped(r) if how == "SIGSTOP" else in_frozen_cgroup(r):

@@ -117,7 +117,9 @@ def test_a_failed_round_leaves_the_state_directory_usable(
     rng = SimpleNamespace(choice=lambda _ways: how)
     with (
         pytest.raises(RuntimeError, match="hangs"),
-        faults.faults_state.unopenable(SimpleNamespace(rng=rng, facts={})),
+        faults.faults_state.unopenable(
+            SimpleNamespace(rng=rng, facts={}, disk=SimpleNamespace(unopenable=(how,)))
+        ),
     ):
         raise RuntimeError("it hangs")
     assert list(tmp_path.iterdir()) == [where.state]
