@@ -55,6 +55,7 @@ def test_all_that_can_be_set_is_set_and_reverted(changes: Json) -> None:
     found = changes["all"]
     assert found["set"]["status"] == 0, found["set"]
     access = {name: catalogue.load()[name].access for name in found["before"]}
+    assert found["without"] == {}
     assert set(found["wanted"]) == {name for name, what in access.items() if what == "rw"}
     assert found["now"] == found["before"] | found["wanted"]
     assert found["revert"]["status"] == 0, found["revert"]
@@ -131,7 +132,7 @@ def test_uninstalling_leaves_nothing(changes: Json) -> None:
 
 
 def test_the_service_starts_once_and_stops(changes: Json) -> None:
-    assert "Set zfstune_enable to YES" in "".join(changes["install"]["disabled"].values())
+    assert "Set zfstune_enable to YES" in changes["install"]["disabled"]["stdout"]
     found = changes["service"]
     for one in (found["before"], found["stopped"]):
         assert (one["status"], one["stdout"]) == (1, "zfstune is not running.\n")
@@ -198,6 +199,7 @@ def test_the_next_boot_sets_what_is_kept_and_nothing_else(changes: Json) -> None
     assert found["prefetch"] == "1\n"
     before = changes["all"]["before"]
     assert found["values"] == before | KEPT | {"zfs_txg_history": 77}
+    assert found["lastload"] == found["values"]
 
 
 def test_after_a_reboot_nothing_is_changed(changes: Json) -> None:

@@ -12,7 +12,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from forked import zfstune
@@ -36,7 +35,9 @@ MINE = """\
 vfs.zfs.txg.timeout=9
 vfs.zfs.prefetch.disable=1
 """
+# rc.d/sysctl runs before rc.d/kld, which would load ZFS here
 MINE_EARLIER = """\
+zfs_load="YES"
 vfs.zfs.dirty_data_max="128M"
 vfs.zfs.txg.history="77"
 """
@@ -70,27 +71,37 @@ def reading(results: Json) -> None:
     results["explain"] = zfstune("params", "explain", *names)
 
 
-def others() -> dict[str, int]:
-    """Another legal value for each parameter that can be set, as near as possible."""
+def others() -> tuple[dict[str, int], dict[str, str]]:
+    """Another legal value for each parameter that can be set, as near as possible; and why there is
+    none."""
     host = open_host()
     state, facts = guard.state(host.parameters()), guard.facts(host)
     found: dict[str, int] = {}
-    for name, known in catalogue.load().items():
-        if known.access == "rw" and name in state:
-            now, (low, high) = state[name], guard.bounds(name, state | found, facts)
-            for value in (now + 1, now - 1, now * 2, now // 2, low, high):
-                if value is None or value in (now, -1):
-                    continue
-                with suppress(guard.Refused):
-                    planner.plan(state, found | {name: value}, facts)
-                    found[name] = value
-                    break
-    return found
+    refused: dict[str, str] = {}
+    names = [name for name, one in catalogue.load().items() if one.access == "rw" and name in state]
+    # some only after the limits that come behind them
+    for name in (*names, *names):
+        if name in found:
+            continue
+        now, (low, high) = state[name], guard.bounds(name, state | found, facts)
+        for value in (now + 1, now - 1, now * 2, now // 2, low, high):
+            if value is None or value < 0 or value == now:
+                continue
+            try:
+                planner.plan(state, found | {name: value}, facts)
+            except guard.Refused as why:
+                refused[name] = str(why)
+            else:
+                found[name] = value
+                refused.pop(name, None)
+                break
+    return found, refused
 
 
 def setting(results: Json) -> None:
     progress("set, status, revert")
-    found: Json = {"before": by_sysctl(), "wanted": others()}
+    found: Json = {"before": by_sysctl()}
+    found["wanted"], found["without"] = others()
     pairs = [f"{name}={value}" for name, value in found["wanted"].items()]
     found["set"] = zfstune("params", "set", "--json", *pairs)
     found["now"] = by_sysctl()
@@ -286,6 +297,9 @@ def after_reboot() -> None:
     found["text"] = zfstune("status")
     found["revert"] = zfstune("revert")
     found["after"] = by_sysctl()
+    # what rc(8) does at the end of the boot, for modules that came late
+    sh("sysctl vfs.zfs.txg.timeout=5; service sysctl_lastload start")
+    found["lastload"] = by_sysctl()
     found["remove"] = zfstune("keep", "--remove")
     found["file"] = SYSCTL_CONF.read_text()
     results["rebooted"] = found
