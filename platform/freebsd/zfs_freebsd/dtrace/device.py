@@ -13,15 +13,31 @@ class ScriptedDevices(Scripted):
 
     def __init__(self, pool: str | None) -> None:
         self._vdevs: dict[tuple[str, int], dict[str, _Class]] = {}
+        self._printing: list[str] = []
+        self._printed: list[str] = []
         super().__init__("device", "zfsdevice-json.d", *_pool(pool))
 
     def devices(self) -> list[DeviceCounts]:
+        for line in self._printed:
+            super()._on_line(line)
+        self._printed = []
         return [
             DeviceCounts(
                 pool, guid, False, {name: io.counts() for name, io in sorted(classes.items())}
             )
             for (pool, guid), classes in self._vdevs.items()
         ]
+
+    def _on_line(self, line: str) -> None:
+        """Keeps the sums that the script printed last, for devices(). Each print has them all, up
+        to thousands: read at once, they keep an emulated CPU busy, and dtrace waits for the reader
+        until the kernel ends it."""
+        if '"device_times"' in line:
+            self._printing.append(line)
+            return
+        super()._on_line(line)
+        if self._printing:  # this line, the state, follows the sums
+            self._printed, self._printing = self._printing, []
 
     def _on_row(self, row: Json) -> None:
         if row["type"] != "device_times":

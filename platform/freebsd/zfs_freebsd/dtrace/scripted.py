@@ -115,14 +115,17 @@ class Scripted(ABC):
 
     def _read(self, timeout_ms: int) -> None:
         for line in self._dtrace.lines(timeout_ms):
-            try:
-                row = json.loads(line)
-                if row["type"] == "trace_state":
-                    self._state, self._state_s = row, time.monotonic()
-                else:
-                    self._on_row(row)
-            except (ValueError, KeyError, TypeError):
-                self._unread += 1  # cut short by a drop
+            self._on_line(line)
+
+    def _on_line(self, line: str) -> None:
+        try:
+            row = json.loads(line)
+            if row["type"] == "trace_state":
+                self._state, self._state_s = row, time.monotonic()
+            else:
+                self._on_row(row)
+        except (ValueError, KeyError, TypeError):
+            self._unread += 1  # cut short by a drop
 
     @abstractmethod
     def _on_row(self, row: Json) -> None:

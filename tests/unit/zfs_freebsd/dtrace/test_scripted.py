@@ -268,17 +268,21 @@ def test_a_silent_script_is_an_error(script: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_long_wait_is_explained(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(process, "say", said.append)
-    monkeypatch.setattr(process, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(scripted, "STATE_S", 0.3)
     printing(script, [], state={"type": "other"})
     session = ScriptedFsyncs(FsyncOptions(), 0, none)
+    monkeypatch.setattr(process, "say", said.append)
+    monkeypatch.setattr(process, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(process, "START_S", 0.3)
+    monkeypatch.setattr(scripted, "STATE_S", 0.3)
     with pytest.raises(TraceError):
         session.refresh()
     session.close()
+    (script.parent / "dtrace").write_text("#!/bin/sh\nwhile :; do sleep 0.05; done\n")
+    with pytest.raises(TraceError):
+        Dtrace(script)
     assert [text.split(";")[0] for text in said] == [
-        "waiting for dtrace to start some.d",
         "waiting for the counts of some.d",
+        "waiting for dtrace to start some.d",
     ]
 
 
@@ -339,13 +343,14 @@ def test_waits_are_counted_by_kind(script: Path) -> None:
     assert (second.pool, second.pid, second.latency.count) == ("slow", 8, 1)
 
 
-def test_io_is_counted_by_vdev_and_class(script: Path) -> None:
-    def io(number: int, part: str, bucket: int, count: int, size: int = 0) -> Json:
-        times = {"bucket": bucket, "count": count, "total_ns": count * low(bucket)}
-        where = {"pool": "tank", "guid": 2**64 - 1, "class": number, "part": part}
-        most = {"max_ns": low(bucket), "bytes": size}
-        return {"schema": 1, "type": "device_times"} | where | times | most
+def io(number: int, part: str, bucket: int, count: int, size: int = 0) -> Json:
+    times = {"bucket": bucket, "count": count, "total_ns": count * low(bucket)}
+    where = {"pool": "tank", "guid": 2**64 - 1, "class": number, "part": part}
+    most = {"max_ns": low(bucket), "bytes": size}
+    return {"schema": 1, "type": "device_times"} | where | times | most
 
+
+def test_io_is_counted_by_vdev_and_class(script: Path) -> None:
     printing(
         script,
         [
@@ -370,6 +375,20 @@ def test_io_is_counted_by_vdev_and_class(script: Path) -> None:
     assert log.queue == Hist(6, 5 * low(100), low(100), {100: 5, 0: 1})
     assert vdev.classes["flush"].count == 2
     assert vdev.classes["unknown"].size == 7
+
+
+def test_of_sums_only_the_last_print_is_read(script: Path) -> None:
+    """Each has them all; a broken line of an earlier one loses nothing."""
+    broken = '{"type":"device_times","pool"'
+    printing(script, [broken, json.dumps(STATE), io(0, "device", 300, 5, 99)])
+    session = ScriptedDevices(None)
+    session.refresh()
+    for _ in range(2):
+        (vdev,) = session.devices()
+        assert [row.count for row in vdev.classes.values()] == [5]
+    session.close()
+    # what the state itself counts
+    assert session.losses().lost == 1 + 2
 
 
 class Rows:
