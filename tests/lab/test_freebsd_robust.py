@@ -102,8 +102,7 @@ def test_a_suspended_pool_stops_no_command(robust: Json) -> None:
     }, found
     assert statuses["doctor"] in (0, 1), found["doctor"]
     assert "cannot look at pool frail: its I/O is suspended" in found["advise one"]["stderr"]
-    (high,) = json.loads(found["advise all"]["stdout"])["findings"]
-    assert (high["rule"], high["where"]) == ("pool-suspended", ["frail"])
+    assert rules(found["advise all"])["pool-suspended"]["where"] == ["frail"]
     assert "no txg ended on frail" in found["txgs"]["stdout"]
     assert "no fsync seen" in found["fsyncs"]["stdout"]
     assert found["revert"]["stdout"] == "zfs_txg_timeout: 9s -> 5s\n"
