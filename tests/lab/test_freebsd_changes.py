@@ -55,8 +55,11 @@ def test_all_that_can_be_set_is_set_and_reverted(changes: Json) -> None:
     found = changes["all"]
     assert found["set"]["status"] == 0, found["set"]
     access = {name: catalogue.load()[name].access for name in found["before"]}
-    assert found["without"] == {}
-    assert set(found["wanted"]) == {name for name, what in access.items() if what == "rw"}
+    # 0 in arcstats there: the kernel computes no limit that a restore could write
+    assert list(found["without"]) == ["zfs_arc_sys_free"]
+    assert "could not be restored" in found["without"]["zfs_arc_sys_free"]
+    settable = {name for name, what in access.items() if what == "rw"}
+    assert set(found["wanted"]) == settable - {"zfs_arc_sys_free"}
     assert found["now"] == found["before"] | found["wanted"]
     assert found["revert"]["status"] == 0, found["revert"]
     restored = json.loads(found["revert"]["stdout"])
