@@ -87,7 +87,7 @@ def test_devices_have_the_bytes_that_were_written(found: Json) -> None:
     rows = of(found, "device")
     assert {(row["pool"], row["vdev"]) for row in rows} == {("tank", "vtbd1")}
     # and what describes them, which is more than usual in so small txgs
-    assert 60 << 20 <= of_class(rows, "async_write")["size"] < 90 << 20
+    assert 24 << 20 <= of_class(rows, "async_write")["size"] < 48 << 20
     assert of_class(rows, "sync_read")["size"] > 0
     assert of_class(rows, "sync_write")["count"] >= 103
     assert of_class(rows, "flush")["count"] >= 103
