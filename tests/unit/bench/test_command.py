@@ -234,6 +234,19 @@ def test_a_signal_keeps_what_was_measured(
     assert "not measured: fsync, o_dsync" in err
 
 
+def test_no_test_begins_after_a_signal(zfstune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one whose program ends before anybody looks."""
+    monkeypatch.setattr("zfstune.bench.fio.Child.running", lambda one: one.process.wait() is None)
+    monkeypatch.setattr(
+        "zfstune.bench.command.ProgressBar.row",
+        lambda _self, _one: os.kill(os.getpid(), signal.SIGINT),
+    )
+    status, out, err = zfstune("--json")
+    assert status == 1
+    assert len(out.splitlines()) == 1
+    assert "not measured: fsync, o_dsync" in err
+
+
 def test_a_signal_during_the_first_test_ends_it(zfstune: Any, tmp_path: Path) -> None:
     fake_programs.fio(tmp_path / "bin", seconds=60)
 

@@ -125,6 +125,8 @@ def measure(
         progress(None, 0.0)
         if tests and _warm_up(load, tests, path, stop):
             for test in tests:
+                if stop.wait(0):  # a program may end before its own look at the signal
+                    return
                 watch = _Around(host, tracing, test, seconds, stop, progress)
                 rate = load.run(test, path, seconds, stop, watch)
                 if rate is None:
