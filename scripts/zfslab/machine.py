@@ -161,10 +161,14 @@ def _freebsd(
     release has a driver for 9p. /out comes back through the agent."""
     arguments = ["-device", "virtio-rng-pci"]
     archives = {"VZJOB": _unnamed_file(files)}
-    freebsd.write_job(archives["VZJOB"], options.checkout, guest_config(image, options), command)
-    if options.share:
-        archives["zfslab-share"] = _unnamed_file(files)
-        freebsd.write_share(archives["zfslab-share"], options.share)
+    config = guest_config(image, options)
+    try:
+        freebsd.write_job(archives["VZJOB"], options.checkout, config, command)
+        if options.share:
+            archives["zfslab-share"] = _unnamed_file(files)
+            freebsd.write_share(archives["zfslab-share"], options.share)
+    except OSError as error:
+        raise LabError(f"cannot copy {error.filename} for the guest: {error.strerror}") from None
     for serial, file in archives.items():
         arguments += [
             *("-drive", f"file={_inherited(file)},if=none,id={serial},format=raw,readonly=on"),

@@ -194,11 +194,9 @@ class _Session:
         """Unpacks what came as an archive of /out, if anything, into directory `out`."""
         if out is not None and self._archive.tell():
             self._archive.seek(0)
-            subprocess.run(
-                ["tar", "-C", str(out), "--no-same-owner", "-xf", "-"],
-                stdin=self._archive,
-                check=True,
-            )
+            tar = ["tar", "-C", str(out), "--no-same-owner", "-xf", "-"]
+            if subprocess.run(tar, stdin=self._archive, check=False).returncode:
+                raise LabError(f"--out {out}: not all files of /out could be written")
 
     def _handle(self, kind: bytes, content: bytes) -> None:
         if kind == b"O":

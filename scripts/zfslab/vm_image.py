@@ -8,6 +8,7 @@ download.freebsd.org; libexec/nuageinit/nuageinit, libexec/rc/rc.d/nuageinit_use
 from __future__ import annotations
 
 import hashlib
+import http.client
 import lzma
 import os
 import re
@@ -69,7 +70,7 @@ def _open(address: str) -> IO[bytes]:
 
 def _checksum(address: str, name: str) -> str:
     with _open(address) as published:
-        text = published.read(_PART).decode(errors="replace")
+        text = _part(published, address).decode(errors="replace")
     match = re.search(rf"^SHA512 \({re.escape(name)}\) = ([0-9a-f]{{128}})$", text, re.M)
     if match is None:
         raise LabError(f"{address} has no checksum of {name}", "use --image")
@@ -83,7 +84,7 @@ def _download(address: str, target: Path, wanted: str, say: Callable[[str], None
     say(f"downloading {address}")
     with _open(address) as source, target.open("wb") as file:
         length = int(source.headers.get("Content-Length") or 0)  # type: ignore[attr-defined]
-        while part := source.read(_PART):
+        while part := _part(source, address):
             file.write(part)
             found.update(part)
             size += len(part)
@@ -93,6 +94,13 @@ def _download(address: str, target: Path, wanted: str, say: Callable[[str], None
                 say(f"downloaded {size >> 20}{of} MiB")
     if found.hexdigest() != wanted:
         raise LabError(f"{address}: {size} bytes that do not match the published checksum")
+
+
+def _part(source: IO[bytes], address: str) -> bytes:
+    try:
+        return source.read(_PART)
+    except (OSError, http.client.HTTPException) as error:
+        raise LabError(f"{address}: the download broke off: {error}", "try again") from None
 
 
 def _copy(source: IO[bytes], target: IO[bytes]) -> None:
@@ -109,11 +117,11 @@ def _prepare(disk: Path, scratch: Path, maker: list[str], qemu: Qemu) -> dict[st
     with tempfile.TemporaryDirectory(dir=scratch_dir()) as directory:
         (Path(directory) / "meta-data").write_text("instance-id: zfslab\n")
         (Path(directory) / "user-data").write_text(PREPARE)
-        subprocess.run(
-            [*maker, "-quiet", "-output", str(seed), "-volid", "cidata", "-rock", directory],
-            check=True,
-            capture_output=True,
-        )
+        make = [*maker, "-quiet", "-output", str(seed), "-volid", "cidata", "-rock", directory]
+        made = subprocess.run(make, check=False, capture_output=True, text=True, errors="replace")
+    if made.returncode:
+        why = (made.stderr.strip().splitlines() or [f"status {made.returncode}"])[-1]
+        raise LabError(f"{maker[0]} made no image: {why}")
     command = [
         *(qemu.program, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
         *("-machine", "q35", "-accel", emulation(qemu.version), "-cpu", FREEBSD_CPU),

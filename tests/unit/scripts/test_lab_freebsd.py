@@ -132,6 +132,19 @@ def test_a_damaged_archive_is_an_error(published: Path) -> None:
     assert "cannot be unpacked" in refused()
 
 
+def test_a_failing_iso_maker_is_an_error(host: Path) -> None:
+    (host / "genisoimage").write_text("#!/bin/sh\necho no space >&2\nexit 1\n")
+    assert refused() == "genisoimage made no image: no space"
+
+
+def test_a_download_that_breaks_off_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset(*_: object) -> bytes:
+        raise ConnectionResetError("reset by peer")
+
+    monkeypatch.setattr("http.client.HTTPResponse.read", reset)
+    assert "the download broke off: reset by peer" in refused()
+
+
 def test_a_first_boot_that_fails_is_shown(host: Path) -> None:
     (host / "qemu").write_text(FIRST_BOOT.replace("zfslab-prepared", "pkg failed"))
     assert "did not prepare the image:\n  | pkg failed" in refused()
@@ -200,6 +213,11 @@ def test_a_guest_boots_from_its_disk_and_finds_its_job_on_another(tmp_path: Path
                 names = archive.getnames()
     assert {"run.sh", "agent.py", "config", "command.json", "zfstune/file"} <= set(names)
     assert not [name for name in names if ".git" in name]
+
+
+def test_a_checkout_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with ExitStack() as files, pytest.raises(LabError, match=r"cannot copy .*none"):
+        launch(tmp_path, machine.Options(tmp_path / "none"), files)
 
 
 def test_a_shared_directory_is_an_archive_on_a_disk(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.fake_lab import FakeEmulator, fake_image
 
 from zfslab import machine, session
-from zfslab.errors import GUEST_FAILED
+from zfslab.errors import GUEST_FAILED, LabError
 
 READY = [(b"R", b'{"uptime_s": 1.0}'), (b"O", b"said\n")]
 ENDED = [*READY, (b"X", b"7")]
@@ -16,12 +16,17 @@ HUNG = "lab: the guest was not ready after 3s\n"
 AGAIN = "lab: nothing has run in it, so it is booted again\n"
 
 
-def run(emulator: FakeEmulator, path: Path, accelerator: str = "tcg,thread=multi") -> int:
+def run(
+    emulator: FakeEmulator,
+    path: Path,
+    accelerator: str = "tcg,thread=multi",
+    out: Path | None = None,
+) -> int:
     return session.run(
         emulator.qemu,
         accelerator,
         fake_image(path),
-        machine.Options(path),
+        machine.Options(path, out=out),
         ["true"],
         limits=session.Limits(boot_s=3.0, command_s=3.0),
     )
@@ -56,3 +61,10 @@ def test_a_command_that_takes_too_long_is_not_run_again(
     assert run(emulator, tmp_path) == GUEST_FAILED
     assert emulator.boots() == 1
     assert "timeout: the command took longer than 3s" in capfd.readouterr().err
+
+
+def test_files_that_cannot_be_unpacked_are_an_error(tmp_path: Path) -> None:
+    broken = [*READY, (b"A", b"no archive " * 100), (b"X", b"0")]
+    emulator = FakeEmulator(tmp_path, 0, broken)
+    with pytest.raises(LabError, match="not all files of /out could be written"):
+        run(emulator, tmp_path, out=tmp_path)
