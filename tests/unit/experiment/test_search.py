@@ -199,6 +199,16 @@ def test_a_resumed_search_repeats_no_draw(tmp_path: Path) -> None:
     assert not [values for values in after if values in before]
 
 
+def test_a_trial_that_changed_nothing_is_not_repeated() -> None:
+    search = searcher(names=("zfs_txg_timeout",), sampler="random")
+    seen: set[int] = set()
+    for _ in range(15):
+        candidate = search.ask()
+        search.tell(candidate, 0.0)
+        assert not seen & set(candidate.values.values())
+        seen |= set(candidate.values.values())
+
+
 def test_a_study_is_not_overwritten(tmp_path: Path) -> None:
     searcher(storage=tmp_path / "study.db").close()
     with pytest.raises(UsageError, match="study zfstune already exists") as raised:

@@ -309,7 +309,8 @@ class Searcher:
     def _known(self, values: Values) -> float | None:
         for trial in self._study.get_trials(deepcopy=False, states=(_state("COMPLETE"),)):
             score = trial.value
-            if trial.user_attrs.get("values") == values and score and math.isfinite(score):
+            finite = score is not None and math.isfinite(score)
+            if finite and trial.user_attrs.get("values") == values:
                 return score
         return None
 
