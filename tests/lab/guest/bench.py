@@ -24,8 +24,8 @@ def left(directory: str = "/tank/db") -> list[str]:
     """What a bench may have left: its directories, and fio."""
     made = [str(path) for path in Path(directory).iterdir()]
     found = sh("pgrep -ax fio", check=False).splitlines()
-    # that one ends by itself
-    return made + [line for line in found if not line.endswith("--version")]
+    # the one ends by itself, the other has ended and is only not reaped yet
+    return made + [line for line in found if not line.endswith(("--version", "[fio]"))]
 
 
 def counted(results: Json) -> None:
