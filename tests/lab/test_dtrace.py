@@ -188,13 +188,12 @@ def test_fsyncstack_finds_where_fsyncs_wait(dtrace: Json) -> None:
     before_ns, asleep, fsyncs, fsync_ns, off_ns, lost = map(int, last.groups())
     assert (fsyncs, before_ns, asleep, lost) == (23, 0, 0, 0)
     assert 23 * FLUSH_NS * 0.9 < off_ns <= fsync_ns
-    off = text.partition("Off CPU, ns:\n")[2].partition("\nOn CPU")[0]
+    off = text.partition("Off CPU, ns:\n")[2].partition("\nUntil woken")[0]
     stacks = [block.split() for block in off.split("\n\n") if block.strip()]
     assert sum(int(stack[-1]) for stack in stacks) == off_ns
-    assert {tuple(stack[:4]) for stack in stacks} <= {
-        ("pool", pool, "comm", "python3") for pool in ("slow", "[unknown]")
-    }
+    assert {stack[1] for stack in stacks} <= {"slow", "[unknown]"}
     longest = max(stacks, key=lambda stack: int(stack[-1]))
+    assert longest[:6] == ["pool", "slow", "stage", "flush", "comm", "python3"]
     assert int(longest[-1]) > off_ns * 0.8
     assert any("zil_commit_impl" in frame for frame in longest)
     assert any("cv_wait_common" in frame for frame in longest)
@@ -203,9 +202,9 @@ def test_fsyncstack_finds_where_fsyncs_wait(dtrace: Json) -> None:
 def test_fsyncstack_becomes_a_picture(dtrace: Json) -> None:
     done = dtrace["convert"]
     assert done["status"] == 0
-    assert "left out the on-cpu stacks" in done["stderr"]
+    assert "left out the wakeup and on-cpu stacks" in done["stderr"]
     assert "/out/fsyncstack.svg has " in done["stderr"]
-    for frame in ("slow", "other", "python3", "zil_commit_impl [zfs]", "cv_wait_common [spl]"):
+    for frame in ("slow", "flush", "python3", "zil_commit_impl [zfs]", "cv_wait_common [spl]"):
         assert f"<title>{frame} (" in done["svg"]
 
 
@@ -218,13 +217,21 @@ def test_a_stack_session_agrees_with_its_script_and_libzfstrace(dtrace: Json) ->
     counts = found["counts"]
     assert sum(counts.values()) == int(last[5])
     assert set(found["losses"].values()) == {0}
-    assert {tuple(stack.split(";")[1:3]) for stack in counts} == {("other", "python3")}
+    assert {stack.split(";")[2] for stack in counts} == {"python3"}
     assert {stack.split(";")[0] for stack in counts} <= {"slow", "[unknown]"}
-    waits = sum(ns for stack, ns in counts.items() if "cv_wait_common [spl]" in stack)
-    assert waits > 23 * FLUSH_NS
     theirs = pool_row(found["rows"], "slow")
-    device = sum(stage(theirs, s)["total_ns"] for s in ("log_write", "flush", "wakeup"))
-    assert waits == pytest.approx(device, rel=0.15)
+    flush = sum(ns for stack, ns in counts.items() if stack.split(";")[1] == "flush")
+    assert flush > 23 * FLUSH_NS
+    assert flush == pytest.approx(stage(theirs, "flush")["total_ns"], rel=0.15)
+
+
+def test_a_stack_session_names_the_wakers(dtrace: Json) -> None:
+    found = dtrace["session wakeup"]
+    counts = found["counts"]
+    assert set(found["losses"].values()) == {0}
+    flush = [stack for stack in counts if stack.startswith("slow;flush;python3;--;")]
+    assert sum(counts[stack] for stack in flush) > 23 * FLUSH_NS
+    assert any(";zil_lwb_flush_vdevs_done [zfs];" in stack for stack in flush)
 
 
 def test_a_stack_session_on_cpu_has_samples_of_fsyncs(dtrace: Json) -> None:
@@ -241,7 +248,7 @@ def test_a_stack_session_of_a_pool_has_no_other(dtrace: Json) -> None:
     last = FSYNCSTACK.search("\n".join(found["lines"]))
     assert last
     assert (int(last[3]), found["kstat_commits"]) == (31, 38)
-    assert all(stack.startswith("tank;other;python3;") for stack in found["counts"])
+    assert all(re.match(r"tank;\w+;python3;", stack) for stack in found["counts"])
     assert sum(found["counts"].values()) == int(last[5])
     assert found["losses"]["lost_ns"] == int(last[1])
 

@@ -165,6 +165,7 @@ def fsyncstack(results: Json) -> None:
     dtrace_stacks.convert(results, results["fsyncstack.d"]["stdout"])
     dtrace_stacks.session(results, "off-cpu", "off-cpu", None, dtrace_stacks.slow)
     dtrace_stacks.session(results, "on-cpu", "on-cpu", None, dtrace_stacks.slow)
+    dtrace_stacks.session(results, "wakeup", "wakeup", None, dtrace_stacks.slow)
     dtrace_stacks.session(results, "pool", "off-cpu", "tank", dtrace_stacks.both_pools)
     dtrace_stacks.refused(results)
 

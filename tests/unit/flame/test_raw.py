@@ -168,12 +168,16 @@ FSYNCS = st.lists(
 
 
 def fsyncstack(off: Iterable[tuple[str, str, list[tuple[str, str, int]], int]]) -> list[str]:
-    """What fsyncstack.d prints, of stacks off CPU and one on CPU."""
+    """What fsyncstack.d prints, of stacks off CPU, one that woke, and one on CPU."""
     lines, total = ["Tracing threads in fsync(2)... Hit Ctrl-C to end.", "", "Off CPU, ns:"], 0
     for pool, comm, frames, weight in off:
-        lines += ["", f"  pool {pool}", f"  comm {comm}", *dtrace_frames(frames), f"{weight:16d}"]
+        lines += ["", f"  pool {pool}", "  stage flush", f"  comm {comm}"]
+        lines += [*dtrace_frames(frames), f"{weight:16d}"]
         total += weight
-    lines += ["", "On CPU, samples at 97 Hz:", "", "  pool tank", "  comm fio"]
+    lines += ["", "Until woken, ns:", "", "  pool tank", "  stage flush", "  comm fio"]
+    lines += ["  waker kernel", "              kernel`cv_broadcastpri+0x4c"]
+    lines += ["              zfs`zil_lwb_flush_vdevs_done+0x9", f"{5:16d}"]
+    lines += ["", "On CPU, samples at 97 Hz:", "", "  pool tank", "  stage issue", "  comm fio"]
     lines += ["              zfs`zil_commit+0x9", f"{7:16d}", ""]
     return [
         *lines,
@@ -190,12 +194,17 @@ def test_generated_output_of_fsyncstack_is_read_back(
     expected = Counter[str]()
     for pool, comm, frames, weight in off:
         names: list[str] = [dtrace_name(module, name) for module, name, _ in reversed(frames)]
-        expected[fold([pool, "other", comm, *names])] += weight
+        expected[fold([pool, "flush", comm, *names])] += weight
     lines = fsyncstack(off)
     for text in (lines, [line.strip() for line in lines if line.strip()]):
         found = raw_dtrace.read_fsyncstack(text, "x")
-        assert found.off == expected
-        assert found.on == {"tank;other;fio;zil_commit [zfs]": 7}
+        assert found.counts == {
+            "off-cpu": expected,
+            "wakeup": {
+                "tank;flush;fio;--;cv_broadcastpri;zil_lwb_flush_vdevs_done [zfs];kernel": 5
+            },
+            "on-cpu": {"tank;issue;fio;zil_commit [zfs]": 7},
+        }
         assert found.totals == raw_dtrace.Totals(23, 99, sum(expected.values()), 0, 0, 0, 2)
 
 
@@ -203,13 +212,18 @@ def test_the_part_of_fsyncstack_is_chosen() -> None:
     text = "\n".join(fsyncstack([("tank", "fio", [("zfs", "zil_commit", 9)], 5)]))
     off = parse(text)
     assert (off.stacks.kind, off.stacks.unit, off.stacks.total) == ("off-cpu", "ns", 5)
-    assert off.notes == ["left out the on-cpu stacks of standard input: --kind on-cpu selects them"]
+    assert off.notes == [
+        "left out the wakeup and on-cpu stacks of standard input: --kind selects them"
+    ]
     assert label_frames(off.stacks.counts) == 3
     on = parse(text, kind="on-cpu")
     assert (on.stacks.kind, on.stacks.unit, on.stacks.total) == ("on-cpu", "samples", 7)
-    with pytest.raises(FlameError, match="no wakeup stacks") as caught:
-        parse(text, kind="wakeup")
-    assert caught.value.hint == "use --kind off-cpu or on-cpu"
+    wakeup = parse(text, kind="wakeup")
+    assert (wakeup.stacks.kind, wakeup.stacks.unit, wakeup.stacks.total) == ("wakeup", "ns", 5)
+    assert label_frames(wakeup.stacks.counts) == 3
+    with pytest.raises(FlameError, match="no other stacks") as caught:
+        parse(text, kind="other")
+    assert caught.value.hint == "use --kind off-cpu, wakeup or on-cpu"
     with pytest.raises(FlameError, match="it says that it counts ns") as caught:
         parse(text, unit="us")
     assert caught.value.hint == "leave out --unit us"
@@ -217,7 +231,7 @@ def test_the_part_of_fsyncstack_is_chosen() -> None:
 
 def test_losses_of_fsyncstack_become_notes() -> None:
     lines = fsyncstack([("tank", "fio", [("zfs", "zil_commit", 9)], 5)])
-    (note,) = parse("\n".join(lines[:8])).notes
+    (note,) = parse("\n".join(lines[: lines.index("Until woken, ns:")])).notes
     assert "ends without the last line of fsyncstack.d" in note
     last = [
         "Not in the stacks: 4 ns before the pool was known, 0 threads still asleep",
@@ -229,18 +243,23 @@ def test_losses_of_fsyncstack_become_notes() -> None:
     assert "standard input has no stacks for 4 ns before the pool was known" in notes
 
 
+FLUSH_OF_FIO = ("  pool tank", "  stage flush", "  comm fio")
+
+
 def test_a_stack_of_fsyncstack_may_be_empty() -> None:
-    lines = ["Off CPU, ns:", "", "  pool tank", "  comm fio", "", "   5", "", "  6"]
-    assert raw_dtrace.read_fsyncstack(lines, "x").off == {f"tank;other;fio;{NO_STACK}": 5}
-    assert raw_dtrace.parse([*lines, "  zfs`a", "  7"], "x").left_out == 1
+    lines = ["Off CPU, ns:", "", *FLUSH_OF_FIO, "", "   5", "", "  6"]
+    found = raw_dtrace.read_fsyncstack(lines, "x").counts["off-cpu"]
+    assert found == {f"tank;flush;fio;{NO_STACK}": 5}
+    # one without its keys
+    assert raw_dtrace.parse([*lines, "  zfs`a", "  7"], "x").left_out == 2
 
 
 def test_probes_of_dtrace_are_taken_out_of_fsyncstack() -> None:
     """They call the function a second time, from inside of it."""
     frames = ["zfs`zil_commit+0x9", "zfs`zpl_fsync+0x6b", "0xffffffffc02a7c09", "zfs`zpl_fsync+0x9"]
-    lines = ["Off CPU, ns:", "", "  pool tank", "  comm fio", *frames, "  5"]
-    found = raw_dtrace.read_fsyncstack(lines, "x")
-    assert found.off == {"tank;other;fio;zpl_fsync [zfs];zil_commit [zfs]": 5}
+    lines = ["Off CPU, ns:", "", *FLUSH_OF_FIO, *frames, "  5"]
+    found = raw_dtrace.read_fsyncstack(lines, "x").counts["off-cpu"]
+    assert found == {"tank;flush;fio;zpl_fsync [zfs];zil_commit [zfs]": 5}
 
 
 # --- the forms of each
@@ -438,17 +457,28 @@ def test_a_sample_of_several_maps_is_read(version: str) -> None:
     assert set(sums.values()) - {0} == {int(total[1])}
 
 
-def test_a_sample_of_fsyncstack_is_read() -> None:
-    path = SAMPLES / "fsyncstack.out"
+@pytest.mark.parametrize(
+    ("name", "fsync"),
+    [
+        ("fsyncstack.out", "zpl_fsync [zfs];zfs_fsync [zfs];"),
+        ("fsyncstack-freebsd.out", "kern_fsync;VOP_FSYNC_APV;"),
+    ],
+)
+def test_a_sample_of_fsyncstack_is_read(name: str, fsync: str) -> None:
+    path = SAMPLES / name
     found = raw_dtrace.read_fsyncstack(path.read_text().splitlines(), "x")
     assert found.totals
     assert (found.totals.fsyncs, found.totals.lost, found.totals.errors) == (23, 0, 0)
-    assert sum(found.off.values()) == found.totals.off_ns
-    for stack in (*found.off, *found.on):
-        assert stack.startswith("slow;other;python3;entry_SYSCALL_64_after_hwframe;do_syscall_64;")
-        assert "zpl_fsync [zfs];zfs_fsync [zfs];" in stack
-    assert flame.read(str(path)).stacks.counts == found.off
-    assert flame.read(str(path), kind="on-cpu").stacks.counts == found.on
+    assert sum(found.counts["off-cpu"].values()) == found.totals.off_ns
+    for kind in ("off-cpu", "on-cpu"):
+        for stack in found.counts[kind]:
+            assert re.match(r"slow;(flush|issue|log_write|wakeup|other);python3[.\d]*;", stack)
+            assert fsync in stack
+    flush = sum(n for stack, n in found.counts["off-cpu"].items() if ";flush;" in stack)
+    assert flush > 0.8 * found.totals.off_ns
+    assert any(";zil_lwb_flush_vdevs_done [zfs];" in stack for stack in found.counts["wakeup"])
+    for kind, counts in found.counts.items():
+        assert flame.read(str(path), kind=kind).stacks.counts == counts
 
 
 def test_a_sample_of_dtrace_by_comm_is_read() -> None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from zfstrace.flame import raw
 from zfstrace.flame.errors import FlameError
+from zfstrace.recording import NO_STACK
+from zfstrace.stacks import WAKER, fold
 
 _FRAME = re.compile(r"[^\s`]+`\S.*|0x[0-9a-f]+")
 _WEIGHT = re.compile(r"-?[0-9]{1,18}")
@@ -28,8 +30,12 @@ _COLUMNS = re.compile(r"\s{2,}")
 _TALK = re.compile(r"dtrace: .*|\^C|CPU +ID +FUNCTION:NAME|Tracing.*|Never fired: .*")
 
 # fsyncstack.d
-_HEADINGS = {"Off CPU, ns:": "off-cpu", "On CPU, samples at 97 Hz:": "on-cpu"}
-_UNITS = {"off-cpu": "ns", "on-cpu": "samples"}
+_HEADINGS = {
+    "Off CPU, ns:": "off-cpu",
+    "Until woken, ns:": "wakeup",
+    "On CPU, samples at 97 Hz:": "on-cpu",
+}
+_UNITS = {"off-cpu": "ns", "wakeup": "ns", "on-cpu": "samples"}
 _TOTALS = re.compile(
     r"([0-9]{1,18}) fsyncs of ([0-9]{1,18}) ns, off CPU ([0-9]{1,18}) ns, "
     r"lost: ([0-9]{1,18}), errors: ([0-9]{1,18})"
@@ -38,10 +44,9 @@ _MISSING = re.compile(
     r"Not in the stacks: ([0-9]{1,18}) ns before the pool was known, "
     r"(-?[0-9]{1,18}) threads still asleep"
 )
-# Its keys, one per line.
-_LABEL = re.compile(r"(pool|comm)(?: (.*))?")
-# The name in stages.py for an unknown stage.
-_STAGE = "other"
+# Its keys, one per line: the last only of stacks that woke a thread.
+_LABELS = ("pool", "stage", "comm", "waker")
+_LABEL = re.compile(rf"({'|'.join(_LABELS)})(?: (.*))?")
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,12 @@ class Totals:
 
 @dataclass
 class Fsyncstack:
-    """The output of fsyncstack.d: weights by folded stack, in ns and in samples. The stacks begin
-    with pool, stage (always ``other``) and comm. totals is None without the last lines."""
+    """The output of fsyncstack.d: for each kind the weights by folded stack, in ns and in samples.
+    The stacks begin with pool, stage and comm; those of kind wakeup go on with the waker's, see
+    zfstrace.stacks. totals is None without the last lines."""
 
-    off: dict[str, int] = field(default_factory=dict)
-    on: dict[str, int] = field(default_factory=dict)
-    totals: Totals | None = None
+    counts: dict[str, dict[str, int]]
+    totals: Totals | None
 
 
 def parse(lines: Iterable[str], source: str, kind: str | None = None) -> raw.Raw:
@@ -84,11 +89,10 @@ def parse(lines: Iterable[str], source: str, kind: str | None = None) -> raw.Raw
 
 
 def read_fsyncstack(lines: Iterable[str], source: str) -> Fsyncstack:
-    """Both parts of the output of fsyncstack.d. Raises FlameError."""
+    """All parts of the output of fsyncstack.d. Raises FlameError."""
     reader = _Reader(source)
     reader.read(lines)
-    parts = reader.parts
-    return Fsyncstack(parts.get("off-cpu", {}), parts.get("on-cpu", {}), reader.totals)
+    return Fsyncstack({kind: reader.parts.get(kind, {}) for kind in _UNITS}, reader.totals)
 
 
 def _choose(reader: _Reader, kind: str | None) -> None:
@@ -98,13 +102,15 @@ def _choose(reader: _Reader, kind: str | None) -> None:
     if wanted not in _UNITS:
         raise FlameError(
             f"no {wanted} stacks in {source}: it is from fsyncstack.d",
-            "use --kind off-cpu or on-cpu",
+            "use --kind off-cpu, wakeup or on-cpu",
         )
-    other = "on-cpu" if wanted == "off-cpu" else "off-cpu"
     found.kind, found.unit = wanted, _UNITS[wanted]
     found.counts = reader.parts.get(wanted, {})
-    if reader.parts.get(other):
-        found.notes.append(f"left out the {other} stacks of {source}: --kind {other} selects them")
+    others = [one for one in _UNITS if one != wanted and reader.parts.get(one)]
+    if others:
+        found.notes.append(
+            f"left out the {' and '.join(others)} stacks of {source}: --kind selects them"
+        )
     totals = reader.totals
     if totals is None:
         found.notes.append(
@@ -207,18 +213,25 @@ class _Reader:
         known = bool(self._groups)
         if not self._part:
             keys = [key for text in keys for key in _COLUMNS.split(text)]
-        elif len(keys) == 2:
-            keys.insert(1, _STAGE)
-            known = True
+        else:
+            known = len(keys) == len(_LABELS) - (self._part != "wakeup")
         if weight <= 0 or not known:
             self.found.leave_out(number)
         else:
             self.shapes.add((len(keys), len(after), len(self._groups)))
             self.found.note_keys(self._part, *keys, *after, *map("\n".join, self._groups))
             counts = self.parts.setdefault(self._part, {})
-            stack = raw.stack([*keys, *after], self._taken())
+            stack = self._folded([*keys, *after])
             counts[stack] = counts.get(stack, 0) + weight
         self._keys, self._groups, self._blank = [], [], False
+
+    def _folded(self, keys: list[str]) -> str:
+        if self._part != "wakeup":
+            return raw.stack(keys, self._taken())
+        # what was woken, and above it the waker's stack, upside down
+        *sleeper, waker = keys
+        frames = [raw.name(frame) for group in self._taken() for frame in group]
+        return fold([*sleeper, WAKER, *(frames or [NO_STACK]), waker])
 
     def _taken(self) -> list[list[str]]:
         """The frames; for fsyncstack.d without the probes of DTrace itself, which are addresses

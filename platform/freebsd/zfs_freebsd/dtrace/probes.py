@@ -36,12 +36,13 @@ class Need:
 TRACERS = ("fsync", "txg", "throttle", "device", "arc", "stacks", "sysctl")
 
 _NOTHING = "nothing can be measured"
+_NO_STAGES = "neither pools nor stages are known"
 _NO_TXGS = "txgs cannot be followed (--source kstat can)"
 _NO_ARC_WAITS = "waits for eviction cannot be timed (--source kstat shows the rest)"
 _NO_CLOCK = "nothing can be reported while the trace runs"
 _NO_DEVICE_WAIT = "`log_write`, `flush` and `wakeup` cannot be told apart"
 _NO_FLUSHES = "cache flushes are not timed"
-
+_LATE_END = "a commit whose end is not seen may end with a later one"
 _NO_VOLUMES = "up to ZFS 2.3 commits of volumes with volmode=dev may have no end"
 
 _COMMIT = ("fbt:zfs:zil_commit_flags:entry", "fbt:zfs:zil_commit:entry")
@@ -49,7 +50,7 @@ _WAIT_SYNCED = ("fbt:zfs:txg_wait_synced_flags:entry", "fbt:zfs:txg_wait_synced:
 _CLOCK = ("profile:::tick-500ms",)
 
 # In each group, newer versions come first.
-NEEDS: tuple[Need, ...] = (
+_OF_COMMITS: tuple[Need, ...] = (
     Need("fsync", "zil_commit", _COMMIT, _NOTHING, required=True),
     Need(
         "fsync",
@@ -66,27 +67,7 @@ NEEDS: tuple[Need, ...] = (
     ),
     Need("fsync", "zvol_cdev_ioctl:return", ("fbt:zfs:zvol_cdev_ioctl:return",), _NO_VOLUMES),
     Need("fsync", "zvol_cdev_write:return", ("fbt:zfs:zvol_cdev_write:return",), _NO_VOLUMES),
-    Need(
-        "fsync",
-        "kern_fsync",
-        ("fbt:kernel:kern_fsync:entry",),
-        "the write-back of mappings before a commit is not part of an fsync",
-    ),
-    Need(
-        "fsync",
-        "kern_fsync:return",
-        ("fbt:kernel:kern_fsync:return",),
-        "an fsync by AIO may count the write-back of an earlier call as its own",
-    ),
-    Need(
-        "fsync", "zfs_fsync", ("fbt:zfs:zfs_fsync:entry",), "fsyncs are not told from O_SYNC writes"
-    ),
-    Need(
-        "fsync",
-        "zfs_write",
-        ("fbt:zfs:zfs_write:entry",),
-        "a commit whose end is not seen may end with a later write",
-    ),
+    Need("fsync", "zfs_write", ("fbt:zfs:zfs_write:entry",), _LATE_END),
     Need(
         "fsync",
         "dmu_tx_assign",
@@ -135,6 +116,25 @@ NEEDS: tuple[Need, ...] = (
         _NO_DEVICE_WAIT,
     ),
     Need("fsync", "txg_wait_synced", _WAIT_SYNCED, merges=("txg_fallback", "issue")),
+)
+
+NEEDS: tuple[Need, ...] = (
+    *_OF_COMMITS,
+    Need(
+        "fsync",
+        "kern_fsync",
+        ("fbt:kernel:kern_fsync:entry",),
+        "the write-back of mappings before a commit is not part of an fsync",
+    ),
+    Need(
+        "fsync",
+        "kern_fsync:return",
+        ("fbt:kernel:kern_fsync:return",),
+        "an fsync by AIO may count the write-back of an earlier call as its own",
+    ),
+    Need(
+        "fsync", "zfs_fsync", ("fbt:zfs:zfs_fsync:entry",), "fsyncs are not told from O_SYNC writes"
+    ),
     Need("fsync", "clock", _CLOCK, _NO_CLOCK, required=True),
     Need("txg", "txg-opened", ("sdt:::txg-opened",), "how long a txg was open is not known"),
     Need(
@@ -236,9 +236,20 @@ NEEDS: tuple[Need, ...] = (
         "threads seem never to leave fsync(2)",
         required=True,
     ),
-    Need("stacks", "zil_commit", _COMMIT, "pools are not known"),
+    # its stages are those of commits
+    *(
+        replace(
+            need,
+            tracer="stacks",
+            cost=_NO_STAGES if need.cost == _NOTHING else need.cost,
+            required=False,
+        )
+        for need in _OF_COMMITS
+    ),
+    Need("stacks", "zfs_fsync", ("fbt:zfs:zfs_fsync:entry",), _LATE_END),
     Need("stacks", "off-cpu", ("sched:::off-cpu",), "nobody is seen to sleep", required=True),
-    Need("stacks", "on-cpu", ("sched:::on-cpu",), "nobody is seen to wake", required=True),
+    Need("stacks", "on-cpu", ("sched:::on-cpu",), "nobody is seen to run again", required=True),
+    Need("stacks", "wakeup", ("sched:::wakeup",), "who wakes them is not known"),
     Need("stacks", "profile", ("profile:::profile-97",), "no samples of what runs"),
     Need("stacks", "exit", ("proc:::exit",), "dtrace may stay behind when zfstune is killed"),
     Need(

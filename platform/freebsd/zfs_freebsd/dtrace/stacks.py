@@ -1,4 +1,4 @@
-"""Stacks recorded by fsyncstack.d: threads inside an fsync, off CPU or on it."""
+"""Stacks recorded by fsyncstack.d: threads inside an fsync, off CPU or on it, and their wakers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ScriptedStacks:
     """Implements zfstrace.host.StackSession. Runs from the constructor, which raises TraceError
     for what the script cannot record.
 
-    Stacks begin with pool, stage and comm. The stage is always ``other``, as the script does not
-    distinguish stages; the pool is ``[unknown]`` until the fsync commits, and with options.pool the
-    time before that is in losses.lost_ns.
+    Stacks begin with pool, stage and comm. The pool is ``[unknown]`` until the fsync commits, and
+    with options.pool the time before that is in losses.lost_ns. Those of wakers have no stack of
+    the sleeper, and the time until it was woken.
     """
 
     def __init__(self, options: StackOptions) -> None:
@@ -55,11 +55,6 @@ class ScriptedStacks:
 
 def check(options: StackOptions) -> None:
     """Raises NotSupported for what the script cannot record."""
-    if options.kind not in ("off-cpu", "on-cpu"):
-        raise NotSupported(
-            "cannot record who wakes threads on FreeBSD, only where they sleep or run",
-            "use --off-cpu or --on-cpu",
-        )
     if options.target in _OTHER_TARGETS:
         who, instead = _OTHER_TARGETS[options.target]
         raise NotSupported(f"cannot record {who} on FreeBSD, only threads in an fsync", instead)
@@ -74,13 +69,13 @@ def build(lines: list[str], kind: str, drops: int) -> Recording:
     totals = found.totals
     if totals is None:
         raise TraceError(f"{_SCRIPT} exited before it had printed everything", "try again")
-    on_cpu = kind == "on-cpu"
-    counts = found.on if on_cpu else found.off
+    counts, on_cpu = found.counts[kind], kind == "on-cpu"
+    off_ns = totals.off_ns - sum(found.counts["off-cpu"].values())
     losses = StackLosses(
-        no_stack=sum(stack.endswith(NO_STACK) for stack in counts),
+        no_stack=sum(NO_STACK in stack for stack in counts),
         # an aggregation or a variable had no room; dtrace does not say which
         sums_full=drops,
-        lost_ns=0 if on_cpu else totals.before_ns + totals.off_ns - sum(found.off.values()),
+        lost_ns=0 if on_cpu else totals.before_ns + off_ns,
         # clauses cut short by a fault
         skipped=totals.errors,
         fsyncs=totals.lost,

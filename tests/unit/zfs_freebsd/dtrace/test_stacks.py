@@ -16,6 +16,7 @@ from zfstrace.stacks import label_frames
 OUTPUT = """\
 Off CPU, ns:
 pool tank
+stage flush
 comm postgres
 kernel`sched_switch+0x5c1
 kernel`mi_switch+0xc2
@@ -24,10 +25,20 @@ zfs.ko`zil_commit_impl+0x9f3
 zfs.ko`zfs_fsync+0x9c
 500
 pool [unknown]
+stage writeback
 comm postgres
 20
+Until woken, ns:
+pool tank
+stage flush
+comm postgres
+waker zio_write_intr_0
+kernel`cv_broadcastpri+0x4c
+zfs.ko`zil_lwb_flush_vdevs_done+0x1f2
+450
 On CPU, samples at 97 Hz:
 pool tank
+stage issue
 comm postgres
 zfs.ko`zil_commit_impl+0x9f3
 zfs.ko`zfs_fsync+0x9c
@@ -37,9 +48,10 @@ Not in the stacks: 0 ns before the pool was known, 1 threads still asleep
 """
 FRAMES = "zfs_fsync [zfs];zil_commit_impl [zfs];_cv_wait;mi_switch;sched_switch"
 OFF = {
-    f"tank;other;postgres;{FRAMES}": 500,
-    f"[unknown];other;postgres;{NO_STACK}": 20,
+    f"tank;flush;postgres;{FRAMES}": 500,
+    f"[unknown];writeback;postgres;{NO_STACK}": 20,
 }
+WAKER = "--;cv_broadcastpri;zil_lwb_flush_vdevs_done [zfs];zio_write_intr_0"
 
 
 class FakeDtrace:
@@ -78,6 +90,9 @@ def test_a_recording_has_stacks_and_losses(dtrace: list[tuple[str, ...]]) -> Non
     assert label_frames(found.stacks.counts) == 3
     on = ScriptedStacks(StackOptions("on-cpu", "fsync")).finish()
     assert (on.stacks.unit, on.stacks.total, on.losses.asleep) == ("samples", 3, 0)
+    woken = ScriptedStacks(StackOptions("wakeup", "fsync")).finish()
+    assert woken.stacks.counts == {f"tank;flush;postgres;{WAKER}": 450}
+    assert (woken.losses.no_stack, woken.losses.lost_ns) == (0, 0)
 
 
 def test_pid_and_pool_reach_the_script(dtrace: list[tuple[str, ...]]) -> None:
@@ -93,14 +108,13 @@ def test_time_without_stacks_is_reported() -> None:
 def test_incomplete_output_is_an_error() -> None:
     with pytest.raises(TraceError, match="exited before it had printed everything"):
         build(OUTPUT.splitlines()[:-1], "off-cpu", 0)
-    with pytest.raises(TraceError, match=r"fsyncstack.d, line 4: the text ends"):
-        build(OUTPUT.splitlines()[:5], "off-cpu", 0)
+    with pytest.raises(TraceError, match=r"fsyncstack.d, line 5: the text ends"):
+        build(OUTPUT.splitlines()[:6], "off-cpu", 0)
 
 
 @pytest.mark.parametrize(
     ("kind", "target", "hint"),
     [
-        ("wakeup", "fsync", "who wakes threads on FreeBSD.*; use --off-cpu or --on-cpu"),
         ("off-cpu", "txg-sync", "threads that sync a txg on FreeBSD.*; leave --txg-sync out"),
         ("on-cpu", "zfs", "all threads in ZFS on FreeBSD.*; leave --all-zfs out"),
         ("off-cpu", "pid", r"a whole process on FreeBSD.*; run `fsyncstack.d 0 PID > FILE`"),
@@ -119,3 +133,4 @@ def test_unsupported_recordings_are_refused(
 def test_stacks_of_fsyncs_are_supported() -> None:
     check(StackOptions("off-cpu", "fsync"))
     check(StackOptions("on-cpu", "fsync", 181, "tank"))
+    check(StackOptions("wakeup", "fsync"))
