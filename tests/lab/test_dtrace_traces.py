@@ -117,6 +117,8 @@ def test_io_has_the_same_times_by_class(traces: Json) -> None:
         assert (row["count"], row["size"]) == (their["count"], their["size"])
         assert row["device"]["mean"] == pytest.approx(their["device"]["mean"], rel=0.1)
         assert row["device"]["p50"] == pytest.approx(their["device"]["p50"], rel=0.1)
+        for key in ("active_mean", "active_max"):
+            assert row[key] == their[key]
     assert rows["flush"]["count"] >= 23
     assert rows["flush"]["device"]["p50"] >= FLUSH_NS
     # ZFS times these itself: the same numbers, to the ns

@@ -72,6 +72,15 @@ fbt:{{ZFS}}:zio_vdev_io_assess:entry
 	    sum(this->zio->io_size);
 }
 
+/* This one has left the queue's count of I/Os at the device. Classes from 9 on do not queue. */
+fbt:{{ZFS}}:zio_vdev_io_assess:entry
+/this->ours && this->class < 9/
+{
+	this->active = 1 + this->zio->io_vd->vdev_queue.vq_cactive[this->class];
+	@active[stringof(this->zio->io_spa->spa_name), this->guid, this->class] = sum(this->active);
+	@active_max[stringof(this->zio->io_spa->spa_name), this->guid, this->class] = max(this->active);
+}
+
 /*
  * (zio_t *) of type 5, "ioctl" up to 2.2 and "flush" since: it does not queue. With
  * zfs_nocacheflush it does not complete, so the next zio at its address must not be taken for it.
@@ -107,6 +116,8 @@ dtrace:::END
 {
 	printa("{\"schema\":1,\"type\":\"device_times\",\"pool\":\"%s\",\"guid\":%u,\"class\":%d,\"part\":\"%s\",\"bucket\":%d,\"count\":%@u,\"total_ns\":%@u,\"max_ns\":%@u,\"bytes\":%@u}\n",
 	    @count, @sum, @max, @size);
+	printa("{\"schema\":1,\"type\":\"device_active\",\"pool\":\"%s\",\"guid\":%u,\"class\":%d,\"sum\":%@u,\"max\":%@u}\n",
+	    @active, @active_max);
 	printa("{\"schema\":1,\"type\":\"trace_state\",\"errors\":%@u}\n", @errors);
 }
 

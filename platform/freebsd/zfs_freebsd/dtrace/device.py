@@ -9,7 +9,7 @@ from zfstrace.types import Json
 
 
 class ScriptedDevices(Scripted):
-    """Implements zfstrace.host.DeviceSession. I/Os at the device are not counted."""
+    """Implements zfstrace.host.DeviceSession."""
 
     def __init__(self, pool: str | None) -> None:
         self._vdevs: dict[tuple[str, int], dict[str, _Class]] = {}
@@ -32,7 +32,7 @@ class ScriptedDevices(Scripted):
         """Keeps the sums that the script printed last, for devices(). Each print has them all, up
         to thousands: read at once, they keep an emulated CPU busy, and dtrace waits for the reader
         until the kernel ends it."""
-        if '"device_times"' in line:
+        if '"device_times"' in line or '"device_active"' in line:
             self._printing.append(line)
             return
         super()._on_line(line)
@@ -40,7 +40,7 @@ class ScriptedDevices(Scripted):
             self._printed, self._printing = self._printing, []
 
     def _on_row(self, row: Json) -> None:
-        if row["type"] != "device_times":
+        if not row["type"].startswith("device_"):
             return
         number = row["class"]
         name = device.CLASSES[number] if 0 <= number < len(device.CLASSES) else "unknown"
@@ -54,8 +54,12 @@ class _Class:
     def __init__(self) -> None:
         self._parts = {"queue": Buckets(), "device": Buckets()}
         self._sizes: dict[int, int] = {}
+        self._active: tuple[int, int] | None = None
 
     def take(self, row: Json) -> None:
+        if row["type"] == "device_active":
+            self._active = row["sum"], row["max"]
+            return
         self._parts[row["part"]].take(row)
         if row["part"] == "device":
             self._sizes[row["bucket"]] = row["bytes"]
@@ -67,4 +71,6 @@ class _Class:
             size=sum(self._sizes.values()),
             queue=hists["queue"],
             device=hists["device"],
+            active_sum=self._active and self._active[0],
+            active_max=self._active and self._active[1],
         )

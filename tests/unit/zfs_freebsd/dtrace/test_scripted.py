@@ -343,6 +343,9 @@ def test_waits_are_counted_by_kind(script: Path) -> None:
     assert (second.pool, second.pid, second.latency.count) == ("slow", 8, 1)
 
 
+ACTIVE = {"schema": 1, "sum": 9, "max": 2}
+
+
 def io(number: int, part: str, bucket: int, count: int, size: int = 0) -> Json:
     times = {"bucket": bucket, "count": count, "total_ns": count * low(bucket)}
     where = {"pool": "tank", "guid": 2**64 - 1, "class": number, "part": part}
@@ -360,6 +363,7 @@ def test_io_is_counted_by_vdev_and_class(script: Path) -> None:
             io(1, "queue", 100, 5),
             io(1, "device", 310, 1, 512),
             io(1, "queue", 0, 1),
+            {"type": "device_active", "pool": "tank", "guid": 2**64 - 1, "class": 1} | ACTIVE,
             io(10, "device", 500, 2),
             io(44, "device", 500, 2, 7),
         ],
@@ -370,10 +374,10 @@ def test_io_is_counted_by_vdev_and_class(script: Path) -> None:
     session.close()
     assert (vdev.pool, vdev.guid, vdev.rest) == ("tank", 2**64 - 1, False)
     log = vdev.classes["sync_write"]
-    assert (log.count, log.size, log.active_sum, log.active_max) == (6, 20992, None, None)
+    assert (log.count, log.size, log.active_sum, log.active_max) == (6, 20992, 9, 2)
     assert log.device == Hist(6, 5 * low(300) + low(310), low(310), {300: 5, 310: 1})
     assert log.queue == Hist(6, 5 * low(100), low(100), {100: 5, 0: 1})
-    assert vdev.classes["flush"].count == 2
+    assert (vdev.classes["flush"].count, vdev.classes["flush"].active_max) == (2, None)
     assert vdev.classes["unknown"].size == 7
 
 
