@@ -284,7 +284,7 @@ def count_by_script(host: Host) -> Said:
     pool = dataset_of(host).split("/", 1)[0]
     assert host.directory
     script = ROOT / SCRIPTS / "zilevent-json.d"
-    with started(["dtrace", "-Zs", str(script), pool], errors_apart=True) as process:
+    with started(["dtrace", "-Zs", str(script), "0", pool], errors_apart=True) as process:
         wait_for(process, "trace_begin", errors=False)
         before = commits(host)
         fsyncs(host.directory, host.run_s)

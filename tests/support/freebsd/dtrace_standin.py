@@ -48,6 +48,10 @@ def show_probes(words: list[str]) -> int:
     return 0
 
 
+# Whose first argument is a number.
+NUMBER_FIRST = ("zilevent-json.d", "fsyncstack.d")
+
+
 def bump() -> None:
     """More ZIL commits in the table of sysctls."""
     table = Path(os.environ["SYSCTL_STANDIN_TABLE"])
@@ -84,7 +88,11 @@ def wait(until: str, states: list[str]) -> None:
             told += 0.5
 
 
-def run_script(path: Path) -> int:
+def run_script(path: Path, arguments: list[str]) -> int:
+    if path.name in NUMBER_FIRST and not "".join(arguments[:1] or "0").isdigit():
+        # $1 is an expression of D
+        sys.stderr.write(f"dtrace: failed to compile script {path}: failed to resolve a name\n")
+        return 1
     if path.name in setting("broken"):
         sys.stderr.write(
             f'dtrace: failed to compile script {path}: line 7: syntax error near ")"\n'
@@ -122,7 +130,7 @@ def main(words: list[str]) -> int:
     name = Path(words[1]).name
     signal.signal(signal.SIGINT, signal.SIG_IGN if name in setting("stubborn") else end)
     signal.signal(signal.SIGTERM, end)
-    return run_script(Path(words[1]))
+    return run_script(Path(words[1]), words[2:])
 
 
 if __name__ == "__main__":
