@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 from lab.fault_rounds import FEW as FEW_FAULTS
 from lab.guests import ATTEMPTS, REPEATED, again, count_boots
+
+pytest.register_assert_rewrite("lab.diagnoses")
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
@@ -53,9 +56,20 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "endurance": (("size=4G",), 1500),
     "reports": (("size=4G,flush-delay=5ms", "size=2G"), 3600),
+    "freebsd_diagnose": (
+        (
+            "size=3G",
+            "size=2G,flush-delay=40ms",
+            "size=3G,write-bps=30M,write-iops=600",
+            "size=1G",
+            "size=1G",
+        ),
+        7200,
+    ),
     "freebsd_faults": (("size=2G",), 9000),
     "freebsd_changes": ((), 1800),
     "freebsd_robust": (("size=1G,sector=4K", "size=1G", "size=1G"), 1800),
+    "freebsd_bench": (("size=2G",), 1200),
     "freebsd_check": (("size=1G",), 1800),
     "dtrace": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "dtrace_traces": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
@@ -88,7 +102,7 @@ ONCE = {
 # With --sample these do not run: they are about long runs and large machines.
 MATRIX_ONLY = {"slots", "endurance"}
 
-# Of the scenario "diagnose" in a run that is not about it.
+# Of the scenarios "diagnose" and "freebsd_diagnose" in a run that is not about them.
 FEW = "healthy,slow_flush,failing_log,mapped"
 
 # Arguments of the scenario "tune", by --tune.
@@ -158,7 +172,7 @@ def wanted_flavours(config: pytest.Config) -> list[str]:
 
 def arguments(name: str, config: pytest.Config) -> list[str]:
     option = config.getoption
-    if name == "diagnose":
+    if name in ("diagnose", "freebsd_diagnose"):
         return ["1", FEW] if option("--runs") == "0" else [option("--runs")]
     return {
         "bench_matrix": [option("--signals")],
@@ -174,7 +188,12 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
 def undisturbed(config: pytest.Config) -> set[str]:
     """Scenarios that measure: another guest would change their numbers too much."""
     option = config.getoption
-    asked = {"diagnose": option("--runs") != "0", "tune": option("--tune") == "full"}
+    diagnose = option("--runs") != "0"
+    asked = {
+        "diagnose": diagnose,
+        "freebsd_diagnose": diagnose,
+        "tune": option("--tune") == "full",
+    }
     return {"reports", *(name for name in asked if asked[name])}
 
 
@@ -245,6 +264,8 @@ def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Done:
     command = [str(ROOT / "scripts/lab"), "run", "--verbose", "--flavour", flavour]
     command += ["--out", str(out)]
     command += MACHINES.get(name, ())
+    if name == "freebsd_bench" and os.environ.get("ZFSTUNE_FREEBSD_PROGRAMS"):
+        command += ["--share", os.environ["ZFSTUNE_FREEBSD_PROGRAMS"]]
     for disk in disks:
         command += ["--disk", disk]
     command += ["--timeout", f"{timeout}s", "--"]

@@ -8,13 +8,14 @@ Disks: vdb and vdc plain, vde limited in bandwidth and operations, vdd and vdf f
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+
+from diagnosing import MAPPER, Runs, loaded, pool, python, writer
 
 from labkit import (
     Json,
@@ -30,43 +31,6 @@ from labkit import (
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 MIB = 1 << 20
-
-WRITER = """
-import os, sys
-path, size, between = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-import time
-fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-i = 0
-while True:
-    left = size
-    while left > 0:
-        n = min(left, 131072)
-        os.pwrite(fd, os.urandom(4096) * (n // 4096), (i % 64) * size + size - left)
-        left -= n
-    os.fsync(fd)
-    i += 1
-    time.sleep(between)
-"""
-MAPPER = """
-import mmap, os, sys
-size = int(sys.argv[2])
-with open(sys.argv[1], "r+b") as f, mmap.mmap(f.fileno(), size) as m:
-    value = 0
-    while True:
-        value = (value + 1) % 256
-        for offset in range(0, size, mmap.PAGESIZE):
-            m[offset] = value
-        os.fsync(f.fileno())
-"""
-
-
-def python(script: str, *words: object) -> list[str]:
-    return ["python3", "-c", script, *map(str, words)]
-
-
-def writer(path: str, size: int = 8192, between: float = 0.0) -> list[str]:
-    """Writes size bytes and fsyncs, again and again."""
-    return python(WRITER, path, size, between)
 
 
 def crowd(directory: str, threads: int) -> list[str]:
@@ -105,37 +69,6 @@ def remove(name: str) -> None:
 
 
 @contextlib.contextmanager
-def pool(disk: str = "/dev/vdb", log: str = "", options: str = "") -> Iterator[None]:
-    """tank with the datasets db, whose log exists already, and bulk."""
-    make_pool(disk=disk)
-    try:
-        if log:
-            sh(f"zpool add -f tank log {log}")
-        sh(f"zfs create {options} tank/db; zfs create tank/bulk")
-        sync_writes("/tank/db/warm", 10)
-        sh("zpool sync tank")
-        yield
-    finally:
-        sh("sync; zpool destroy -f tank")
-
-
-@contextlib.contextmanager
-def loaded(*commands: Sequence[str], nice: Sequence[str] = ()) -> Iterator[None]:
-    """Programs in the background, for the time of the body and a moment before."""
-    running = [subprocess.Popen([*nice, *c], stdout=subprocess.DEVNULL) for c in commands]
-    time.sleep(3)
-    try:
-        for one, command in zip(running, commands, strict=True):
-            if one.poll() is not None:
-                raise RuntimeError(f"{command} has ended with status {one.returncode}")
-        yield
-    finally:
-        for one in running:
-            one.kill()
-            one.wait()
-
-
-@contextlib.contextmanager
 def parameters(**values: int) -> Iterator[None]:
     before = {name: (PARAMETERS / name).read_text() for name in values}
     try:
@@ -145,51 +78,6 @@ def parameters(**values: int) -> Iterator[None]:
     finally:
         for name, text in before.items():
             (PARAMETERS / name).write_text(text)
-
-
-class Runs:
-    """The runs so far. first is what may be found first, among what must be found as well."""
-
-    def __init__(self) -> None:
-        self.found: list[Json] = []
-
-    def diagnose(
-        self,
-        scenario: str,
-        numbers: Json,
-        first: Sequence[str],
-        among: Sequence[str] = (),
-        meanwhile: Callable[[], None] = lambda: None,
-        seconds: int = 20,
-    ) -> None:
-        """Watches tank; meanwhile is done once the tracer is attached."""
-        progress(f"{scenario} {numbers}")
-        errors = Path("/tmp/diagnose.err")
-        command = ["zfstune", "diagnose", "tank", "--duration", f"{seconds}s", "--json"]
-        with errors.open("w") as err:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, text=True)
-        deadline = time.monotonic() + 300
-        while "tracing" not in errors.read_text():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"no diagnosis: {errors.read_text()}")
-            time.sleep(0.1)
-        meanwhile()
-        out, _ = process.communicate(timeout=600)
-        lines = [json.loads(line) for line in out.splitlines()]
-        diagnosis = next((line for line in lines if line["pool"] == "tank"), None)
-        self.found.append(
-            {
-                "scenario": scenario,
-                "numbers": numbers,
-                "first": list(first),
-                "among": list(among),
-                "status": process.returncode,
-                "diagnosis": diagnosis,
-                "stderr": errors.read_text(),
-            }
-        )
-        if diagnosis:
-            progress(f"  {diagnosis['verdict']}: {[c['id'] for c in diagnosis['causes']]}")
 
 
 def healthy(runs: Runs, i: int) -> None:

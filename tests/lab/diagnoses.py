@@ -1,0 +1,62 @@
+"""What must hold of the runs of `zfstune diagnose`, on Linux and on FreeBSD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pages.diagnosis import Json, accused, page, rate, right
+
+
+def the_injected_cause_comes_first(found: Json) -> None:
+    runs = found["runs"]
+    wrong = [
+        (run["scenario"], run["numbers"], [c["id"] for c in run["diagnosis"]["causes"]])
+        for run in runs
+        if not right(run) and run["diagnosis"]
+    ]
+    # of a few one may be wrong on a busy machine
+    assert rate(runs) >= (0.9 if len(runs) >= 10 else 0.75), wrong
+
+
+def healthy_pools_are_not_accused(found: Json) -> None:
+    wrong = [(run["scenario"], accused(run)) for run in found["runs"] if accused(run)]
+    assert wrong == []
+
+
+def each_scenario_ends_with_a_diagnosis(found: Json) -> None:
+    assert found["failed"] == {}
+    for run in found["runs"]:
+        assert run["diagnosis"], run["stderr"]
+        assert run["status"] == (run["diagnosis"]["verdict"] in ("causes", "unknown"))
+
+
+def shares_sum_to_one_at_most(found: Json) -> None:
+    for run in found["runs"]:
+        one = run["diagnosis"]
+        for name in ("share_p99", "share_total"):
+            shares = [cause[name] or 0 for cause in one["causes"]]
+            assert all(0 <= share <= 1 for share in shares)
+            assert sum(shares) + (one["rest"][name] or 0) <= 1.001
+
+
+def nothing_is_lost_or_left(found: Json) -> None:
+    lost = [run["scenario"] for run in found["runs"] if run["diagnosis"]["lost"]]
+    assert (lost, found["programs_left"]) == ([], [])
+
+
+ALL = (
+    the_injected_cause_comes_first,
+    healthy_pools_are_not_accused,
+    each_scenario_ends_with_a_diagnosis,
+    shares_sum_to_one_at_most,
+    nothing_is_lost_or_left,
+)
+
+
+def write_page(results: Sequence[Json], file: str | None) -> None:
+    """Prints the matrices, and writes them to a file if there is one."""
+    text = page(results)
+    print(text)
+    if file:
+        Path(file).write_text(text, encoding="utf-8")
