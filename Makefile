@@ -42,7 +42,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
 .PHONY: all help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
-	bench-flame bench-reports bench-search bench-search-lab bench-tools statistics lint format install install-tools clean
+	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-tools statistics lint format install install-tools clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -134,11 +134,17 @@ test-diagnose: all
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) -m pytest -s tests/lab/test_diagnose.py --runs 5 --page docs/measurements/diagnosis.md \
 		$(addprefix --flavour ,$(FLAVOURS))
+	$(if $(FREEBSD),$(PYTHON) -m pytest -s tests/lab/test_freebsd_diagnose.py --runs 5 \
+		--page docs/measurements/diagnosis-freebsd.md --flavour $(FREEBSD))
 
 ## bench: measure what tracing costs, and searches, against peers; writes docs/measurements
 bench: all bench-flame bench-search bench-search-lab
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) scripts/benchmarks/tracing.py $(FLAVOURS)
+
+## bench-freebsd: measure what D scripts cost on FreeBSD; writes docs/measurements/freebsd.md
+bench-freebsd:
+	$(PYTHON) scripts/benchmarks/freebsd.py $(FREEBSD)
 
 ## bench-tools: measure what the one-file tools cost; prints a table
 bench-tools:
