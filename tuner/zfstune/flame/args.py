@@ -63,7 +63,7 @@ sampled profiles of speedscope, pprof; - is text from standard input.
 {_FORMATS}
 Text does not say what it counts. Output of zfstune is recognized, and so are bpftrace
 maps whose names end in _ns, _us or _ms; anything else is read as samples unless --unit
-and --kind are given. The output of fsyncstack.d has both: --kind selects the part.
+and --kind are given. The output of fsyncstack.d has all kinds: --kind selects one.
 
 examples:
   zfstune flame convert fsync.folded -o fsync.svg
