@@ -42,7 +42,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
 .PHONY: all help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
-	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-tools statistics lint format install install-tools clean
+	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-tools freebsd-page statistics lint format install install-tools clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -136,6 +136,11 @@ test-diagnose: all
 		$(addprefix --flavour ,$(FLAVOURS))
 	$(if $(FREEBSD),$(PYTHON) -m pytest -s tests/lab/test_freebsd_diagnose.py --runs 5 \
 		--page docs/measurements/diagnosis-freebsd.md --flavour $(FREEBSD))
+
+## freebsd-page: what was seen to work on FreeBSD; writes the table of docs/freebsd.md
+freebsd-page:
+	$(PYTHON) -m pytest -s $(wildcard tests/lab/test_freebsd_*.py) --flavour $(FREEBSD) \
+		--freebsd-page docs/freebsd.md
 
 ## bench: measure what tracing costs, and searches, against peers; writes docs/measurements
 bench: all bench-flame bench-search bench-search-lab

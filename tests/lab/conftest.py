@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from lab import freebsd_features
 from lab.fault_rounds import FEW as FEW_FAULTS
 from lab.guests import ATTEMPTS, REPEATED, again, count_boots
 
@@ -112,6 +113,25 @@ TUNE = {"short": [], "full": ["15m", "10s"]}
 SUMMARIES: list[str] = []
 
 
+# For --freebsd-page: whether each test in a guest of FreeBSD passed, and its system.
+FREEBSD_TESTS: dict[str, bool] = {}
+FREEBSD_SYSTEMS: set[str] = set()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "/test_freebsd_" in report.nodeid and not report.skipped:
+        FREEBSD_TESTS[report.nodeid] = report.passed and FREEBSD_TESTS.get(report.nodeid, True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    file = session.config.getoption("--freebsd-page")
+    if file:
+        where = f"{', '.join(sorted(FREEBSD_SYSTEMS))}, {time.strftime('%Y-%m-%d', time.gmtime())}"
+        text = freebsd_features.table(FREEBSD_TESTS, where)
+        page = Path(file)
+        page.write_text(freebsd_features.replaced(page.read_text(encoding="utf-8"), text))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("lab")
     for line in SUMMARIES:
@@ -140,6 +160,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--signals", default="1", help="signals of test_bench_matrix; more than 1: all refusals"
     )
     parser.addoption("--page", help="the file that test_diagnose or test_reports writes to")
+    parser.addoption("--freebsd-page", help="the page whose table of features is to be written")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -242,6 +263,9 @@ def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str
         done = _run_once(name, flavour, out, arguments)
         count_boots(name, flavour, done.log)
         if done.results is not None:
+            if flavour.startswith("freebsd-"):
+                of = done.results["uname"], done.results["zfs"]
+                FREEBSD_SYSTEMS.add(freebsd_features.system(*of))
             if "summary" in done.results:
                 SUMMARIES.append(f"{name} on {flavour}: {done.results['summary']}")
             return done.results
