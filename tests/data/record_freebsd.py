@@ -44,13 +44,21 @@ def throttled() -> None:
         sh("dd if=/dev/zero of=/tank/bulk bs=1m count=12")
 
 
+def txgs() -> None:
+    """Three that somebody waits for, and one by the timer."""
+    for i in range(3):
+        Path(f"/tank/db/txg{i}").write_bytes(bytes(1 << 20))
+        sh("zpool sync tank")
+    time.sleep(6)
+
+
 def main() -> None:
     make_pool()
     sh("zfs create tank/db; zfs create -o sync=disabled tank/quick; kldload -n dtraceall")
     sync_writes("/tank/db/file", 3)  # creates the log
     record("zilevent-json.d", commits)
     record("zilcommit.d", commits)
-    record("txgstate-json.d", lambda: (sh("zpool sync tank"), time.sleep(6)))
+    record("txgstate-json.d", txgs)
     record("zfsthrottle-json.d", throttled)
     record("zfsdevice-json.d", lambda: sync_writes("/tank/db/file", 7))
     record("arcstate-json.d", lambda: sh("zinject -a; cat /tank/bulk >/dev/null"))

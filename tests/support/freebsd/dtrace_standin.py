@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""A stand-in for dtrace(1): lists the probes that are asked for, and replays what DTrace 2.0.7 for
-Linux printed for the Linux variants of the D scripts (tests/data/dtrace). Of scripts without a
-record it prints lines that are made up.
+"""A stand-in for dtrace(1): lists the probes that are asked for, and replays what it printed on
+FreeBSD 15.0 (tests/data/dtrace). Of scripts without a record it prints lines that are made up.
 
 In the directory $DTRACE_STANDIN: `missing` has the probes that are not there, `broken` the scripts
 that do not compile, `faulty` those with faults, `stubborn` those that ignore SIGINT. `watch` is a
@@ -12,6 +11,7 @@ zfstune-check.*; the kstat of commits in the table of sysctls rises then.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -21,13 +21,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE.parents[1] / "data/dtrace"
 PROBES = HERE.parents[1] / "data/dtrace_probes.toml"
-STACKS = HERE.parents[1] / "data/flame/raw/fsyncstack.out"
+STACKS = HERE.parents[1] / "data/flame/raw/fsyncstack-freebsd.out"
 SETTINGS = Path(os.environ["DTRACE_STANDIN"])
 COUNTER = "zilevent-json.d"
 KSTAT = "kstat/zfs/misc/zil/zil_commit_count"
 FSYNCS = 40
-# tank/db in the records, and in the table of sysctls
-OBJSETS = ('"objset":69', '"objset":75')
+OBJSET = 75  # of tank/db in the table of sysctls; in a record it is the first
 ended = False
 
 
@@ -68,7 +67,9 @@ def bump() -> None:
 def output(name: str) -> list[str]:
     recorded = STACKS if name == "fsyncstack.d" else RECORDED / f"{name}.out"
     if recorded.exists():
-        text = recorded.read_text().replace(*OBJSETS)
+        text = recorded.read_text()
+        if first := re.search(r'"objset":\d+,', text):
+            text = text.replace(first[0], f'"objset":{OBJSET},')
         return [line for line in text.splitlines() if line]
     tool = name.removesuffix("-json.d")
     if tool == name:

@@ -1,5 +1,5 @@
 """Traces on the command line of a FreeBSD host: stand-ins for sysctl(3) and dtrace(1), of which the
-latter replays what DTrace for Linux has printed (tests/data/dtrace)."""
+latter replays what it printed on FreeBSD 15.0 (tests/data/dtrace)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_flame_records_where_fsyncs_wait(machine: Machine) -> None:
     assert "lost: 0 stacks not walked" in said
     assert "zil_commit" in (machine.root / "fsync.svg").read_text()
     said = machine.run("flame", "--wakeup", "--duration", "1s")
-    assert ";flush;python3;--;" in said
+    assert ";flush;python3.11;--;" in said
 
 
 @pytest.mark.parametrize(

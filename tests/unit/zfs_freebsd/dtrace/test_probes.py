@@ -192,7 +192,6 @@ def test_a_recorded_list_of_dtrace_is_read() -> None:
     )
     assert there == {
         "fbt:zfs:zil_commit:entry",
-        "fbt:zfs:zil_commit:return",
         "sched:::off-cpu",
         "profile:::tick-1s",
         "profile:::profile-97",
