@@ -24,10 +24,10 @@ _HEAD = """\
 
 Each cause that the lab can reproduce was injected (column *runs*: how often, each time with
 different parameters), and `zfstune diagnose` was run. `make test-diagnose` runs the scenarios of
-`tests/lab/guest/diagnose.py`, five times each, and writes this page; tables with fewer runs come
-from a shorter test. Rows are the injected cause, columns the cause named first. A run is right if
-the injected cause came first, or a consequence of it that the scenario lists in advance; on a
-healthy pool, if no cause was named."""
+`tests/lab/guest/diagnose.py` (on FreeBSD `freebsd_diagnose.py`), five times each, and writes this
+page; tables with fewer runs come from a shorter test. Rows are the injected cause, columns the
+cause named first. A run is right if the injected cause came first, or a consequence of it that the
+scenario lists in advance; on a healthy pool, if no cause was named."""
 
 
 def found_first(run: Json) -> str:

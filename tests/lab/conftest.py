@@ -103,8 +103,11 @@ ONCE = {
 # With --sample these do not run: they are about long runs and large machines.
 MATRIX_ONLY = {"slots", "endurance"}
 
-# Of the scenarios "diagnose" and "freebsd_diagnose" in a run that is not about them.
-FEW = "healthy,slow_flush,failing_log,mapped"
+# Of these scenarios in a run that is not about them.
+FEW = {
+    "diagnose": "healthy,slow_flush,failing_log,mapped",
+    "freebsd_diagnose": "healthy,idle,slow_flush,failing_log",
+}
 
 # Arguments of the scenario "tune", by --tune.
 TUNE = {"short": [], "full": ["15m", "10s"]}
@@ -193,8 +196,8 @@ def wanted_flavours(config: pytest.Config) -> list[str]:
 
 def arguments(name: str, config: pytest.Config) -> list[str]:
     option = config.getoption
-    if name in ("diagnose", "freebsd_diagnose"):
-        return ["1", FEW] if option("--runs") == "0" else [option("--runs")]
+    if name in FEW:
+        return ["1", FEW[name]] if option("--runs") == "0" else [option("--runs")]
     return {
         "bench_matrix": [option("--signals")],
         "endurance": [option("--endurance")],

@@ -27,6 +27,8 @@ mkdir /out/deep
 head -c 300000 /dev/zero >/out/deep/file
 exit 7
 """
+# 129: SIGHUP ends a program, which is not so for those that rc(8) starts.
+SAYING = "echo said; sh -c 'kill -HUP $$'; echo $?; "
 
 
 def lab(flavour: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -57,9 +59,9 @@ def test_output_status_and_files_pass_and_a_reboot_keeps_the_disk(
 
 
 def test_a_panic_is_125_with_its_console(flavour: str) -> None:
-    done = lab(flavour, "--", "sh", "-c", "echo said; sysctl debug.kdb.panic=1; sleep 100")
+    done = lab(flavour, "--", "sh", "-c", SAYING + "sysctl debug.kdb.panic=1; sleep 100")
     assert done.returncode == 125
-    assert done.stdout == b"said\n"
+    assert done.stdout == b"said\n129\n"
     shown = done.stderr.decode()
     assert "lab: guest kernel panic: kdb_sysctl_panic (the guest stopped during" in shown
     assert "KDB: stack backtrace:" in shown

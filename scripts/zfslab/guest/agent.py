@@ -29,6 +29,16 @@ HEADER = struct.Struct(">cI")
 DIRECTORY = Path(__file__).parent
 BOOTS = Path("/var/zfslab-boots")
 LINUX = sys.platform == "linux"
+# The last two are Python's; FreeBSD's rc(8) ignores the others before SIGCHLD.
+_AS_AT_LOGIN = (
+    signal.SIGHUP,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGCHLD,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+)
 
 
 def main() -> NoReturn:
@@ -95,7 +105,7 @@ def spawn(command: dict[str, Any], stdin: int, stdout: int, stderr: int) -> int:
         return pid
     try:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+        for number in _AS_AT_LOGIN:
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         for source, target in ((stdin, 0), (stdout, 1), (stderr, 2)):

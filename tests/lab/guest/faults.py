@@ -51,7 +51,7 @@ def signalled(number: signal.Signals) -> Callable[[Round], None]:
     def case(r: Round) -> None:
         r.pause()
         os.kill(r.child.pid, number)
-        r.child.wait()
+        r.must_end()
         r.wait_free()
 
     return case

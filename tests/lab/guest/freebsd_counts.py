@@ -64,6 +64,20 @@ def flushes(path: str, n: int) -> None:
     os.close(fd)
 
 
+def volume(mode: str) -> None:
+    """ZFS makes its node later. Once, of some fifty, it had made none after 40 s."""
+    sh(f"zfs create -V 64M -o volmode={mode} tank/{mode}")
+    node = Path("/dev/zvol/tank", mode)
+    for _ in range(3):
+        for _ in range(100):
+            if node.exists():
+                return
+            time.sleep(0.1)
+        progress(f"no {node}")
+        sh(f"zfs set volmode=none tank/{mode}; zfs set volmode={mode} tank/{mode}")
+    raise RuntimeError(f"no {node}")
+
+
 def load() -> None:
     sync_writes("/tank/db/file", 211)
     fdatasyncs("/tank/fdatasync/file", 199)
@@ -148,7 +162,7 @@ def main() -> None:
         sh(f"zfs create tank/{name}")
     sh("zfs create -o sync=always tank/always; zfs create -o sync=disabled tank/off")
     for mode in ("dev", "geom"):
-        sh(f"zfs create -V 64M -o volmode={mode} tank/{mode}")
+        volume(mode)
     for name, directory in ODD_NAMES.items():
         sh(f"zfs create -o 'mountpoint={directory}' '{name}'")
     Path("/tank/msync/file").write_bytes(bytes(1 << 20))
