@@ -46,7 +46,9 @@ def table(passed: Mapping[str, bool], where: str) -> str:
 
 def _verdict(outcomes: Sequence[bool]) -> str:
     count, failed = len(outcomes), outcomes.count(False)
-    return f"{failed} of {count} tests failed" if failed else f"{count} tests"
+    if failed:
+        return f"{failed} of {count} tests failed"
+    return f"{count} tests" if count > 1 else "1 test"
 
 
 def system(release: str, zfs: str) -> str:
