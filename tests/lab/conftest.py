@@ -81,8 +81,14 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "freebsd_counts": (("size=2G", "size=1G"), 2400),
 }
 
-# Arguments of scripts/lab beside those.
-MACHINES = {"slots": ("--max-cpus", "64"), "freebsd_changes": ("--reboots", "1")}
+# Arguments of scripts/lab beside those. DTrace makes all CPUs meet for each probe, which takes long
+# where they are emulated.
+MACHINES = {
+    "slots": ("--max-cpus", "64"),
+    "freebsd_changes": ("--reboots", "1"),
+    "freebsd_check": ("--cpus", "1"),
+    "freebsd_diagnose": ("--cpus", "1"),
+}
 
 # With --sample these run on one flavour, whose index is here: others test the kernel's part in it
 # as well, or it is small.

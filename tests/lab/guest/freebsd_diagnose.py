@@ -65,7 +65,7 @@ def delayed(disk: str, ms: int = 0) -> Iterator[str]:
 
 
 def healthy(runs: Runs, i: int) -> None:
-    between, files = (0.0, 0.02, 0.1)[i % 3], 1 + i % 2
+    between, files = (0.02, 0.1, 0.0)[i % 3], 1 + i % 2
     writers = (writer(f"/tank/db/{n}", between=between) for n in range(files))
     with pool(PLAIN), loaded(*writers):
         runs.diagnose("healthy", {"between_s": between, "files": files}, [])
