@@ -27,8 +27,8 @@ Json = dict[str, Any]
 HEAD = """\
 # What tracing costs on FreeBSD
 
-Written by `make bench-freebsd` on {date}, in a guest of the lab with 4 GiB ({cpu}), on a host that
-did nothing else; run it to have the numbers of your machine.
+Written by `make bench-freebsd` on {date}, in a guest of the lab with 4 GiB ({cpu}),
+on a host that did little else; run it to have the numbers of your machine.
 
 *attached*: seconds from the start of `dtrace -xnolibs -Zs SCRIPT` to its first line, of several
 scripts to the last one's; median and largest of {rounds}. *fsync/s*: one or eight processes write
@@ -96,7 +96,7 @@ def disks(found: Json) -> str:
 
 def section(result: Json) -> str:
     lines = [
-        f"\n## FreeBSD {result['release']}, ZFS {result['zfs']}, {result['cpus']} CPUs\n",
+        f"\n## FreeBSD {result['release']}, ZFS {result['zfs']}, CPUs: {result['cpus']}\n",
         "| script | attached, s | fsync/s, 1 job | ratio | fsync/s, 8 jobs | ratio |",
         "|---|---|---:|---|---:|---|",
     ]
