@@ -1,5 +1,5 @@
 fbt:{{ZFS}}:arc_wait_for_eviction:return
-/self->began/
+/self->waited/
 {
 	self->began = 0;
 	self->waited = 0;

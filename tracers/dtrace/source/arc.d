@@ -11,15 +11,13 @@ dtrace:::ERROR
 	@errors = sum(1);
 }
 
-/* (uint64_t bytes): returns at once unless the ARC is much larger than its target. */
-fbt:{{ZFS}}:arc_wait_for_eviction:entry
+/*
+ * (uint64_t bytes, uint64_t evicted, uint64_t until): the thread is about to wait in
+ * arc_wait_for_eviction. Not its entry: it is called for each new buffer, mostly returns at once, and
+ * at that rate dtrace runs out of thread-local variables, which it cleans up now and then only.
+ */
+{{ARC_WAIT}}
 {
 	self->began = timestamp;
-}
-
-/* (uint64_t bytes, uint64_t evicted, uint64_t until): the thread is about to wait. */
-{{ARC_WAIT}}
-/self->began/
-{
 	self->waited = arg0;
 }

@@ -188,13 +188,6 @@ NEEDS: tuple[Need, ...] = (
     Need("device", "clock", _CLOCK, _NO_CLOCK, required=True),
     Need(
         "arc",
-        "arc_wait_for_eviction",
-        ("fbt:zfs:arc_wait_for_eviction:entry",),
-        _NO_ARC_WAITS,
-        required=True,
-    ),
-    Need(
-        "arc",
         "arc_wait_for_eviction:return",
         ("fbt:zfs:arc_wait_for_eviction:return",),
         _NO_ARC_WAITS,
