@@ -41,7 +41,14 @@ def shares_sum_to_one_at_most(found: Json) -> None:
 
 
 def nothing_is_lost_or_left(found: Json) -> None:
-    lost = [run["scenario"] for run in found["runs"] if run["diagnosis"]["lost"]]
+    """Nothing, or of the operations no more percent than the scenario expects."""
+    percent = found.get("lost_percent", 0)
+    diagnoses = [(run["scenario"], run["diagnosis"]) for run in found["runs"]]
+    lost = [
+        (name, one["lost"])
+        for name, one in diagnoses
+        if 100 * one["lost"] > percent * one["measurements"].get("operations", 0)
+    ]
     assert (lost, found["programs_left"]) == ([], [])
 
 

@@ -117,8 +117,10 @@ def log_bypassed(runs: Runs, i: int) -> None:
 
 
 def committers(runs: Runs, i: int) -> None:
+    """On a disk that takes its time: with a fast one they keep an emulated CPU busy, and then the
+    scheduler runs nothing but what sleeps often, as they do."""
     threads = (24, 48, 64)[i % 3]
-    with pool(PLAIN), loaded(crowd("/tank/db", threads)):
+    with delayed(PLAIN, 5) as disk, pool(disk), loaded(crowd("/tank/db", threads)):
         runs.diagnose("committers", {"threads": threads}, ["committers"])
 
 
@@ -230,7 +232,13 @@ SCENARIOS = (
 def main(count: int, only: list[str]) -> None:
     runs = Runs()
     failed: Json = {}
-    results: Json = {"runs": runs.found, "failed": failed, "cpus": os.cpu_count()}
+    # dtrace's buffers are of a size, and one emulated CPU may not get to empty them in time
+    results: Json = {
+        "lost_percent": 1,
+        "runs": runs.found,
+        "failed": failed,
+        "cpus": os.cpu_count(),
+    }
     results["date"] = time.strftime("%Y-%m-%d", time.gmtime())
     for scenario in SCENARIOS:
         name = scenario.__name__
