@@ -1,0 +1,21 @@
+"""Files that belong to a package, wherever it was imported from: a folder, or a zip file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+
+def read(package: str, name: str) -> bytes:
+    """A file beside a package's modules. Raises OSError if there is none.
+
+    By the package's own loader: importlib.resources would do it too, but takes longer to import
+    than most commands to start.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None or spec.loader is None:
+        raise FileNotFoundError(f"no package {package}")
+    # Not pathlib: the command line does without it, until a command runs.
+    path = os.path.join(os.path.dirname(spec.origin), name)  # noqa: PTH118, PTH120
+    data: bytes = spec.loader.get_data(path)  # type: ignore[attr-defined]
+    return data
