@@ -45,7 +45,10 @@ examples:
   scripts/lab build                      Debian 13: kernel 6.12, ZFS 2.3
   scripts/lab build bookworm             Debian 12: kernel 6.1, ZFS 2.1
   scripts/lab build all                  all flavours
-  scripts/lab build --again trixie       rebuild with today's packages"""
+  scripts/lab build --again trixie       rebuild with today's packages
+  scripts/lab build bookworm-2.2 --zfs-source zfs-2.2.9.tar.gz
+  scripts/lab build trixie-mine --zfs-source ~/src/zfs
+                                         OpenZFS of an archive or a tree, under a name of yours"""
 
 _SHELL_EXAMPLES = """\
 examples:
@@ -125,7 +128,14 @@ def _parser() -> argparse.ArgumentParser:
         "flavours",
         nargs="*",
         metavar="FLAVOUR",
-        help=f"{', '.join(recipe.FLAVOURS)} or all (default: {recipe.DEFAULT_FLAVOUR})",
+        help=f"{', '.join(recipe.FLAVOURS)} or all (default: {recipe.DEFAULT_FLAVOUR}); "
+        "trixie-WORD or bookworm-WORD with --zfs-source",
+    )
+    build.add_argument(
+        "--zfs-source",
+        type=_checked(_existing),
+        metavar="FILE",
+        help="compile OpenZFS from this archive or tree (default: $ZFSTUNE_ZFS_SOURCE)",
     )
     build.add_argument("--again", action="store_true", help="rebuild existing images")
 
@@ -225,8 +235,11 @@ def _build(given: argparse.Namespace) -> int:
     for name in names:
         recipe.flavour(name)  # reject wrong names before minutes of work
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up
+    if given.zfs_source and not any(recipe.compiles(name) for name in names):
+        what = "--zfs-source is for a flavour that compiles OpenZFS"
+        raise LabError(what, f"call it {names[0]}-WORD, with a word of yours", status=USAGE)
     for name in names:
-        built = image.build(name, given.again)
+        built = image.build(name, given.again, given.zfs_source)
         facts = built.manifest()
         print(f"{built.flavour}: kernel {facts['kernel']}, ZFS {facts['zfs']}")
     return 0
@@ -356,6 +369,13 @@ def _file(text: str) -> Path:
     path = Path(text)
     if not path.is_file():
         raise ValueError(f"{text} is not a file")
+    return path
+
+
+def _existing(text: str) -> Path:
+    path = Path(text)
+    if not path.exists():
+        raise ValueError(f"{text} does not exist")
     return path
 
 

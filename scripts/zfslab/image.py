@@ -14,17 +14,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import initrd, qemu, recipe, vm_image
+from . import initrd, qemu, recipe, vm_image, zfs_source
 from .errors import USAGE, LabError
 from .process import ends_with_parent, missing_programs, scratch_dir
 from .units import format_size, format_time
 
 # The variable that names FreeBSD's disk image
 FREEBSD_IMAGE = "ZFSTUNE_FREEBSD_IMAGE"
+# The variable that names the tree or archive of OpenZFS for flavours that compile it
+ZFS_SOURCE = "ZFSTUNE_ZFS_SOURCE"
 
 _VIRTUAL_SIZE = "6G"
 _CHROOT_LINK = "chroot"
@@ -95,6 +97,8 @@ def find(name: str, file: Path | None = None) -> Image:
     image = _image(recipe.flavour(name))
     if not image.path.is_dir():
         hint = f"run `scripts/lab build {name}` (once, about 5 minutes)"
+        if recipe.compiles(name):
+            hint = f"run `scripts/lab build {name} --zfs-source FILE` (once, about 8 minutes)"
         if name in recipe.FREEBSD:
             hint += f", or name one with {FREEBSD_IMAGE}"
         raise LabError(f"no image of {name} yet", hint)
@@ -123,27 +127,49 @@ def everything() -> list[Image]:
 
 def is_current(image: Image) -> bool:
     """Whether today's recipe still makes this image."""
-    return image.flavour in recipe.NAMES and (
-        recipe.key(recipe.flavour(image.flavour)) == image.key
-    )
+    try:
+        return recipe.key(recipe.flavour(image.flavour)) == image.key
+    except LabError:
+        return False
 
 
-def build(name: str, again: bool = False) -> Image:
+def build(name: str, again: bool = False, source: Path | None = None) -> Image:
     """Builds flavour `name` unless it exists (or even then, if `again`), and returns the image.
-    Raises LabError."""
+    `source` is the tree or archive of OpenZFS for a flavour that compiles it, by default
+    `$ZFSTUNE_ZFS_SOURCE`; an image of another source is replaced. Raises LabError."""
     flavour = recipe.flavour(name)
     if name in recipe.FREEBSD and os.environ.get(FREEBSD_IMAGE):
         return find(name)
+    if not recipe.compiles(name):
+        return _build(flavour, again, None)
+    given = source or os.environ.get(ZFS_SOURCE)
+    with zfs_source.packed(Path(given)) if given else nullcontext() as packed:
+        return _build(flavour, again, packed)
+
+
+def _build(
+    flavour: recipe.Flavour | recipe.Release, again: bool, source: zfs_source.Packed | None
+) -> Image:
     image = _image(flavour)
-    if image.path.is_dir() and not again:
+    name = flavour.name
+
+    def there() -> bool:
+        return image.path.is_dir() and (
+            source is None or image.manifest().get("source") == source.digest
+        )
+
+    if there() and not again:
         return image
+    if source is None and recipe.compiles(name):
+        hint = f"add --zfs-source FILE (a tree or an archive), or set {ZFS_SOURCE}"
+        raise LabError(f"{name} needs the source of OpenZFS", hint, status=USAGE)
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LabError(f"{cache_dir()}: {error.strerror}", "set XDG_CACHE_HOME") from None
     started = time.monotonic()
     with _lock(f"{name}-{image.key}") as waited:
-        if image.path.is_dir() and (waited or not again):
+        if there() and (waited or not again):
             return image
         _remove_stale()
         scratch = cache_dir() / f"tmp-{name}-{image.key}"
@@ -152,7 +178,7 @@ def build(name: str, again: bool = False) -> Image:
             if isinstance(flavour, recipe.Release):
                 _fill_freebsd(scratch, flavour, started)
             else:
-                _fill_debian(scratch, flavour, started)
+                _fill_debian(scratch, flavour, source, started)
             _replace(scratch, image.path)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -209,14 +235,18 @@ def _write_manifest(
     (scratch / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def _fill_debian(scratch: Path, flavour: recipe.Flavour, started: float) -> None:
+def _fill_debian(
+    scratch: Path, flavour: recipe.Flavour, source: zfs_source.Packed | None, started: float
+) -> None:
     """Makes the image of `flavour` in the empty directory `scratch`."""
     _check_tools()
     progress = _Progress(flavour.name, scratch / "build.log", started)
     archive = scratch / "root.tar"
     progress.step("installing Debian and compiling OpenZFS")
     mirror = os.environ.get("ZFSTUNE_MIRROR") or None
-    command = recipe.mmdebstrap(flavour, str(archive), mirror)
+    command = recipe.mmdebstrap(
+        flavour, str(archive), mirror, str(source.archive) if source else None
+    )
     with _chroot(scratch) as directory:
         progress.run(
             [*_own_mounts(), command[0], "--verbose", *command[1:]], {"TMPDIR": str(directory)}
@@ -243,7 +273,10 @@ def _fill_debian(scratch: Path, flavour: recipe.Flavour, started: float) -> None
     # an ordinary user cannot empty directories without write permission
     subprocess.run(["chmod", "-R", "u+rwX", str(tree)], check=False, capture_output=True)
     shutil.rmtree(tree)
-    facts = {"kernel": release, "zfs": packages["zfs-dkms"], "packages": packages}
+    facts: dict[str, object] = {"kernel": release, "packages": packages}
+    facts["zfs"] = packages["zfs-source" if source else "zfs-dkms"]
+    if source:
+        facts["source"] = source.digest
     _write_manifest(scratch, flavour.name, facts, started)
 
 

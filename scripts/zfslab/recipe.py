@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 
 from .errors import USAGE, LabError
@@ -100,6 +101,42 @@ dpkg-query -W zfs-dkms zfsutils-linux
 dtrace -V
 """
 
+# OpenZFS from a source tree or archive takes the place of these.
+_OF_ZFS = {"dkms", "zfs-dkms", "zfsutils-linux"}
+_TO_COMPILE_ZFS = (
+    "autoconf",
+    "automake",
+    "libblkid-dev",
+    "libelf-dev",
+    "libssl-dev",
+    "libtirpc-dev",
+    "libtool",
+    "libudev-dev",
+    "uuid-dev",
+    "xz-utils",
+    "zlib1g-dev",
+)
+_SOURCE = "/usr/src/zfs.tar"
+
+# The modules go where DKMS would put them.
+_COMPILE_ZFS = f"""
+set -e
+mkdir /usr/src/zfs
+cd /usr/src/zfs
+tar -xf {_SOURCE} --strip-components=1
+[ -e configure ] || sh autogen.sh
+release=$(ls /lib/modules)
+./configure --prefix=/usr --sysconfdir=/etc --localstatedir=/var \\
+    --libdir="/usr/lib/$(gcc -print-multiarch)" --disable-pyzfs --disable-static \\
+    --with-linux="/lib/modules/$release/source" --with-linux-obj="/lib/modules/$release/build"
+make -j"$(nproc)"
+make install INSTALL_MOD_DIR=updates/dkms INSTALL_MOD_STRIP=1
+ldconfig
+modinfo -F version "/lib/modules/$release/updates/dkms/zfs.ko" >/etc/zfs-source
+cd /
+rm -rf /usr/src/zfs /usr/share/zfs/zfs-tests {_SOURCE}
+"""
+
 # Nobody reads documentation in a guest, and the initial RAM disk that these hooks fill is not used;
 # the build is faster without them.
 _EXCLUDED = (
@@ -125,6 +162,7 @@ for release in /lib/modules/*; do
 done
 mkdir -p /etc/zfslab /zfstune /share /out
 dpkg-query -W -f '${Package} ${Version}\\n' >/etc/zfslab/packages
+[ ! -e /etc/zfs-source ] || echo "zfs-source $(cat /etc/zfs-source)" >>/etc/zfslab/packages
 echo /zfstune/.venv/guest >/usr/lib/python3/dist-packages/zfslab.pth
 rm -rf /boot/initrd.img* /var/lib/dkms/zfs/*/build /var/cache/apt /var/lib/apt/lists
 """
@@ -139,6 +177,7 @@ class Flavour:
     backports: bool
     about: str
     dtrace: bool = False
+    source: bool = False  # OpenZFS is compiled from a tree or archive given at the build
 
 
 FLAVOURS = {
@@ -211,20 +250,38 @@ shutdown -p now
 
 
 def flavour(name: str) -> Flavour | Release:
-    """The flavour called `name`. Raises LabError, which lists them."""
-    try:
-        return FREEBSD[name] if name in FREEBSD else FLAVOURS[name]
-    except KeyError:
-        hint = f"use {', '.join(NAMES)}"
-        raise LabError(f"unknown flavour {name!r}", hint, status=USAGE) from None
+    """The flavour called `name`: one of the tables, or trixie or bookworm with a word of the
+    user's for the OpenZFS that is compiled for it, "bookworm-2.2". Raises LabError, which lists
+    them."""
+    if name in FREEBSD:
+        return FREEBSD[name]
+    if name in FLAVOURS:
+        return FLAVOURS[name]
+    base, _, word = name.partition("-")
+    if base in FLAVOURS and re.fullmatch(r"[a-z0-9][a-z0-9.]*", word):
+        about = f"{base} with OpenZFS from source"
+        return Flavour(name, FLAVOURS[base].suite, False, about, source=True)
+    hint = f"use {', '.join(NAMES)}, or one like bookworm-2.2 built with --zfs-source"
+    raise LabError(f"unknown flavour {name!r}", hint, status=USAGE)
 
 
-def mmdebstrap(flavour: Flavour, target: str, mirror: str | None = None) -> list[str]:
+def compiles(name: str) -> bool:
+    """Whether OpenZFS is compiled for flavour `name` from a source that is given."""
+    found = flavour(name)
+    return isinstance(found, Flavour) and found.source
+
+
+def mmdebstrap(
+    flavour: Flavour, target: str, mirror: str | None = None, source: str | None = None
+) -> list[str]:
     """The command that writes the root file system of `flavour` as a tar archive to `target`.
 
-    Without `mirror`, mmdebstrap uses its default (Debian's mirror, security and updates).
+    Without `mirror`, mmdebstrap uses its default (Debian's mirror, security and updates). `source`
+    is the archive of OpenZFS for a flavour that compiles it.
     """
     packages = list(_PACKAGES)
+    if flavour.source:
+        packages = [*(name for name in packages if name not in _OF_ZFS), *_TO_COMPILE_ZFS]
     if flavour.backports:
         packages = [name for name in packages if name not in _NO_KERNEL] + ["initramfs-tools"]
     command = [
@@ -245,6 +302,8 @@ def mmdebstrap(flavour: Flavour, target: str, mirror: str | None = None) -> list
         command += ['--aptopt=Acquire::Check-Valid-Until "false"']
         command += [f"--setup-hook={_other_suite_hook(flavour.suite, 'sid', ('*',), 50)}"]
         command += [_in_chroot(_DTRACE)]
+    if flavour.source:
+        command += [f"--customize-hook=upload {source or '-'} {_SOURCE}", _in_chroot(_COMPILE_ZFS)]
     command += [_in_chroot(_CLEAN)]
     command += [flavour.suite, target]
     return command if mirror is None else [*command, mirror]
