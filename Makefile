@@ -41,12 +41,16 @@ FLAVOURS ?= trixie bookworm
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
-.PHONY: all help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
+.PHONY: all rules help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
 	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-tools freebsd-page statistics lint format install install-tools clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
 all: $(LIB)
+
+## rules: write the rule files as JSON, after a change of their TOML
+rules:
+	$(PYTHON) scripts/compile_rules.py
 
 $(BPF_DIR)/%.bpf.o: $(BPF_DIR)/%.bpf.c $(wildcard $(BPF_DIR)/*.h) $(LIB_DIR)/zfstrace_tables.h
 	$(CLANG) $(BPF_CFLAGS) -c $< -o $@.tmp

@@ -30,7 +30,7 @@ PACKAGES = (
     "platform/freebsd/zfs_freebsd",
 )
 # sources, py.typed, rules, and parts of the pages of flame graphs and reports
-MODULE_FILES = (".py", ".typed", ".toml", ".css", ".js")
+MODULE_FILES = (".py", ".typed", ".json", ".css", ".js")
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 API = ROOT / "tracers/libzfstrace"
 HEADERS = ("zfstrace.h", "zfstrace_tables.h")

@@ -6,8 +6,8 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from zfstune.rules import data as rule_data
 from zfstune.rules.language import Fact
 from zfstune.tunables import values
 
@@ -55,10 +55,7 @@ class Rule:
 @functools.cache
 def load() -> tuple[Rule, ...]:
     """All rules by severity, and within each by effect, the greatest first."""
-    import tomllib
-
-    with Path(__file__).with_name("advice.toml").open("rb") as file:
-        data = tomllib.load(file)
+    data = rule_data.read(__package__, "advice")
     found = [
         Rule(
             property_=entry.pop("property", ""),

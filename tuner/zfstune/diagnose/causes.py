@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from zfstune.diagnose.quantities import NAMES, Measurements, number, show
+from zfstune.rules import data as rule_data
 from zfstune.rules import language, thresholds
 from zfstune.rules.language import Unknown
 
@@ -87,10 +87,7 @@ def fill(text: str, found: Measurements) -> str | None:
 @functools.cache
 def load() -> tuple[Cause, ...]:
     """All causes, from the particular to the general."""
-    import tomllib
-
-    with Path(__file__).with_name("causes.toml").open("rb") as file:
-        data = tomllib.load(file)
+    data = rule_data.read(__package__, "causes")
     return tuple(_cause(entry) for entry in data["cause"])
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
+
+from . import data as rule_data
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,7 @@ class Threshold:
 @functools.cache
 def thresholds() -> Mapping[str, Threshold]:
     """All thresholds, by name."""
-    import tomllib
-
-    with Path(__file__).with_name("thresholds.toml").open("rb") as file:
-        data = tomllib.load(file)
+    data = rule_data.read(__package__, "thresholds")
     return MappingProxyType({name: Threshold(**entry) for name, entry in data.items()})
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from zfstrace import stages
 from zfstrace.arc import ArcRow
@@ -14,6 +13,7 @@ from zfstrace.device import BACKGROUND, DeviceRow, against_siblings, device_ns
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary
+from zfstune.rules import data as rule_data
 from zfstune.rules import language, thresholds
 from zfstune.rules.language import Fact
 from zfstune.term.units import format_count, format_percent, format_time
@@ -53,10 +53,7 @@ class Sign:
 @functools.cache
 def sign_rules() -> Mapping[str, SignRule]:
     """The rules by name, from cause to effect."""
-    import tomllib
-
-    with Path(__file__).with_name("signs.toml").open("rb") as file:
-        data = tomllib.load(file)
+    data = rule_data.read(__package__, "signs")
     return {entry["name"]: SignRule(**entry) for entry in data["sign"]}
 
 

@@ -6,11 +6,11 @@ import difflib
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from zfstrace.version import version_key
+from zfstune.rules import data as rule_data
 from zfstune.rules import language
 
 UNITS = ("bytes", "ns", "ms", "s", "percent", "count", "flag")
@@ -230,10 +230,7 @@ def near(name: str, names: Iterable[str]) -> list[str]:
 
 @functools.cache
 def _read() -> tuple[Mapping[str, Parameter], tuple[Rule, ...]]:
-    import tomllib
-
-    with Path(__file__).with_name("parameters.toml").open("rb") as file:
-        data = tomllib.load(file)
+    data = rule_data.read(__package__, "parameters")
     parameters = {name: _parameter(name, entry) for name, entry in data["parameter"].items()}
     return MappingProxyType(parameters), tuple(_rule(entry) for entry in data["rule"])
 

@@ -6,8 +6,9 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from zfstune.rules import data as rule_data
 
 MATRICES = ("reports-2014",)
 KINDS = ("zfs", "ext4", "zvol", "raw")
@@ -59,14 +60,11 @@ class Matrix:
 
 def load_matrix(name: str) -> Matrix:
     """A matrix that comes with zfstune."""
-    import tomllib
-
-    with Path(__file__).with_name(f"{name}.toml").open("rb") as file:
-        return parse_matrix(name, tomllib.load(file))
+    return parse_matrix(name, rule_data.read(__package__, name))
 
 
 def parse_matrix(name: str, data: Mapping[str, Any]) -> Matrix:
-    """A matrix from its TOML. Raises KeyError, TypeError."""
+    """A matrix from the data of its file. Raises KeyError, TypeError."""
     rows = [_row(entry, data["tests"]) for entry in data["row"]]
     return Matrix(name, data["title"], data["source"], tuple(rows))
 

@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Writes the rule files as JSON beside their TOML, which no command then has to parse: a reader of
+TOML came with Python 3.11 only, and takes longer than most commands to start.
+
+usage: scripts/compile_rules.py     (`make rules`; the JSON files are committed, since a checkout
+must do without a build on FreeBSD)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+TUNER = Path(__file__).resolve().parents[1] / "tuner"
+
+
+def sources() -> list[Path]:
+    return sorted(TUNER.rglob("*.toml"))
+
+
+def compiled(source: Path) -> str:
+    data = tomllib.loads(source.read_text(encoding="utf-8"))
+    return json.dumps(data, ensure_ascii=False, indent=0) + "\n"
+
+
+def main() -> int:
+    for source in sources():
+        source.with_suffix(".json").write_text(compiled(source), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
