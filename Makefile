@@ -17,6 +17,8 @@ LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
 C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] $(LIB_DIR)/examples/*.c tests/unit/libzfstrace/*.[ch] tests/unit/libzfstrace/bpf_shim/*.[ch] \
 	tests/unit/libzfstrace/bpf_shim/bpf/*.h tests/support/freebsd/*.c)
 PY_DIRS := tracers tuner platform scripts tests
+# What runs on users' hosts, with the Python they have
+ON_HOSTS := bin/zfstune platform scripts/freebsd scripts/install.py tracers/bcc tracers/zfstrace tuner
 # Python without .py in the name, so mypy takes each for a program of its own
 PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo
 SH_FILES := scripts/bootstrap scripts/freebsd-check .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh) \
@@ -183,11 +185,12 @@ statistics:
 bench-flame:
 	$(PYTHON) scripts/benchmarks/flame.py
 
-## lint: ruff, mypy, clang-format, shellcheck, mandoc
+## lint: ruff, mypy, vermin, clang-format, shellcheck, mandoc
 lint:
 	.venv/bin/ruff check $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/ruff format --check $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/mypy
+	.venv/bin/vermin -q --no-tips -t=3.9- $(ON_HOSTS)
 	for program in $(PY_PROGRAMS) $(wildcard tracers/bcc/*.py tracers/dtrace/*.py); do .venv/bin/mypy $$program || exit 1; done
 	.venv/bin/clang-format --dry-run -Werror $(C_FILES)
 	shellcheck $(SH_FILES)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-if sys.version_info < (3, 11):  # noqa: UP036  (the reader may have an older one)
+if sys.version_info < (3, 9):  # noqa: UP036  (the reader may have an older one)
     sys.exit(
-        "install: error: Python 3.11 or newer is needed: this is "
+        "install: error: Python 3.9 or newer is needed: this is "
         f"{sys.version_info.major}.{sys.version_info.minor}\n"
         "hint: put a newer python3 first in PATH"
     )
@@ -87,9 +87,9 @@ LAUNCHER = """\
 import os
 import sys
 
-if sys.version_info < (3, 11):
+if sys.version_info < (3, 9):
     sys.exit(
-        "zfstune: error: Python 3.11 or newer is needed\\nhint: put a newer python3 first in PATH"
+        "zfstune: error: Python 3.9 or newer is needed\\nhint: put a newer python3 first in PATH"
     )
 
 lib = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/lib"

@@ -8,9 +8,9 @@ import os
 import re
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Union
 
 # puts zfstune on the path
 from freebsd.host import (
@@ -36,13 +36,13 @@ from zfstrace.disk import dev_of
 from zfstune.tunables import catalogue
 
 SCRIPTS = "tracers/dtrace/freebsd"
-SEEN = ROOT / "tests/data/dtrace_probes.toml"
+SEEN = ROOT / "tests/data/dtrace_probes.json"
 TXG_TIMEOUT = "vfs.zfs.txg.timeout"
 _NEAR_S = 3600
 
 
 # The text of a result, with or without lines of details.
-Said = str | tuple[str, Sequence[str]]
+Said = Union[str, tuple[str, Sequence[str]]]
 
 
 def python(_host: Host) -> Said:
@@ -222,7 +222,7 @@ def dtrace(host: Host) -> Said:
 def probe_list(host: Host) -> Said:
     """Every probe of the scripts; for the verdict, one of several alternatives is enough."""
     host.require_dtrace()
-    seen = {entry["name"] for entry in tomllib.loads(SEEN.read_text())["probe"]}
+    seen = {entry["name"] for entry in json.loads(SEEN.read_text())["probe"]}
     names = sorted(seen | {name for need in probes.NEEDS for name in need.any_of})
     there, why = probes.look_up(names)
     missing = [name for name in names if name not in there]

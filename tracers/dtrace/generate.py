@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from pathlib import Path
 
-if sys.version_info < (3, 11):  # noqa: UP036  (the reader may have an older one)
+import tomllib
+
+if sys.version_info < (3, 11):
     sys.exit("generate: error: Python 3.11 or newer is needed")
 
 HERE = Path(__file__).resolve().parent

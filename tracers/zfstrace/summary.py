@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Optional
 
 from zfstrace.hist import Hist
 from zfstrace.host import Host
 from zfstrace.stages import KINDS, NAMES
+from zfstrace.strict import strict_zip
 from zfstrace.types import (
     OTHERS,
     DatasetCounts,
@@ -25,7 +27,7 @@ from zfstrace.types import (
 OTHERS_NOTE = "datasets that found no room of their own, summed"
 NAMELESS_NOTE = "the dataset was gone before its name was read"
 
-Key = tuple[str | None, str | None]
+Key = tuple[Optional[str], Optional[str]]
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,9 @@ def _subtract(now: DatasetCounts, earlier: DatasetCounts) -> DatasetCounts:
         commits=now.commits - earlier.commits,
         errors=now.errors - earlier.errors,
         no_zil=now.no_zil - earlier.no_zil,
-        kinds=tuple(a - b for a, b in zip(now.kinds, earlier.kinds, strict=True)),
+        kinds=tuple(a - b for a, b in strict_zip(now.kinds, earlier.kinds)),
         total=now.total.subtract(earlier.total),
-        stages=tuple(a.subtract(b) for a, b in zip(now.stages, earlier.stages, strict=True)),
+        stages=tuple(a.subtract(b) for a, b in strict_zip(now.stages, earlier.stages)),
     )
 
 
@@ -65,9 +67,9 @@ def _add(one: DatasetCounts, other: DatasetCounts) -> DatasetCounts:
         commits=one.commits + other.commits,
         errors=one.errors + other.errors,
         no_zil=one.no_zil + other.no_zil,
-        kinds=tuple(a + b for a, b in zip(one.kinds, other.kinds, strict=True)),
+        kinds=tuple(a + b for a, b in strict_zip(one.kinds, other.kinds)),
         total=one.total.merge(other.total),
-        stages=tuple(a.merge(b) for a, b in zip(one.stages, other.stages, strict=True)),
+        stages=tuple(a.merge(b) for a, b in strict_zip(one.stages, other.stages)),
     )
 
 
@@ -158,9 +160,9 @@ def _summary(key: Key, counts: DatasetCounts | None, span: Span) -> FsyncSummary
         errors=counts.errors,
         commits=counts.commits,
         no_zil=counts.no_zil,
-        kinds=dict(zip(KINDS, counts.kinds, strict=True)),
+        kinds=dict(strict_zip(KINDS, counts.kinds)),
         latency=_latency(counts.total),
-        stages=tuple(_stage(name, hist) for name, hist in zip(NAMES, counts.stages, strict=True)),
+        stages=tuple(_stage(name, hist) for name, hist in strict_zip(NAMES, counts.stages)),
         histogram=counts.total.rows(),
         losses=span.losses,
         probes=span.probes,

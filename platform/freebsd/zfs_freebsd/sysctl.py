@@ -20,9 +20,10 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Union
 
 Mib = tuple[int, ...]
-Value = int | str | bytes
+Value = Union[int, str, bytes]
 
 # sys/sysctl.h
 _NAME, _NEXT, _OIDFMT, _NEXTNOSKIP = 1, 2, 4, 7

@@ -302,7 +302,7 @@ def test_help_and_usage_errors_follow_the_conventions(tmp_path: Path) -> None:
     assert re.fullmatch(r"freebsd-check: error: .*, not FreeBSD\nhint: run it .*\n", here.stderr)
 
 
-def test_the_launcher_needs_python_3_11(tmp_path: Path) -> None:
+def test_the_launcher_needs_python_3_9(tmp_path: Path) -> None:
     for tool in ("dirname", "realpath"):
         (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
     environment = {"PATH": str(tmp_path)}
@@ -310,16 +310,16 @@ def test_the_launcher_needs_python_3_11(tmp_path: Path) -> None:
         ["/bin/sh", str(LAUNCHER)], env=environment, capture_output=True, text=True
     )
     assert said.returncode == 3
-    needed = "freebsd-check: error: Python 3.11 or newer is needed: "
+    needed = "freebsd-check: error: Python 3.9 or newer is needed: "
     hint = "hint: run `pkg install python3`\n"
     assert said.stderr == f"{needed}python3 is not installed\n{hint}"
-    (tmp_path / "python3").write_text("#!/bin/sh\necho 3.9\n")
+    (tmp_path / "python3").write_text("#!/bin/sh\necho 3.8\n")
     (tmp_path / "python3").chmod(0o755)
     said = subprocess.run(
         ["/bin/sh", str(LAUNCHER)], env=environment, capture_output=True, text=True
     )
     assert said.returncode == 3
-    assert said.stderr == f"{needed}python3 is 3.9\n{hint}"
+    assert said.stderr == f"{needed}python3 is 3.8\n{hint}"
     (tmp_path / "python3.12").write_text('#!/bin/sh\n[ "$1" = -c ] && echo 3.12 || echo "$@"\n')
     (tmp_path / "python3.12").chmod(0o755)
     said = subprocess.run(

@@ -11,6 +11,7 @@ from zfstrace.bpf.binding import text
 from zfstrace.bpf.session import Session, nonzero
 from zfstrace.device import ClassCounts, DeviceCounts
 from zfstrace.hist import BUCKETS, Hist
+from zfstrace.strict import strict_zip
 from zfstrace.throttle import ThrottleCounts, Waits
 
 _u32, _u64 = ctypes.c_uint32, ctypes.c_uint64
@@ -235,9 +236,7 @@ class DeviceTrace(Session):
         for i, vdev in enumerate(self._vdevs):
             if i and not vdev.used:
                 continue
-            classes = {
-                name: _class(io) for name, io in zip(device.CLASSES, vdev.classes, strict=True)
-            }
+            classes = {name: _class(io) for name, io in strict_zip(device.CLASSES, vdev.classes)}
             found.append(DeviceCounts(text(vdev.pool), vdev.guid, i == 0, classes))
         return found
 

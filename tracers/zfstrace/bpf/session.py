@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import errno
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zfstrace import errors
 from zfstrace.bpf.binding import _EVENT_FN, _error, _Losses, _Opts, _probes, load, text
 from zfstrace.types import Losses, Probe
+
+if TYPE_CHECKING:
+    from typing import Self  # novermin (3.11)
 
 Entry = TypeVar("Entry", bound=ctypes.Structure)
 

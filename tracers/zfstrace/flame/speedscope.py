@@ -9,6 +9,7 @@ from typing import Any
 
 from zfstrace.flame.errors import FlameError
 from zfstrace.stacks import KINDS, UNKNOWN, Stacks, fold, unfold
+from zfstrace.strict import strict_zip
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _SCALES = {"nanoseconds": 1, "microseconds": 1_000, "milliseconds": 10**6, "seconds": 10**9}
@@ -90,7 +91,7 @@ def _counts(frames: list[Any], profiles: list[Any], scale: int) -> dict[str, int
     counts: dict[str, float] = {}
     for profile in profiles:
         samples, weights = profile["samples"], profile["weights"]
-        for sample, weight in zip(samples, weights, strict=True):
+        for sample, weight in strict_zip(samples, weights):
             if min(sample, default=0) < 0:
                 raise ValueError("a frame has a negative number")
             stack = ";".join([names[i] for i in sample]) or UNKNOWN

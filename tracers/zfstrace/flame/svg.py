@@ -15,6 +15,7 @@ from pathlib import Path
 from zfstrace.flame import colors, human, layout
 from zfstrace.printable import printable
 from zfstrace.stacks import WAKER, Stacks, label_frames
+from zfstrace.strict import strict_zip
 
 WIDTH = 1200
 ROW = 18
@@ -132,7 +133,7 @@ def page(
         f'<text class="summary" x="{_SIDE}" y="44">{xml(summary)}</text>\n'
         f'<text class="details" x="{_SIDE}" y="62" role="status">{left_out(panels)}</text>\n'
     )
-    for one, top in zip(panels, tops, strict=True):
+    for one, top in strict_zip(panels, tops):
         yield from _panel(one, top, xml(one.caption or title), inverted)
     yield f"<script><![CDATA[\n{_asset('view.js')}]]></script>\n</svg>\n"
 

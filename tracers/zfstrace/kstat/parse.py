@@ -5,7 +5,11 @@ A kstat may change while it is read: malformed lines are skipped, never an error
 
 from __future__ import annotations
 
-Value = int | str
+from typing import Union
+
+from zfstrace.strict import strict_zip
+
+Value = Union[int, str]
 
 
 def is_number(word: str) -> bool:
@@ -33,7 +37,7 @@ def parse_history(text: str) -> list[dict[str, Value]]:
             rows.append(
                 {
                     name: int(word) if is_number(word) else word
-                    for name, word in zip(names, words, strict=True)
+                    for name, word in strict_zip(names, words)
                 }
             )
     return rows

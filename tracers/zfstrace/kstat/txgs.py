@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Protocol
 
 from zfstrace.kstat.parse import Value, parse_history
@@ -142,7 +142,7 @@ class Source(Protocol):
 def utc(clock_ns: int, now_ns: int) -> str:
     """A time of a clock whose current time is now_ns, in ISO 8601."""
     wall = (time.time_ns() - (now_ns - clock_ns)) / _SECOND
-    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    return datetime.fromtimestamp(wall, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 def timer(since_ns: int | None, timeout_s: int | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zfstrace import processes
+from zfstrace.strict import strict_zip
 
 # `zpool list` may wait for a pool that is suspended.
 _TIMEOUT_S = 5
@@ -16,7 +17,7 @@ def parse_names(named: str, numbered: str) -> dict[int, str]:
     if len(names) != len(guids):
         return {}
     found = {}
-    for name_line, guid_line in zip(names, guids, strict=True):
+    for name_line, guid_line in strict_zip(names, guids):
         # the pool's own line has no indent, the headings of log and cache no tabs
         name, guid = name_line.split("\t")[:2], guid_line.split("\t")[:2]
         if len(name) < 2 or len(guid) < 2 or name[0] or guid[0]:

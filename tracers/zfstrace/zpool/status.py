@@ -3,7 +3,6 @@ later) or its text (all versions)."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zfstrace import processes
+from zfstrace.strict import strict_zip
 
 _STATES = (
     "ONLINE|DEGRADED|FAULTED|OFFLINE|REMOVED|UNAVAIL|AVAIL|INUSE|SUSPENDED|CANT_OPEN|CLOSED|SPLIT"
@@ -83,7 +83,7 @@ def _grow(rows: list[tuple[int, Vdev]], depth: int) -> list[Vdev]:
     starts = [i for i, (here, _) in enumerate(rows) if here <= depth] + [len(rows)]
     return [
         replace(rows[i][1], children=tuple(_grow(rows[i + 1 : end], depth + 1)))
-        for i, end in itertools.pairwise(starts)
+        for i, end in zip(starts, starts[1:])
     ]
 
 
@@ -94,7 +94,7 @@ def with_paths(named: Sequence[Vdev], pathed: Sequence[Vdev]) -> list[Vdev]:
         return list(named)
     return [
         replace(one, path=other.path, children=tuple(with_paths(one.children, other.children)))
-        for one, other in zip(named, pathed, strict=True)
+        for one, other in strict_zip(named, pathed)
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Optional
 
 from zfstrace import stages
 from zfstrace.errors import TraceError
@@ -21,7 +22,7 @@ _WARM_UP_S = 0.3
 _TICK_NS = SECOND
 
 # Gets the running test, None in the warm-up, and the part of its time that has passed.
-Progress = Callable[[Test | None, float], None]
+Progress = Callable[[Optional[Test], float], None]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TextIO
 from zfstrace.disk import Scratch
 from zfstrace.host import Host
 from zfstrace.printable import printable
+from zfstrace.strict import strict_zip
 from zfstune.errors import NotPossible, UsageError
 from zfstune.term.log import say
 from zfstune.term.table import aligned
@@ -47,7 +48,7 @@ def confirm(
         )
     _check_names(wanted, force)
     found = [host.scratch(one.path) for one in wanted]
-    for one, disk in zip(wanted, found, strict=True):
+    for one, disk in strict_zip(wanted, found):
         check(disk, one, forced=one.path in force)
     _check_distinct(wanted, found)
     for line in _listed(wanted, found):
@@ -87,13 +88,13 @@ def check(disk: Scratch, wanted: Wanted, *, forced: bool) -> None:
 
 def _check_distinct(wanted: Sequence[Wanted], found: Sequence[Scratch]) -> None:
     seen: dict[tuple[int, int], str] = {}
-    for one, disk in zip(wanted, found, strict=True):
+    for one, disk in strict_zip(wanted, found):
         # two partitions of a disk may be used
         for dev in {disk.dev} | ({disk.disk} if disk.disk == disk.dev else set()):
             if dev in seen:
                 raise UsageError(f"{seen[dev]} and {one.path} are one disk", "name each disk once")
         seen[disk.dev] = one.path
-    for one, disk in zip(wanted, found, strict=True):
+    for one, disk in strict_zip(wanted, found):
         if disk.disk != disk.dev and disk.disk in seen:
             raise UsageError(f"{one.path} is on {seen[disk.disk]}", "name each disk once")
 
@@ -107,7 +108,7 @@ def _listed(wanted: Sequence[Wanted], found: Sequence[Scratch]) -> list[str]:
             printable(disk.model) or "-",
             printable(", ".join(disk.data)) or "blank",
         ]
-        for one, disk in zip(wanted, found, strict=True)
+        for one, disk in strict_zip(wanted, found)
     ]
     return [
         "zfstune: all data on these disks will be destroyed:",

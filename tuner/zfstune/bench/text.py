@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from zfstrace.printable import printable
+from zfstrace.strict import strict_zip
 from zfstrace.types import Json, Losses
 from zfstune.bench.load import Rate, Test
 from zfstune.bench.measure import MeasuredTest
@@ -93,7 +94,7 @@ def heading(found: PathResult) -> str:
 def _table(found: PathResult, style: Style) -> list[str]:
     left = aligned([HEAD, *(cells(found, one) for one in found.rows)], "<>>>>>")
     right = ["largest stages", *_largest(found, max(_STAGES, style.width - len(left[0]) - 2))]
-    first, *rest = aligned(list(zip(left, right, strict=True)), "<<")
+    first, *rest = aligned(list(strict_zip(left, right)), "<<")
     return [style.paint(first, "bold"), *rest]
 
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from zfstrace.printable import printable
+from zfstrace.strict import strict_zip
 from zfstune.host import protections
 from zfstune.term.outlet import write_now
 
@@ -149,7 +150,7 @@ def _settle(keep: Collection[int], protect: Iterable[Callable[[], None]]) -> Non
         os.dup2(null, standard)
     # readers of the tuner's pipes must not wait for this process
     kept = sorted({2, *keep})
-    for low, high in zip(kept, [*kept[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
+    for low, high in strict_zip(kept, [*kept[1:], os.sysconf("SC_OPEN_MAX")]):
         os.closerange(low + 1, high)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from zfstrace.strict import strict_zip
 from zfstune.diagnose.quantities import NAMES, Measurements, number, show
 from zfstune.rules import data as rule_data
 from zfstune.rules import language, thresholds
@@ -44,7 +45,7 @@ class Cause:
     def certainties(self) -> tuple[str, ...]:
         """The possible ones, from the highest to the lowest."""
         found = []
-        for certainty, condition in zip(CERTAINTIES, (self.sure, self.likely, ALWAYS), strict=True):
+        for certainty, condition in strict_zip(CERTAINTIES, (self.sure, self.likely, ALWAYS)):
             if condition:
                 found.append(certainty)
             if condition == ALWAYS:

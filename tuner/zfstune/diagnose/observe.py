@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zfstrace.host import FsyncSession, Host
+from zfstrace.strict import strict_zip
 from zfstrace.summary import Span, name_of
 from zfstrace.types import WRITES_BLOCKED, FsyncOptions, FsyncSummary, SlowEvent, TraceOptions
 from zfstune.diagnose.quantities import Observed, Single
@@ -92,7 +93,7 @@ def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
         live.follow(run, session, singles.add, tick)
         rows, span = meter.measure(step=False)
         views = {name: source.measure(step=False) for name, source in others.items()}
-        zil, dmu_tx = (_since(now, old) for now, old in zip(_kstats(host), before, strict=True))
+        zil, dmu_tx = (_since(now, old) for now, old in strict_zip(_kstats(host), before))
         singles.classify()
         shared = {"zil": zil, "dmu_tx": dmu_tx, "arc": views["arc"].rows or None}
         pools = [

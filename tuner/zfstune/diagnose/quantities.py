@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Union
 
 from zfstrace.arc import ArcRow
 from zfstrace.device import BACKGROUND, DeviceRow, against_siblings, device_ns
 from zfstrace.printable import printable
 from zfstrace.stages import NAMES as STAGES
+from zfstrace.strict import strict_zip
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import WRITES_BLOCKED, FsyncSummary
@@ -20,7 +22,7 @@ from zfstrace.version import version_key
 from zfstune.rules.thresholds import threshold
 from zfstune.term.units import format_count, format_percent, format_size, format_time
 
-Value = int | str | None
+Value = Union[int, str, None]
 Measurements = Mapping[str, Value]
 
 
@@ -329,7 +331,7 @@ def _singles(singles: Sequence[Single], row: FsyncSummary) -> dict[str, Value]:
         tail = slowest[:count]
         whole = sum(one.total_ns for one in tail)
         found |= {"tail_operations": count, "tail_ns": whole}
-        for name, ns in zip(STAGES, _sums(tail), strict=True):
+        for name, ns in strict_zip(STAGES, _sums(tail)):
             found[f"tail_{name}_ns"] = ns
             found[f"tail_{name}_permille"] = permille(ns, whole)
         found |= _syncing("tail", tail)
@@ -349,7 +351,7 @@ def _syncing(scope: str, singles: Sequence[Single]) -> dict[str, Value]:
     if not any(one.syncing is not None for one in singles):
         return {}
     syncing = [one for one in singles if one.syncing]
-    sums = zip(STAGES, _sums(syncing), strict=True)
+    sums = strict_zip(STAGES, _sums(syncing))
     found: dict[str, Value] = {f"{scope}_syncing_{name}_ns": ns for name, ns in sums}
     return found | {f"{scope}_syncing_operations": len(syncing)}
 

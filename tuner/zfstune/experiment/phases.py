@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from zfstrace.strict import strict_zip
 from zfstune.errors import NotPossible
 from zfstune.experiment import statistics
 from zfstune.experiment.model import Candidate
@@ -487,7 +488,7 @@ def _changes(records: Sequence[Record], seed: int) -> dict[str, MetricChange]:
 
 
 def _by_two(labels: Sequence[str]) -> list[tuple[str, str]]:
-    return list(zip(labels[::2], labels[1::2], strict=True))
+    return list(strict_zip(labels[::2], labels[1::2]))
 
 
 def describe(values: Mapping[str, int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Optional
 
 from zfstrace.host import Host
 from zfstrace.kstat import txgs as kstat_txgs
@@ -38,7 +39,7 @@ class Disturbed(RestoredError):
 
 # Called every second with the meter (None before it exists) and whether a block is being measured.
 # Raises Abort or Disturbed to end the session.
-Watch = Callable[[BlockMeter | None, bool], None]
+Watch = Callable[[Optional[BlockMeter], bool], None]
 
 
 @dataclass(frozen=True)

@@ -341,7 +341,7 @@ class Searcher:
         """Every combination of levels of the knobs that matter most, shuffled, but grouped by the
         slow knobs."""
         now = self._space.point({})
-        chosen = [*zip(self._space.knobs, _GRID, strict=False)]
+        chosen = [*zip(self._space.knobs, _GRID)]
         chosen += [(knob, 3) for knob in self._space.knobs[len(_GRID) :] if knob.slow]
         axes = [[(knob, level) for level in knob.levels(count)] for knob, count in chosen]
         combinations = list(itertools.product(*axes))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from zfstune.rules import language
 from zfstune.tunables import catalogue, guard
@@ -287,7 +286,7 @@ class Space:
             before = present[index - 1]
             low = max(low, state[before] + _gap(before))
         distance = 0
-        for before, other in pairwise(present[index:]):
+        for before, other in zip(present[index:], present[index + 1 :]):
             distance += _gap(before)
             highest = self._range(other)[1] if other in free else state[other]
             high = min(high, highest - distance)

@@ -68,7 +68,7 @@ def log_ratios(blocks: Sequence[tuple[str, float]]) -> list[float]:
     cost is not a positive number.
     """
     ratios = []
-    for first, second in zip(blocks[::2], blocks[1::2], strict=False):
+    for first, second in zip(blocks[::2], blocks[1::2]):
         pair = dict((first, second))
         if pair.keys() != {"A", "B"}:
             raise ValueError(f"a pair of blocks is {first[0]} and {second[0]}, not A and B")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zfstrace.printable import printable
+from zfstrace.strict import strict_zip
 from zfstrace.types import Json
 from zfstune.term.json import clean
 
@@ -49,15 +50,13 @@ def table(head: Sequence[str], looks: Sequence[str], rows: Iterable[Sequence[str
     """A table: head is plain text, the cells are HTML, looks has the class of each column."""
     names = [esc(one) for one in head]
     kinds = [f' class="{look}"' if look else "" for look in looks]
-    top = "".join(
-        f'<th scope="col"{kind}>{name}</th>' for name, kind in zip(names, kinds, strict=True)
-    )
+    top = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in strict_zip(names, kinds))
 
     def cells(row: Sequence[str]) -> str:
         # a narrow screen shows the name with each cell
         return "".join(
             f'<td{kind} data-name="{name}">{one}</td>'
-            for one, name, kind in zip(row, names, kinds, strict=True)
+            for one, name, kind in strict_zip(row, names, kinds)
         )
 
     body = "".join(f"<tr>{cells(row)}</tr>\n" for row in rows)

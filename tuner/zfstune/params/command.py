@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from zfstrace.host import Host
+from zfstrace.strict import strict_zip
 from zfstrace.types import SCHEMA, Json
 from zfstune.errors import DONE, UsageError
 from zfstune.host import open_host
@@ -357,7 +358,7 @@ def _write_lines(
         cells.append([str(i), write.name, *values, "waits" if write.quiet else ""])
     head = "writes in this order:" if dry_run else "written:"
     lines = [head]
-    for line, write in zip(fit(cells, "><><<<", style, 1), writes, strict=True):
+    for line, write in strict_zip(fit(cells, "><><<<", style, 1), writes):
         lines.append(line)
         lines += wrap(write.why, "       ") if write.why else []
     if any(write.quiet for write in writes):

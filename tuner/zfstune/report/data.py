@@ -26,7 +26,7 @@ class Pair:
 
 def finite(value: object) -> float | None:
     """The value as a finite number; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if math.isfinite(value) else None
 
@@ -134,8 +134,8 @@ def histogram(session: Json, side: str) -> Hist:
 
 
 def _rows(rows: object) -> Iterator[tuple[int, int, int]]:
-    for row in rows if isinstance(rows, list | tuple) else ():
-        if isinstance(row, list | tuple) and len(row) == 3:
+    for row in rows if isinstance(rows, (list, tuple)) else ():
+        if isinstance(row, (list, tuple)) and len(row) == 3:
             values = [finite(value) for value in row]
             if None not in values:
                 low, high, n = (int(value or 0) for value in values)

@@ -18,6 +18,7 @@ from matplotlib.ticker import (
 
 from zfstrace import stages as fsync_stages
 from zfstrace.hist import Hist
+from zfstrace.strict import strict_zip
 from zfstrace.types import Json
 from zfstune.html.stage_colors import stage_color
 from zfstune.report import data, words
@@ -425,7 +426,7 @@ def trials(session: Json) -> Plot | None:
             (poor, "X", ALARM, "trial with a note"),
         ):
             if points:
-                xs, ys = zip(*points, strict=True)
+                xs, ys = strict_zip(*points)
                 axes.plot(xs, ys, mark, color=color, markersize=7.5, label=label)
         _ratio_axis(axes, ratios)
         axes.set_xlim(0.4, last)

@@ -19,13 +19,13 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Union
 
-Fact = int | str
+Fact = Union[int, str]
 Facts = Mapping[str, Fact]
 
 _Sum = Callable[[Facts], int]
-_Side = Callable[[Facts], Fact | tuple[Fact, ...]]
+_Side = Callable[[Facts], Union[Fact, tuple[Fact, ...]]]
 _Condition = Callable[[Facts], bool]
 
 _SUFFIX = re.compile(r"\b([0-9]+)([KMGTE])\b")
@@ -138,7 +138,7 @@ def _joined(parts: Sequence[_Condition], decides: bool, facts: Facts) -> bool:
 def _comparison(node: ast.Compare) -> _Condition:
     """A chain is the comparisons of neighbours, joined by `and`."""
     found = [_side(side) for side in (node.left, *node.comparators)]
-    pairs = [_pair(*pair) for pair in zip(node.ops, found, found[1:], strict=False)]
+    pairs = [_pair(*pair) for pair in zip(node.ops, found, found[1:])]
     return pairs[0] if len(pairs) == 1 else functools.partial(_joined, pairs, False)
 
 

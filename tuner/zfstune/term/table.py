@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from zfstrace.printable import printable
+from zfstrace.strict import strict_zip
 
 WIDTH = 99
 _HEADER_EVERY = 50
@@ -92,7 +93,7 @@ def aligned(
     for row in rows:
         cells = (
             cell.ljust(width) if side == "<" else cell.rjust(width)
-            for cell, width, side in zip(row, widths, align, strict=True)
+            for cell, width, side in strict_zip(row, widths, align)
         )
         lines.append((indent + gap.join(cells)).rstrip())
     return lines
@@ -161,7 +162,7 @@ class Lines:
 
     def _line(self, cells: Sequence[str]) -> str:
         clip = self._style.clip
-        parts = (c.cell(text, clip) for c, text in zip(self._columns, cells, strict=True))
+        parts = (c.cell(text, clip) for c, text in strict_zip(self._columns, cells))
         return " ".join(parts).rstrip()
 
 

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
+from zfstrace.strict import strict_zip
 from zfstrace.types import SCHEMA, Check, Probe, ProbeSurvey, Tool
 from zfstune import __version__
 from zfstune.errors import DONE, NEGATIVE, NOT_POSSIBLE
@@ -113,7 +114,7 @@ def _check_lines(checks: Sequence[Check], style: Style) -> list[str]:
     # colours only after the columns are aligned: their codes have a length, too
     cells = [[check.name, check.value] for check in checks]
     lines = []
-    for check, row in zip(checks, aligned(cells, "<<"), strict=True):
+    for check, row in strict_zip(checks, aligned(cells, "<<")):
         if check.status == "ok":
             lines.append(row)
             continue
@@ -135,7 +136,7 @@ def _probe_lines(survey: ProbeSurvey, style: Style) -> list[str]:
         [probe.name, *(("", "") if probe.missing else (probe.how, probe.symbol))]
         for probe in survey.probes
     ]
-    for probe, row in zip(survey.probes, aligned(cells, "<<<", indent="  "), strict=True):
+    for probe, row in strict_zip(survey.probes, aligned(cells, "<<<", indent="  ")):
         if not probe.missing:
             lines.append(row)
             continue

@@ -28,7 +28,7 @@ _REDRAW_NS = 2 * SECOND
 # How long a poll may keep the loop from noticing that stdout was closed.
 _POLL_NS = SECOND // 5
 
-Options = TypeVar("Options", bound=FsyncOptions | TraceOptions)
+Options = TypeVar("Options", bound="FsyncOptions | TraceOptions")
 AnySession = TypeVar("AnySession", bound=Session)
 Event = TypeVar("Event")
 NewEvent = TypeVar("NewEvent", covariant=True)

@@ -13,6 +13,7 @@ from zfstrace.arc import ArcRow
 from zfstrace.clock import iso_now
 from zfstrace.device import DeviceRow, device_ns
 from zfstrace.printable import printable
+from zfstrace.strict import strict_zip
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary, TraceOptions
@@ -211,7 +212,7 @@ def _block(m: Reading, sign: Sign | None, style: Style) -> list[str]:
 
 def _line(cells: Sequence[str], mark: str) -> str:
     # always cut: the subcommands and JSON show names in full
-    parts = (column.cell(text, True) for column, text in zip(_COLUMNS, cells, strict=True))
+    parts = (column.cell(text, True) for column, text in strict_zip(_COLUMNS, cells))
     return (mark + " ".join(parts)).rstrip()
 
 

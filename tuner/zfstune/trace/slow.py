@@ -12,6 +12,7 @@ from zfstrace.clock import iso_utc
 from zfstrace.host import FsyncSession, Host
 from zfstrace.printable import printable
 from zfstrace.stages import NAMES
+from zfstrace.strict import strict_zip
 from zfstrace.summary import name_of, wanted
 from zfstrace.throttle import ThrottleState
 from zfstrace.types import FsyncOptions, SlowEvent, SlowFsync
@@ -131,7 +132,7 @@ def slow_fsync(
         dataset=dataset,
         object=event.object,
         total_ns=event.total_ns,
-        stages=dict(zip(NAMES, event.stage_ns, strict=True)),
+        stages=dict(strict_zip(NAMES, event.stage_ns)),
         txg_state=txg.state if txg else None,
         kind=event.kind,
         txg=txg.txg if txg else None,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zfstrace.host import Host
+from zfstrace.strict import strict_zip
 from zfstune.errors import NotPossible, UsageError
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables.catalogue import Parameter
@@ -104,7 +105,7 @@ def require_possible(names: Sequence[str]) -> None:
 def require_known(names: Sequence[str], here: Sequence[str]) -> list[str]:
     """The Linux names. Raises UsageError for a name that neither the host nor the catalogue has."""
     found = [catalogue.canonical(name) for name in names]
-    for given, name in zip(names, found, strict=True):
+    for given, name in strict_zip(names, found):
         if name not in here and name not in catalogue.load():
             near = catalogue.near(name, [*here, *catalogue.load()])
             hint = f"did you mean {' or '.join(near)}?" if near else "see `zfstune params --all`"

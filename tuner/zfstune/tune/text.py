@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zfstrace.printable import printable
+from zfstrace.strict import strict_zip
 from zfstrace.types import Json
 from zfstune.report import words
 from zfstune.report.data import finite, listed, mapped
@@ -55,7 +56,7 @@ def _changed(session: Json, style: Style) -> Iterator[str]:
     lines = fit(rows, "<>>", style, 0)
     yield lines[0]
     reasons = mapped(session, "reasons")
-    for name, line in zip(winner, lines[1:], strict=True):
+    for name, line in strict_zip(winner, lines[1:]):
         yield line
         yield from _wrap(str(reasons.get(name) or "found by the search"), style, _BELOW)
 
@@ -66,7 +67,7 @@ def _limits(session: Json, style: Style) -> Iterator[str]:
         return
     yield style.paint("limits", "bold")
     rows = [[_one(limit.get("text")), words.limit_result(limit)] for limit in limits]
-    for limit, line in zip(limits, fit(rows, "<<", style, 0), strict=True):
+    for limit, line in strict_zip(limits, fit(rows, "<<", style, 0)):
         yield line if limit.get("ok") else style.paint(line, "bad")
 
 
@@ -90,7 +91,7 @@ def _trials(session: Json, style: Style) -> Iterator[str]:
     lines = fit(rows, "><<>", style, 1)
     yield lines[0]
     base = mapped(session, "baseline")
-    for line, one in zip(lines[1:], tried, strict=True):
+    for line, one in strict_zip(lines[1:], tried):
         yield line
         if len(tried) <= _MOST_VALUES:
             wanted = {n: v for n, v in mapped(one, "values").items() if base.get(n) != v}

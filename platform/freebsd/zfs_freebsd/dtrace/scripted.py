@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Optional
 
 from zfs_freebsd.dtrace import probes, process, scripts
 from zfs_freebsd.dtrace.process import Dtrace
@@ -19,7 +20,7 @@ from zfstrace.types import Json, Losses, Probe
 STATE_S = 120.0
 _PRINT_S = 0.25
 
-Parameter = Callable[[str], int | None]
+Parameter = Callable[[str], Optional[int]]
 
 
 class Times:
