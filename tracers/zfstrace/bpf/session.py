@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 import errno
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from zfstrace import errors
 from zfstrace.bpf.binding import _EVENT_FN, _error, _Losses, _Opts, _probes, load, text
 from zfstrace.types import Losses, Probe
 
-if TYPE_CHECKING:
-    from typing import Self  # novermin (3.11)
-
+_Self = TypeVar("_Self", bound="Session")
 Entry = TypeVar("Entry", bound=ctypes.Structure)
 
 
@@ -73,7 +71,7 @@ class Session:
             self.close()
             raise _error(code, message)
 
-    def __enter__(self) -> Self:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(
