@@ -94,16 +94,21 @@ class Runs:
         among: Sequence[str] = (),
         meanwhile: Callable[[], None] = lambda: None,
         seconds: int = 20,
+        prefix: Sequence[str] = (),
     ) -> None:
-        """Watches tank; meanwhile is done once the tracer is attached."""
+        """Watches tank; meanwhile is done once the tracer is attached. prefix is the command, if
+        any, that runs zfstune."""
         progress(f"{scenario} {numbers}")
         errors = Path("/tmp/diagnose.err")
-        command = ["zfstune", "diagnose", "tank", "--duration", f"{seconds}s", "--json"]
+        command = [*prefix, "zfstune", "diagnose", "tank", "--duration", f"{seconds}s", "--json"]
         with errors.open("w") as err:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, text=True)
         deadline = time.monotonic() + 300
-        while "tracing" not in errors.read_text():
-            if process.poll() is not None or time.monotonic() > deadline:
+        while True:
+            ended = process.poll() is not None
+            if "tracing" in errors.read_text():
+                break
+            if ended or time.monotonic() > deadline:
                 raise RuntimeError(f"no diagnosis: {errors.read_text()}")
             time.sleep(0.1)
         meanwhile()

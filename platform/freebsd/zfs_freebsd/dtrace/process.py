@@ -20,6 +20,8 @@ _BEGUN = re.compile(r"Tracing|\{.*\"type\":\"trace_begin\"")
 START_S = 180.0
 # After this long a wait is explained.
 PATIENCE_S = 10.0
+# ULE prefers threads that sleep often, such as those of a database; dtrace then may starve.
+BUSY = "the host seems busy (rtprio 31 zfstune ... takes precedence over its load)"
 END_S = 20.0
 # "dtrace: 12 dynamic variable drops with non-empty dirty list", "dtrace: 3 drops on CPU 1"
 # (dt_handle.c of libdtrace)
@@ -110,7 +112,7 @@ class Dtrace:
     def _wait_for_begin(self) -> None:
         with self._news:
             if not self._news.wait_for(self._is_up, PATIENCE_S):
-                say(f"waiting for dtrace to start {self.name}; the host seems busy")
+                say(f"waiting for dtrace to start {self.name}; {BUSY}")
                 self._news.wait_for(self._is_up, START_S)
         if self._begun:
             return

@@ -92,7 +92,7 @@ class Scripted(ABC):
             if now > begun + STATE_S:
                 raise TraceError(f"{self._dtrace.name} printed nothing for {STATE_S:g} s")
             if now > patience:
-                process.say(f"waiting for the counts of {self._dtrace.name}; the host seems busy")
+                process.say(f"waiting for the counts of {self._dtrace.name}; {process.BUSY}")
                 patience = begun + STATE_S
 
     def losses(self) -> Losses:
