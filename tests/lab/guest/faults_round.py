@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from faults_session import WHERE, Child, Stderr, values
@@ -21,6 +24,28 @@ from zfstune.changes.lock import Lock
 # How long it took is in the facts.
 DEADLINE_S = 120
 ENVIRONMENT = {"ZFSTUNE_STATE_DIR": str(WHERE.state), "ZFSTUNE_RUN_DIR": str(WHERE.run)}
+
+
+def _apart(what: Callable[[], list[str]]) -> list[str]:
+    """What a child process returns. Raises RuntimeError if it fails."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            os.write(write, json.dumps(what()).encode())
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        found = answer.read()
+    if status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise RuntimeError(f"a recovery ended with status {status}")
+    said: list[str] = json.loads(found)
+    return said
 
 
 @dataclass
@@ -88,14 +113,20 @@ class Round:
         self.wait_free()
 
     def recover(self) -> None:
-        """Recovers by the next command, or by that of the systemd unit."""
+        """Recovers by the next command, or by that of the systemd unit. Not in this process: one
+        that has found a disk not to answer does not try it again."""
         said: list[str] = []
-        if self.rng.random() < 0.5:
+
+        def at_next_command() -> list[str]:
             os.environ |= ENVIRONMENT
             recovery.if_needed("the next command")
-        else:
+            return said
+
+        def by_unit() -> list[str]:
             recovery.restore_now(self.host, WHERE, "zfstune recover", said.append, -1)
-        self.facts["said"] = said
+            return said
+
+        self.facts["said"] = _apart(at_next_command if self.rng.random() < 0.5 else by_unit)
 
     def clean_up(self) -> None:
         """Nothing of this round lives on into the next one."""
