@@ -22,7 +22,7 @@ ON_HOSTS := bin/zfstune platform scripts/freebsd scripts/install.py tracers/bcc 
 # Python without .py in the name, so mypy takes each for a program of its own
 PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo
 SH_FILES := scripts/bootstrap scripts/freebsd-check .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh) \
-	docs/completion/zfstune.bash platform/freebsd/rc.d/zfstune
+	$(wildcard scripts/completion/*.bash) platform/freebsd/rc.d/zfstune
 
 # _GNU_SOURCE stays unset on purpose: with it glibc 2.38 and later renames
 # strtol and friends, and a library built there would not load on Debian 12.
@@ -43,7 +43,7 @@ FLAVOURS ?= trixie bookworm
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
-.PHONY: all rules help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
+.PHONY: all rules completion help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
 	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-tools freebsd-page statistics lint format install install-tools clean
 .DEFAULT_GOAL := all
 
@@ -53,6 +53,10 @@ all: $(LIB)
 ## rules: write the rule files as JSON, after a change of their TOML
 rules:
 	$(PYTHON) scripts/compile_rules.py
+
+## completion: write the completion for shells, after a change of options
+completion:
+	$(PYTHON) scripts/compile_completion.py
 
 $(BPF_DIR)/%.bpf.o: $(BPF_DIR)/%.bpf.c $(wildcard $(BPF_DIR)/*.h) $(LIB_DIR)/zfstrace_tables.h
 	$(CLANG) $(BPF_CFLAGS) -c $< -o $@.tmp

@@ -34,7 +34,7 @@ MODULE_FILES = (".py", ".typed", ".json", ".css", ".js")
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 API = ROOT / "tracers/libzfstrace"
 HEADERS = ("zfstrace.h", "zfstrace_tables.h")
-COMPLETION = ROOT / "docs/completion/zfstune.bash"
+COMPLETION = ROOT / "docs/completion"
 UNIT_FILES = ROOT / "platform/linux/systemd"
 RC_SCRIPT = ROOT / "platform/freebsd/rc.d/zfstune"
 SYSTEMS = ("linux", "freebsd")
@@ -50,7 +50,12 @@ PKG_CONFIG = Path("lib/pkgconfig/zfstrace.pc")
 EXAMPLES = Path("share/doc/zfstune/examples")
 MAN = Path("share/man/man1")
 MAN_C = Path("share/man/man3")
-COMPLETIONS = Path("share/bash-completion/completions")
+# by their files in docs/completion
+COMPLETIONS = {
+    "zfstune.bash": Path("share/bash-completion/completions/zfstune"),
+    "_zfstune": Path("share/zsh/site-functions/_zfstune"),
+    "zfstune.fish": Path("share/fish/vendor_completions.d/zfstune.fish"),
+}
 UNITS = Path("lib/systemd/system")
 RC = Path("etc/rc.d/zfstune")
 # what `zfstune trace` and `zfstune flame` run on FreeBSD
@@ -150,7 +155,8 @@ def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry
     yield Entry(COMMAND, LAUNCHER.replace("%%LIBRARY%%", soname()).encode(), 0o755)
     for path in sorted((ROOT / "docs/man").glob("*.1")):
         yield Entry(MAN / path.name, path.read_bytes())
-    yield Entry(COMPLETIONS / COMMAND.name, COMPLETION.read_bytes())
+    for name, target in COMPLETIONS.items():
+        yield Entry(target, (COMPLETION / name).read_bytes())
     if system == "freebsd":
         yield Entry(RC, RC_SCRIPT.read_bytes().replace(b"%%PREFIX%%", prefix.encode()), 0o555)
         for pattern in SCRIPTS:
@@ -236,7 +242,7 @@ def install(base: Path, system: str, prefix: str) -> None:
 
 def uninstall(base: Path) -> None:
     """Removes everything below base, including files of older versions."""
-    found = [base / path for path in (COMMAND, COMPLETIONS / COMMAND.name, RC, PKG_CONFIG)]
+    found = [base / path for path in (COMMAND, *COMPLETIONS.values(), RC, PKG_CONFIG)]
     for folder, pattern in OURS:
         found += sorted((base / folder).glob(pattern))
     found += own_files(base)

@@ -1,21 +1,23 @@
-"""The command line, its completion for bash and its manual pages have the same options."""
+"""The command line, its completion by shells and its manual pages have the same options."""
 
 from __future__ import annotations
 
 import argparse
 import re
-import subprocess
+import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import compile_completion
 import pytest
+from support import shells
 from support.paths import ROOT
 
 from zfstune import cli
 from zfstune.experiment import objective
 from zfstune.tunables import catalogue
 
-COMPLETION = ROOT / "docs/completion/zfstune.bash"
 MAN = ROOT / "docs/man"
 # where a command has no page
 PAGES = dict.fromkeys(("status", "revert", "keep", "recover"), "zfstune-revert.1")
@@ -49,55 +51,107 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
     return {name for name in parser._option_string_actions if name.startswith("--")}
 
 
-def offered(*words: str) -> list[str]:
-    """What bash completes when the cursor is at the end of the last word; = is a word."""
-    script = (
-        'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); '
-        'COMPREPLY=(); _zfstune; ((${#COMPREPLY[@]} == 0)) || printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    command = ["bash", "-c", script, "bash", str(COMPLETION), "zfstune", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
-    assert done.stderr == ""
-    return done.stdout.split()
+@pytest.fixture(scope="module", params=["bash", "zsh", "fish"])
+def offered(request: pytest.FixtureRequest, kstats: Path) -> Iterator[shells.Offers]:
+    """What a shell offers when the cursor is at the end of the last word, on a host with a pool."""
+    shell: str = request.param
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    script = kstats.parent / compile_completion.TARGETS[shell].name
+    text = compile_completion.TARGETS[shell].read_text().replace("/proc/spl/kstat/zfs", str(kstats))
+    script.write_text(text.replace("/sys/module/zfs/parameters", str(kstats.parent / "parameters")))
+    if shell == "zsh":
+        zsh = shells.Zsh(kstats.parent)
+        yield zsh.offered
+        zsh.close()
+    else:
+        yield partial({"bash": shells.bash, "fish": shells.fish}[shell], script)
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_completion_has_the_options_of_each_command(words: Words) -> None:
-    assert set(offered(*words, "--")) == options(COMMANDS[words])
+@pytest.fixture(scope="module")
+def kstats(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory like /proc/spl/kstat/zfs, and the module's parameters."""
+    path = tmp_path_factory.mktemp("completion") / "kstat"
+    path.mkdir()
+    for pool, names in {"tank": ("tank", "tank/db"), "tank2": ("tank2",)}.items():
+        (path / pool).mkdir()
+        for number, name in enumerate(names):
+            text = f"name  type data\ndataset_name                    7    {name}\nwrites 4 0\n"
+            (path / pool / f"objset-0x{number + 54:x}").write_text(text)
+    (path.parent / "parameters").mkdir()
+    for name in ("zfs_txg_timeout", "zil_slog_bulk"):
+        (path.parent / "parameters" / name).write_text("5\n")
+    return path
 
 
-@pytest.mark.parametrize(
-    "words", [words for words, parser in COMMANDS.items() if below(parser)], ids=" ".join
-)
-def test_completion_has_the_subcommands(words: Words) -> None:
-    assert set(below(COMMANDS[words])) <= set(offered(*words, ""))
+@pytest.mark.parametrize("shell", compile_completion.TARGETS)
+def test_the_scripts_are_what_the_parser_gives(shell: str) -> None:
+    written = compile_completion.TARGETS[shell].read_text()
+    assert written == compile_completion.compiled(shell), "run `make completion`"
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_completion_knows_which_options_take_a_value(words: Words) -> None:
-    for action in COMMANDS[words]._actions:
-        long = next((name for name in action.option_strings if name.startswith("--")), None)
-        if long is None or action.nargs == 0:
-            continue
-        found = offered(*words, long, "")
-        assert not [word for word in found if word.startswith("--")], long
-        if action.choices is not None:
-            assert found == list(action.choices), long
+def test_completion_has_the_options_of_each_command(offered: shells.Offers) -> None:
+    for words, parser in COMMANDS.items():
+        assert set(offered(*words, "--")) == options(parser), words
 
 
-def test_completion_knows_parameters_and_metrics() -> None:
-    assert offered("tune", "--parameters", "") == list(PARAMETERS)
-    assert offered("tune", "--parameters", "zfs_txg_timeout,zil") == [
-        "zfs_txg_timeout,zil_slog_bulk"
-    ]
-    assert offered("tune", "--parameters", "zfs_txg_timeout,zfs_txg") == []
+def test_completion_has_the_subcommands(offered: shells.Offers) -> None:
+    for words, parser in COMMANDS.items():
+        names = set(below(parser))
+        assert names <= {name.partition(":")[0] for name in offered(*words, "")}, words
+
+
+def test_completion_knows_which_options_take_a_value(offered: shells.Offers) -> None:
+    for words, parser in COMMANDS.items():
+        for action in parser._actions:
+            long = next((name for name in action.option_strings if name.startswith("--")), None)
+            if long is None or action.nargs == 0:
+                continue
+            found = offered(*words, long, "")
+            assert not [word for word in found if word.startswith("--")], long
+            if action.choices is not None:
+                assert set(found) == set(action.choices), long
+
+
+def test_completion_knows_pools_datasets_and_parameters(offered: shells.Offers) -> None:
+    pools, datasets = {"tank", "tank2"}, {"tank", "tank/db", "tank2"}
+    for words in (("diagnose",), ("tune",), ("trace", "fsync"), ("trace", "--pool")):
+        assert set(offered(*words, "")) - {*below(COMMANDS[("trace",)])} == pools, words
+    assert set(offered("trace", "fsync", "--dataset", "")) == datasets
+    assert set(offered("advise", "tank/")) == {"tank/db"}
+    assert "tank/db" in offered("bench", "tank/")
+    assert set(offered("params", "get", "")) == {"zfs_txg_timeout", "zil_slog_bulk"}
+    assert set(offered("params", "explain", "zil_slog_bulk", "zfs")) == {"zfs_txg_timeout"}
+    assert {"5s", "10s"} <= set(offered("trace", "slow", "--over", "1ms", "--duration", ""))
+
+
+def test_completion_knows_lists(offered: shells.Offers) -> None:
+    def words(*line: str) -> set[str]:
+        # fish and bash offer what is typed already as well
+        return {name.rpartition(",")[2] for name in offered(*line)}
+
+    assert words("tune", "--parameters", "") == set(PARAMETERS)
+    assert words("tune", "--parameters", "zfs_txg_timeout,zil") == {"zil_slog_bulk"}
+    assert words("tune", "--parameters", "zfs_arc_max,zfs_arc") == {"zfs_arc_min"}
+    assert words("tune", "--limit", "") == set(objective.METRICS)
+    assert words("tune", "--objective", "") == set(objective.METRICS)
+    assert words("bench", "--test", "plain,o_") == {"o_dsync"}
+
+
+def test_bash_makes_words_of_equals_signs_and_colons(kstats: Path) -> None:
+    (kstats / "a:b").mkdir(exist_ok=True)
+    script = kstats.parent / "equals.bash"
+    text = compile_completion.TARGETS["bash"].read_text()
+    script.write_text(text.replace("/proc/spl/kstat/zfs", str(kstats)))
+    offered = partial(shells.bash, script)
     assert offered("tune", "--parameters", "=", "zfs_arc_max,zfs_arc") == [
         "zfs_arc_max,zfs_arc_min"
     ]
     assert offered("tune", "--parameters", "=") == list(PARAMETERS)
-    assert offered("tune", "--limit", "") == list(objective.METRICS)
-    assert offered("tune", "--objective", "") == list(objective.METRICS)
     assert offered("tune", "--objective", "fsync.p99", "=", "0.7,write") == ["0.7,write.throughput"]
+    assert offered("trace", "fsync", "--pid", "=", "1", "--over") == []
+    assert offered("diagnose", "a", ":", "") == ["b"]
+    assert offered("diagnose", "a", ":") == ["b"]
 
 
 def manual(words: Words) -> str:

@@ -97,6 +97,8 @@ def test_all_files_are_installed_with_their_modes(
         "share/man/man1/zfstune.1": 0o644,
         "share/man/man1/zfstune-trace.1": 0o644,
         "share/bash-completion/completions/zfstune": 0o644,
+        "share/zsh/site-functions/_zfstune": 0o644,
+        "share/fish/vendor_completions.d/zfstune.fish": 0o644,
     }.items():
         assert found[path] == mode
     assert set(capsys.readouterr().out.split()) == {str(base / path) for path in found}
