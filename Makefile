@@ -21,7 +21,7 @@ PY_DIRS := tracers tuner platform scripts tests
 ON_HOSTS := bin/zfstune platform scripts/freebsd scripts/install.py tracers/bcc tracers/zfstrace tuner
 # Python without .py in the name, so mypy takes each for a program of its own
 PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo
-SH_FILES := scripts/bootstrap scripts/freebsd-check .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh) \
+SH_FILES := scripts/bootstrap scripts/freebsd-check .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh platform/linux/packages/*.sh) \
 	$(wildcard scripts/completion/*.bash) platform/freebsd/rc.d/zfstune
 
 # _GNU_SOURCE stays unset on purpose: with it glibc 2.38 and later renames
@@ -44,7 +44,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
 .PHONY: all rules completion help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
-	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-tools freebsd-page statistics lint format install install-tools clean
+	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -215,9 +215,17 @@ install: all
 install-tools:
 	python3 scripts/install.py --tools --prefix '$(PREFIX)' --destdir '$(DESTDIR)'
 
+## deb: build dist/*.deb by Debian's tools (docs/packages.md)
+deb:
+	python3 scripts/package.py deb
+
+## rpm: build dist/*.rpm by rpmbuild (docs/packages.md)
+rpm:
+	python3 scripts/package.py rpm
+
 ## clean: remove what was built (not .venv, not the lab's images)
 clean:
-	rm -rf build demo $(BPF_DIR)/*.o $(BPF_DIR)/*.tmp $(LIB_DIR)/*.so $(LIB_DIR)/*.tmp
+	rm -rf build demo dist $(BPF_DIR)/*.o $(BPF_DIR)/*.tmp $(LIB_DIR)/*.so $(LIB_DIR)/*.tmp
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 ## help: this list

@@ -110,7 +110,7 @@ USES = """\
 examples:
   sudo make install                               into /usr/local
   make install PREFIX=$HOME/.local                without root
-  make install PREFIX=/usr DESTDIR=stage          for a package
+  make install PREFIX=/usr DESTDIR=stage          for a package (see also `make deb`)
   sudo python3 scripts/install.py --uninstall     remove it from /usr/local
   sudo make install-tools                         only the one-file tools, into /usr/local/sbin
   python3 scripts/install.py                      on FreeBSD, as root: nothing is built there
@@ -142,9 +142,12 @@ class Entry:
     link: str = ""
 
 
-def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry]:
-    """All files of an installation. Raises InstallError if the library, which only Linux has, is
-    not built."""
+def entries(
+    system: str = "linux", prefix: str = "/usr/local", *, private: bool = False
+) -> Iterator[Entry]:
+    """All files of an installation. private: the library is for the command alone, and without
+    what programs in C need. Raises InstallError if the library, which only Linux has, is not
+    built."""
     if system == "linux" and not LIBRARY.exists():
         raise InstallError(f"{LIBRARY.name} is not built", "run `make all` first")
     for package in PACKAGES:
@@ -152,7 +155,9 @@ def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry
         for path in sorted(source.rglob("*")):
             if path.suffix in MODULE_FILES:
                 yield Entry(PYTHON / source.name / path.relative_to(source), path.read_bytes())
-    yield Entry(COMMAND, LAUNCHER.replace("%%LIBRARY%%", soname()).encode(), 0o755)
+    library = (HOME if private else LIB) / soname()
+    name = str(library.relative_to(LIB))
+    yield Entry(COMMAND, LAUNCHER.replace("%%LIBRARY%%", name).encode(), 0o755)
     for path in sorted((ROOT / "docs/man").glob("*.1")):
         yield Entry(MAN / path.name, path.read_bytes())
     for name, target in COMPLETIONS.items():
@@ -165,7 +170,10 @@ def entries(system: str = "linux", prefix: str = "/usr/local") -> Iterator[Entry
         return
     for path in sorted(UNIT_FILES.iterdir()):
         yield Entry(UNITS / path.name, path.read_bytes())
-    yield from library_entries(prefix)
+    if private:
+        yield Entry(library, LIBRARY.read_bytes())
+    else:
+        yield from library_entries(prefix)
 
 
 def library_entries(prefix: str) -> Iterator[Entry]:
@@ -227,9 +235,8 @@ def uninstall_tools(base: Path, system: str) -> None:
             print(f"removed {base / entry.target}")
 
 
-def install(base: Path, system: str, prefix: str) -> None:
+def install(base: Path, wanted: Sequence[Entry]) -> None:
     """Puts everything below base, which is the prefix below DESTDIR."""
-    wanted = list(entries(system, prefix))
     for entry in wanted:
         write(base, entry)
         print(base / entry.target)
@@ -320,6 +327,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--system", choices=SYSTEMS, default=SYSTEM, help="install for it, default: this system"
     )
     parser.add_argument("--tools", action="store_true", help="only the one-file tools")
+    parser.add_argument(
+        "--private", action="store_true", help="the library for the command alone, in lib/zfstune"
+    )
     parser.add_argument("--plist", action="store_true", help="only print the port's pkg-plist")
     try:
         given = parser.parse_args(arguments)
@@ -333,7 +343,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.uninstall:
                 uninstall(base)
             else:
-                install(base, given.system, given.prefix)
+                wanted = list(entries(given.system, given.prefix, private=given.private))
+                install(base, wanted)
     except InstallError as error:
         return fail(error)
     except PermissionError as error:

@@ -1,0 +1,181 @@
+"""What scripts/package.py stages, and the parts of packages' scripts, which are run; building is
+tested by tests/lab/test_packages.py."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import package
+import pytest
+
+WHEN = 1_790_000_000
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("package") / "zfstune-9.9"
+    package.stage(base, "9.9", WHEN)
+    return base
+
+
+def test_the_tree_has_sources_only_and_one_time(tree: Path) -> None:
+    paths = list(tree.rglob("*"))
+    assert tree / "tracers/bpf/fsync.bpf.c" in paths
+    assert not [path for path in paths if path.suffix in (".o", ".so", ".pyc")]
+    assert {path.stat().st_mtime for path in paths} == {WHEN}
+    assert '__version__ = "9.9"' in (tree / "tuner/zfstune/__init__.py").read_text()
+
+
+def test_debian_has_a_changelog_with_the_version(tree: Path) -> None:
+    changelog = (tree / "debian/changelog").read_text()
+    assert changelog.startswith("zfstune (9.9) unstable; urgency=medium\n")
+    assert changelog.endswith("  Mon, 21 Sep 2026 14:13:20 -0000\n")
+    if shutil.which("dpkg-parsechangelog"):
+        command = ["dpkg-parsechangelog", "--show-field", "Timestamp"]
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == (f"{WHEN}\n", "")
+
+
+def test_scripts_are_whole_and_revert_before_the_units_are_stopped(tree: Path) -> None:
+    spec = (tree / "zfstune.spec").read_text()
+    scripts = {path.name: path.read_text() for path in (tree / "debian").glob("zfstune.p*")}
+    assert set(scripts) == {"zfstune.postinst", "zfstune.prerm", "zfstune.postrm"}
+    for name in package.SNIPPETS.glob("*.sh"):
+        code = name.read_text().splitlines()[-1]
+        assert any(code in text for text in scripts.values()), name
+        assert code in spec, name
+    for text in (*scripts.values(), spec):
+        assert not {"#REMOVE#", "#FORGET#", "#INSTALLED#", "%%"} & set(text.split())
+    # debhelper stops the units there
+    prerm = scripts["zfstune.prerm"]
+    assert prerm.index("zfstune revert") < prerm.index("#DEBHELPER#")
+    assert spec.index("zfstune revert") < spec.index("systemctl disable")
+
+
+def test_each_error_has_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path)]
+    assert package.main(["zip"]) == 2
+    assert package.main(["deb", "--version", "../1", *out]) == 2
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert package.main(["deb", *out]) == 3
+    assert package.main(["rpm", *out]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 8
+    assert all(line.startswith("package: error: ") for line in lines[::2])
+    assert all(line.startswith("hint: ") for line in lines[1::2])
+    assert "apt install" in lines[5]
+
+
+@dataclass
+class Host:
+    """Directories in place of those in scripts, and a zfstune that writes down how it is called."""
+
+    base: Path
+
+    def run(self, name: str) -> subprocess.CompletedProcess[str]:
+        text = (package.SNIPPETS / f"{name}.sh").read_text()
+        for path in ("/run/", "/var/lib/", "/sys/module/", "/usr/local/bin/"):
+            text = text.replace(path, f"{self.base}{path}")
+        text = text.replace("PATH=", f"PATH={self.base}/bin:")
+        return subprocess.run(
+            ["sh", "-e", "-c", text], capture_output=True, text=True, check=False, timeout=60
+        )
+
+    def has(self, *names: str) -> None:
+        for name in names:
+            path = self.base / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+
+    def command(self, text: str) -> None:
+        self.has("bin/zfstune")
+        (self.base / "bin/zfstune").write_text(f'#!/bin/sh\necho "$@" >>{self.base}/called\n{text}')
+        (self.base / "bin/zfstune").chmod(0o755)
+
+    def called(self) -> list[str]:
+        file = self.base / "called"
+        return file.read_text().splitlines() if file.exists() else []
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        import fcntl
+
+        self.has("run/zfstune/lock")
+        fd = os.open(self.base / "run/zfstune/lock", os.O_RDWR)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+        os.close(fd)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    found = Host(tmp_path)
+    found.command("")
+    found.has("sys/module/zfs/version")
+    return found
+
+
+def test_removal_calls_nothing_where_nothing_is_changed(host: Host) -> None:
+    done = host.run("remove")
+    assert (done.returncode, done.stderr, host.called()) == (0, "", [])
+    host.has("run/zfstune/journal", "run/zfstune/lock")
+    shutil.rmtree(host.base / "sys")
+    assert host.run("remove").returncode == 0
+    assert host.called() == []
+
+
+@pytest.mark.parametrize("place", ["run", "var/lib"])
+def test_removal_reverts(host: Host, place: str) -> None:
+    host.has(f"{place}/zfstune/journal")
+    assert host.run("remove").returncode == 0
+    assert host.called() == ["revert"]
+
+
+def test_a_package_stays_if_something_is_not_restored(host: Host) -> None:
+    host.has("run/zfstune/journal")
+    host.command("exit 1\n")
+    done = host.run("remove")
+    assert done.returncode == 1
+    error, hint = done.stderr.splitlines()
+    assert error == "zfstune: error: the package stays: not all parameters are restored"
+    assert hint.startswith("hint: `zfstune status`")
+
+
+def test_a_package_stays_while_a_session_runs(host: Host) -> None:
+    host.command("echo '`zfstune tune` is running: process 7'\n")
+    with host.locked():
+        done = host.run("remove")
+        assert (done.returncode, host.called()) == (1, ["status"])
+        error, hint = done.stderr.splitlines()
+        assert error.endswith("the package stays: `zfstune tune` is running: process 7")
+        assert hint.startswith("hint: wait")
+        assert host.run("forget").returncode == 1
+    assert (host.base / "run/zfstune/lock").exists()
+
+
+def test_purge_leaves_only_the_journal_of_another_zfstune(host: Host) -> None:
+    host.has("run/zfstune/lock", "run/zfstune/journal", "var/lib/zfstune/journal")
+    done = host.run("forget")
+    assert done.returncode == 1
+    assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == ["zfstune", "hint"]
+    assert (host.base / "var/lib/zfstune/journal").exists()
+    (host.base / "run/zfstune/journal").rename(host.base / "run/zfstune/journal.last")
+    assert host.run("forget").returncode == 0
+    assert list((host.base / "run").iterdir()) == []
+    assert list((host.base / "var/lib").iterdir()) == []
+
+
+def test_a_zfstune_that_hides_the_package_is_named(host: Host) -> None:
+    assert host.run("installed").stderr == ""
+    host.has("usr/local/bin/zfstune")
+    done = host.run("installed")
+    assert done.returncode == 0
+    assert done.stderr.startswith("zfstune: warning: ")
