@@ -10,7 +10,7 @@ _shtab_zfstune_flame_subparsers=(diff convert)
 _shtab_zfstune_params_subparsers=(list get explain set)
 _shtab_zfstune_subparsers=(doctor trace diagnose flame params advise bench tune status revert keep recover report)
 
-_shtab_zfstune_doctor_option_strings=(-h --help --json)
+_shtab_zfstune_doctor_option_strings=(-h --help --json --cost --duration)
 _shtab_zfstune_trace_fsync_option_strings=(-h --help --dataset --pid --duration --interval --histogram --json --no-fentry)
 _shtab_zfstune_trace_slow_option_strings=(-h --help --over --dataset --pid --duration --count --json --no-fentry)
 _shtab_zfstune_trace_txg_option_strings=(-h --help --duration --count --source --json --no-fentry)
@@ -37,6 +37,7 @@ _shtab_zfstune_recover_option_strings=(-h --help --wait --forget)
 _shtab_zfstune_report_option_strings=(-h --help -o --output)
 _shtab_zfstune_option_strings=(-h --help --version)
 
+_shtab_zfstune_doctor___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_fsync_pos_0_COMPGEN=_zfstune_pools
 _shtab_zfstune_trace_fsync___dataset_COMPGEN=_zfstune_datasets
 _shtab_zfstune_trace_fsync___pid_COMPGEN=_zfstune_pids
@@ -121,6 +122,7 @@ _shtab_zfstune_pos_0_choices=(doctor trace diagnose flame params advise bench tu
 _shtab_zfstune_doctor__h_nargs=0
 _shtab_zfstune_doctor___help_nargs=0
 _shtab_zfstune_doctor___json_nargs=0
+_shtab_zfstune_doctor___cost_nargs=0
 _shtab_zfstune_trace_fsync__h_nargs=0
 _shtab_zfstune_trace_fsync___help_nargs=0
 _shtab_zfstune_trace_fsync___histogram_nargs=0

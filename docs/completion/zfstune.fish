@@ -119,6 +119,8 @@ complete -c zfstune -n _shtab_zfstune_using -l version -d 'show program'"'"'s ve
 complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a doctor -d 'Reports what this host can measure, what is missing, and what that costs.'
 complete -c zfstune -n '_shtab_zfstune_using doctor' -s h -l help -d 'show this help message and exit'
 complete -c zfstune -n '_shtab_zfstune_using doctor' -l json -d 'one JSON object'
+complete -c zfstune -n '_shtab_zfstune_using doctor' -l cost -d 'attach all tracers for a while, and count what they cost (Linux)'
+complete -c zfstune -n '_shtab_zfstune_using doctor' -l duration -xka "5s 10s 30s 1m 5m" -d 'with --cost: count for T (30s); default 5s'
 complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a trace -d 'Watches where OpenZFS spends its time.'
 complete -c zfstune -n '_shtab_zfstune_using trace' -s h -l help -d 'show this help message and exit'
 complete -c zfstune -n '_shtab_zfstune_using trace' -l pool -xka "(_zfstune_pools)" -d 'only this pool'

@@ -110,6 +110,39 @@ def test_fentry_is_used_where_it_is_right(counts: Json, flavour: str) -> None:
     assert first["probes"]["missing"] == []
 
 
+def program(found: Json, probe: str) -> Json:
+    """What `doctor --cost` says of the program of a probe of the tracer "fsync"."""
+    named = {one["probe"]: one for one in found["programs"] if one["tracer"] == "fsync"}
+    row: Json = named[probe]
+    return row
+
+
+def test_cost_counts_the_programs_of_every_fsync(counts: Json) -> None:
+    """The kernel's count of runs is the number of calls; each took time."""
+    found = counts["cost"]
+    assert found["status"] == 0
+    assert found["operations"] == 307
+    assert found["lost"] == 0
+    assert found["unavailable"] == {}
+    assert {one["tracer"] for one in found["programs"]} >= {"fsync", "txg", "device", "arc"}
+    for probe in ("zpl_fsync", "zpl_fsync:return", "zfs_fsync"):
+        assert program(found, probe)["runs"] == 307
+    for probe in ("zil_commit", "zil_commit:return"):
+        assert program(found, probe)["runs"] == found["kstat_commits"]
+        assert program(found, probe)["run_ns"] > 0
+    assert found["run_ns"] == sum(one["run_ns"] for one in found["programs"])
+    assert found["per_operation_ns"] == round(found["run_ns"] / 307)
+    assert 0 < found["cpu_share"] < 2  # of two CPUs
+
+
+def test_cost_on_an_idle_pool_has_no_number_per_fsync(counts: Json) -> None:
+    found = counts["cost_idle"]
+    assert (found["status"], found["operations"]) == (0, 0)
+    assert found["per_operation_ns"] is None
+    assert program(found, "zil_commit")["runs"] == found["kstat_commits"] == 0
+    assert "the pool is idle" in " ".join(counts["cost_text"].split())
+
+
 def test_stages_sum_to_the_total(counts: Json) -> None:
     for key in (*FIOS, "o_dsync", "msync", "zvol", "always"):
         for row in (row for one in tries(counts, key) for row in one["rows"]):

@@ -10,10 +10,11 @@ from typing import Any
 from support.samples import PROBES
 
 from zfstrace.arc import ArcState
+from zfstrace.cost import CostCounts
 from zfstrace.device import DeviceCounts
 from zfstrace.disk import Disk, Scratch
 from zfstrace.errors import TraceError, UnknownName
-from zfstrace.host import StackSession
+from zfstrace.host import CostSession, StackSession
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.params import BootConfig, Change
 from zfstrace.recording import StackOptions
@@ -89,6 +90,20 @@ class FakeSession:
         self.on_poll(timeout_ms)
         events, self._events = self._events, []
         return events
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeCost:
+    """Gives one state per call, then the last one again."""
+
+    def __init__(self, *states: CostCounts) -> None:
+        self._states = list(states)
+        self.closed = False
+
+    def counts(self) -> CostCounts:
+        return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
     def close(self) -> None:
         self.closed = True
@@ -175,6 +190,7 @@ class FakeHost:
         self.unloaded = False
         self.stacks: StackSession | None = None
         self.asked: StackOptions | None = None
+        self.cost: CostSession | None = None
 
     def checks(self) -> list[Check]:
         return list(self.check_list)
@@ -269,6 +285,11 @@ class FakeHost:
             raise TraceError("this host has no stacks")
         self.asked = options
         return self.stacks
+
+    def open_cost_trace(self) -> CostSession:
+        if self.cost is None:
+            raise TraceError("this host counts no cost")
+        return self.cost
 
     def open_txg_trace(self, options: TraceOptions) -> FakeSession:
         return self._open("txg kstat" if options.kstat else "txg", options)

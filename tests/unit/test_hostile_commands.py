@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 from support import fake_advise, fake_programs, sample_session
-from support.fake_host import FakeSession
+from support.fake_host import FakeCost, FakeSession
 from support.fake_module import ModuleHost
 from support.hostile import EVIL, raw
 from support.samples import arc, counts, ios, scratch_disk, slow_event, txg, vdev, waits
 
+from zfstrace.cost import CostCounts, ProgramCost
 from zfstrace.types import Check, Losses, Probe, ProbeSurvey, Tool
 from zfstune import cli
 from zfstune.changes.journal import Journal
@@ -45,6 +46,7 @@ COMMANDS: list[list[str]] = [
     ["trace", "fsync", "tnak"],
     ["trace", "fsync", "--dataset", "tank/tnak"],
     ["doctor"],
+    ["doctor", "--cost", *SHORT],
     ["diagnose", "--duration", "1s"],
     ["diagnose", "--duration", "1s", "--json"],
     ["params"],
@@ -92,7 +94,7 @@ COMMANDS += [["params", what, f"zfs_txg_timeout={EVIL}"] for what in ("set", "ex
 OPEN = [
     *("host", "params.command", "changes.keep", "changes.revert", "changes.status"),
     *("trace.live", "trace.doctor", "diagnose.command", "flame.command", "tune.command"),
-    *("bench.command", "bench.matrix.command"),
+    *("bench.command", "bench.matrix.command", "trace.cost"),
 ]
 
 
@@ -121,6 +123,9 @@ class HostileHost(ModuleHost):
             txgs = [txg(5), txg(6, EVIL, reason=EVIL, source=EVIL)]
             self.sessions[f"txg{source}"] = session(events=txgs)
             self.sessions[f"arc{source}"] = session([arc(1), arc(2, waits=[90 * MS] * 9)])
+
+        programs = (ProgramCost(EVIL, EVIL, EVIL, 3, 3), ProgramCost(EVIL, LONG, "kprobe"))
+        self.cost = FakeCost(CostCounts(1, 1, programs, {EVIL: LONG}))
 
     def pools(self) -> list[str]:
         return ["tank", EVIL]

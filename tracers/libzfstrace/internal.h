@@ -104,6 +104,7 @@ struct zfstrace {
 	uint64_t missed_entries; /* hits at which the kernel reports that it ran no program, */
 	uint64_t missed_returns; /* some of these are in counters.lost_return, too */
 	uint64_t skipped;	 /* the same for tracepoints */
+	int stats_fd;		 /* cost.c: the kernel counts while it is open, -1 = closed */
 	char error[ERROR_LEN];
 };
 
@@ -157,11 +158,12 @@ void *maps_find(const struct zfstrace *t, const char *name);
 int maps_fd(const struct zfstrace *t, const char *name);
 
 /* session.c: a new session, NULL if out of memory; loads and attaches a tracer; switches counting
- * in the kernel on or off. */
+ * in the kernel on or off; the BPF program of a probe, NULL if that is missing. */
 struct zfstrace *session_new(void);
 int session_start(struct zfstrace *t, const struct tracer_def *def,
 		  const struct zfstrace_opts *opts);
 int session_enable(struct zfstrace *t, int on);
+struct bpf_program *session_program(const struct zfstrace *t, unsigned int i);
 
 /* sampler.c: a program that the clock of every CPU starts hz times a second. */
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);

@@ -32,6 +32,7 @@ struct zfstrace *session_new(void)
 	if (!t)
 		return NULL;
 	t->number = __sync_add_and_fetch(&sessions, 1);
+	t->stats_fd = -1;
 	libbpf_set_print(no_print);
 	return t;
 }
@@ -74,7 +75,7 @@ static void take_room(struct zfstrace *t, const struct zfstrace_opts *opts)
 	t->config.lanes = room.lanes;
 }
 
-static struct bpf_program *program_of(struct zfstrace *t, unsigned int i)
+struct bpf_program *session_program(const struct zfstrace *t, unsigned int i)
 {
 	static const char *const prefix[] = {
 		[ZFSTRACE_FENTRY] = "fentry_",
@@ -122,7 +123,7 @@ static int choose_programs(struct zfstrace *t)
 	for (unsigned int i = 0; i < t->probe_count; i++) {
 		if (!t->probes[i].how)
 			continue;
-		prog = program_of(t, i);
+		prog = session_program(t, i);
 		if (!prog)
 			return fail(t, -EINVAL,
 				    "no BPF program for %s: the library is broken\nrebuild it",
@@ -207,7 +208,7 @@ static struct bpf_link *attach_kprobe(const struct zfstrace *t, struct probe *p,
 
 static int attach_probe(struct zfstrace *t, unsigned int i)
 {
-	struct bpf_program *prog = program_of(t, i);
+	struct bpf_program *prog = session_program(t, i);
 	struct probe *p = &t->probes[i];
 	const struct probe_def *d = p->def;
 	const char *known = p->symbol;
@@ -313,6 +314,8 @@ void zfstrace_close(struct zfstrace *t)
 	if (t->attached)
 		(void)session_enable(t, 0);
 	detach(t);
+	if (t->stats_fd >= 0)
+		close(t->stats_fd);
 	ring_buffer__free(t->ring);
 	maps_unmap(t);
 	bpf_object__close(t->object);
@@ -361,7 +364,7 @@ static void count_skipped(struct zfstrace *t)
 		uint32_t size = sizeof(info);
 
 		if (t->probes[i].link &&
-		    !bpf_obj_get_info_by_fd(bpf_program__fd(program_of(t, i)), &info, &size))
+		    !bpf_obj_get_info_by_fd(bpf_program__fd(session_program(t, i)), &info, &size))
 			*probes_missed(t, t->probes[i].def) += info.recursion_misses;
 	}
 }

@@ -243,6 +243,39 @@ int zfstrace_refresh(struct zfstrace *t);
  */
 int zfstrace_tidy(struct zfstrace *t);
 
+/* What the kernel has counted of a program since it was loaded, as far as it counted. */
+struct zfstrace_cost {
+	uint64_t runs;
+	uint64_t run_ns; /* on all CPUs together */
+};
+
+/**
+ * zfstrace_count_cost() - Let the kernel count what BPF programs cost
+ * @t: the session, of any tracer
+ *
+ * It counts until the session is closed, for every program on this host (BPF_ENABLE_STATS of
+ * bpf(2)), and reads a clock twice for each run. The way into a program, such as the trap of a
+ * kprobe, is not in its time.
+ *
+ * Return: 0; -ENOTSUP: the kernel is older than Linux 5.8; -EPERM: not privileged; -EINVAL: the
+ * session did not start.
+ */
+int zfstrace_count_cost(struct zfstrace *t);
+
+/**
+ * zfstrace_cost() - What the program of a probe has cost
+ * @t: the session
+ * @i: as for zfstrace_probe()
+ * @c: set to the counts; both are 0 for a missing probe
+ *
+ * Where the kernel counted before zfstrace_count_cost() (kernel.bpf_stats_enabled), these runs are
+ * in it, too: only the difference of two calls says what happened between them.
+ *
+ * Return: 0, or -EINVAL: there is no probe @i, or the session did not start; or another negative
+ * errno of bpf(2).
+ */
+int zfstrace_cost(struct zfstrace *t, unsigned int i, struct zfstrace_cost *c);
+
 /* ---- distributions ------------------------------------------------------ */
 
 /* Bucket i counts the values in [zfstrace_hist_low(i), zfstrace_hist_low(i + 1)). */

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from zfstrace.arc import ArcState
+from zfstrace.cost import CostCounts
 from zfstrace.device import DeviceCounts
 from zfstrace.disk import Dev, Disk, Scratch
 from zfstrace.kstat.txgs import TxgRow
@@ -65,6 +66,18 @@ class FsyncSession(Session, Protocol):
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
         """How many processes the pool's write throttle delayed in a span of CLOCK_MONOTONIC; None
         when that is not traced: without options.slow_ns, or where it is not possible."""
+        ...
+
+
+class CostSession(Protocol):
+    """All tracers at once, with what they cost."""
+
+    def counts(self) -> CostCounts:
+        """Since the session began, or before: compare two. Raises TraceError."""
+        ...
+
+    def close(self) -> None:
+        """Detaches. May be called again."""
         ...
 
 
@@ -243,4 +256,9 @@ class Host(Protocol):
     def open_stack_trace(self, options: StackOptions) -> StackSession:
         """Stacks of threads that sleep or run. Raises TraceError, NotSupported for options that
         this system cannot record."""
+        ...
+
+    def open_cost_trace(self) -> CostSession:
+        """All tracers that a screen of all views has, while the kernel counts what they cost.
+        Raises TraceError, NotSupported where it cannot."""
         ...

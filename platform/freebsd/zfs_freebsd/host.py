@@ -16,6 +16,7 @@ from zfstrace.disk import Disk, Scratch
 from zfstrace.errors import NotSupported, UnknownName
 from zfstrace.host import (
     ArcSession,
+    CostSession,
     DeviceSession,
     FsyncSession,
     StackSession,
@@ -169,6 +170,12 @@ class FreeBSDHost(BaseHost):
 
         self._require_zfs()
         return ScriptedStacks(options)
+
+    def open_cost_trace(self) -> CostSession:
+        raise NotSupported(
+            "cannot count what tracing costs: FreeBSD does not time the actions of dtrace(1)",
+            "compare the rate of a load (`zfstune bench --no-trace`) with and without a trace",
+        )
 
     def disk(self, path: str) -> Disk | None:
         from zfs_freebsd import disks

@@ -11,6 +11,7 @@ from zfstrace.disk import Dev, Disk, Scratch
 from zfstrace.errors import UnknownName
 from zfstrace.host import (
     ArcSession,
+    CostSession,
     DeviceSession,
     FsyncSession,
     StackSession,
@@ -212,6 +213,28 @@ class LinuxHost(BaseHost):
 
         self._require_zfs()
         return NamedStacks(options, self._proc / "kallsyms", self._pool_of)
+
+    def open_cost_trace(self) -> CostSession:
+        from zfs_linux.traces import ThrottleWithParams, TracedFsyncs
+        from zfstrace.bpf.cost import CostTrace
+        from zfstrace.bpf.pools import ArcTrace, DeviceTrace, TxgTrace
+
+        self._require_zfs()
+        room = self._room()
+        vdevs = sum(len(self.vdev_names(name)) for name in self.pools()) + 16
+        return CostTrace(
+            {
+                "fsync": lambda: TracedFsyncs(
+                    FsyncOptions(), self.parameter, self._has_ended, 0, (0, 0), room
+                ),
+                "txg": TxgTrace,
+                "throttle": lambda: ThrottleWithParams(
+                    TraceOptions(), self.parameter, self._has_ended
+                ),
+                "device": lambda: DeviceTrace(max_vdevs=vdevs),
+                "arc": ArcTrace,
+            }
+        )
 
     def _pool_of(self, dev: Dev) -> str | None:
         name = self.dataset_name("", 0, dev)

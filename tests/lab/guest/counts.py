@@ -3,9 +3,11 @@ by fio, by ZFS's own kstat and by bpftrace."""
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -20,6 +22,7 @@ from labkit import (
     programs,
     progress,
     sh,
+    sync_writes,
     traced,
 )
 
@@ -148,6 +151,28 @@ def filters(results: Json) -> None:
         go(a, b)
 
 
+def cost(results: Json) -> None:
+    """`doctor --cost` while a known number of fsyncs goes by, and while none does."""
+    for key, syncs in (("cost", 307), ("cost_idle", 0)):
+        progress(key)
+        command = ["zfstune", "doctor", "--cost", "--json", "--duration", "2m"]
+        with Path("/tmp/cost.err").open("w") as err:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, text=True)
+        until = time.monotonic() + 300
+        while "counting" not in Path("/tmp/cost.err").read_text():
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"no cost: {Path('/tmp/cost.err').read_text()}")
+            time.sleep(0.05)
+        before = commits()
+        sync_writes("/tank/db/cost", syncs)
+        time.sleep(2)
+        kstat_commits = commits() - before
+        process.send_signal(signal.SIGINT)
+        found = json.loads(process.communicate(timeout=120)[0])
+        results[key] = found | {"kstat_commits": kstat_commits, "status": process.returncode}
+    results["cost_text"] = sh("zfstune doctor --cost --duration 2s")
+
+
 def main() -> None:
     results: Json = {}
     make_pool()
@@ -159,6 +184,7 @@ def main() -> None:
     o_dsync(results)
     other_kinds(results)
     filters(results)
+    cost(results)
     results["programs_left"] = programs()
     finish(results)
 

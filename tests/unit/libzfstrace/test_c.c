@@ -345,6 +345,7 @@ static void test_hist_copy(void)
 /* What a session that failed to start, or runs another tracer, is asked for is an error. */
 static void test_wrong_sessions(void)
 {
+	struct zfstrace_cost cost = { .runs = 1, .run_ns = 1 };
 	struct zfstrace_stack_losses losses;
 	struct zfstrace *t = NULL;
 
@@ -356,6 +357,10 @@ static void test_wrong_sessions(void)
 	CHECK(zfstrace_poll(t, 0, NULL, NULL) == -EINVAL);
 	CHECK(zfstrace_stacks(t, NULL, NULL, &losses) == -EINVAL);
 	CHECK(zfstrace_release(t, 1) == -EINVAL);
+	CHECK(zfstrace_count_cost(t) == -EINVAL);
+	CHECK(zfstrace_cost(t, 0, &cost) == -EINVAL && !cost.runs && !cost.run_ns);
+	CHECK(strcmp(zfstrace_error(t), "cannot tell what a probe costs: there is no probe 0") ==
+	      0);
 	CHECK(zfstrace_refresh(t) == 0 && zfstrace_tidy(t) == 0);
 	CHECK(zfstrace_datasets(t) == 0 && !zfstrace_dataset(t, 0));
 	CHECK(!zfstrace_table(t, "waiters", NULL, NULL));

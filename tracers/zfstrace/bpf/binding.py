@@ -92,6 +92,15 @@ class _Losses(ctypes.Structure):
     )
 
 
+class CCost(ctypes.Structure):
+    """struct zfstrace_cost"""
+
+    runs: int
+    run_ns: int
+
+    _fields_ = (("runs", ctypes.c_uint64), ("run_ns", ctypes.c_uint64))
+
+
 class CSlow(ctypes.Structure):
     _fields_ = (
         ("start_ns", ctypes.c_uint64),
@@ -149,6 +158,11 @@ PROTOTYPES = {
     "zfstrace_datasets": (ctypes.c_uint, (ctypes.c_void_p,)),
     "zfstrace_dataset": (ctypes.POINTER(CDataset), (ctypes.c_void_p, ctypes.c_uint)),
     "zfstrace_losses": (None, (ctypes.c_void_p, ctypes.POINTER(_Losses))),
+    "zfstrace_count_cost": (ctypes.c_int, (ctypes.c_void_p,)),
+    "zfstrace_cost": (
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(CCost)),
+    ),
     "zfstrace_poll": (
         ctypes.c_int,
         (ctypes.c_void_p, ctypes.c_int, SLOW_FN, ctypes.c_void_p),

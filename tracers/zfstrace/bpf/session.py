@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from zfstrace import errors
-from zfstrace.bpf.binding import _EVENT_FN, _error, _Losses, _Opts, _probes, load, text
+from zfstrace.bpf.binding import _EVENT_FN, CCost, _error, _Losses, _Opts, _probes, load, text
 from zfstrace.types import Losses, Probe
 
 _Self = TypeVar("_Self", bound="Session")
@@ -122,6 +122,22 @@ class Session:
     def probes(self) -> tuple[Probe, ...]:
         """All probes, missing ones included; () when the trace is closed."""
         return _probes(self._lib, self._handle) if self._handle else ()
+
+    def count_cost(self) -> None:
+        """Lets the kernel count the runs of all BPF programs of the host, until close(). Raises
+        TraceError."""
+        self._check(self._lib.zfstrace_count_cost(self._handle))
+
+    def costs(self) -> list[tuple[Probe, CCost]]:
+        """The attached probes with what the kernel has counted of their programs. Raises
+        TraceError."""
+        found = []
+        for i, probe in enumerate(self.probes()):
+            if not probe.missing:
+                cost = CCost()
+                self._check(self._lib.zfstrace_cost(self._handle, i, ctypes.byref(cost)))
+                found.append((probe, cost))
+        return found
 
     def events(self, timeout_ms: int) -> list[bytes]:
         """Waits up to timeout_ms for events; may return none, also because of a signal. Raises

@@ -17,11 +17,13 @@ exit status:
   3  not possible here (no ZFS, no privilege, no BTF, library not built)"""
 
 _DOCTOR = """\
-Loads and attaches nothing. Works without privilege as far as possible.
+Loads and attaches nothing, except with --cost. Works without privilege as far as possible.
 
 examples:
   zfstune doctor
   sudo zfstune doctor
+  sudo zfstune doctor --cost                what tracing costs here, under the present load
+  sudo zfstune doctor --cost --duration 30s --json
   zfstune doctor --json | jq '.checks[] | select(.status != "ok")'
 
 exit status:
@@ -227,6 +229,17 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         epilog=_DOCTOR,
     )
     doctor.add_argument("--json", action="store_true", help="one JSON object")
+    doctor.add_argument(
+        "--cost",
+        action="store_true",
+        help="attach all tracers for a while, and count what they cost (Linux)",
+    )
+    doctor.add_argument(
+        "--duration",
+        metavar="T",
+        type=span,
+        help="with --cost: count for T (30s); default 5s",
+    )
     doctor.set_defaults(run="trace.doctor")
     trace = commands.add_parser(
         "trace",

@@ -13,7 +13,7 @@ from zfstrace.host import Host
 from zfstrace.strict import strict_zip
 from zfstrace.types import SCHEMA, Check, Probe, ProbeSurvey, Tool
 from zfstune import __version__
-from zfstune.errors import DONE, NEGATIVE, NOT_POSSIBLE
+from zfstune.errors import DONE, NEGATIVE, NOT_POSSIBLE, UsageError
 from zfstune.host import open_host
 from zfstune.term.table import Style, aligned, style_of, wrap
 
@@ -26,7 +26,15 @@ _SAY = {
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command; returns the status of examine()."""
+    """The command; returns the status of examine(). Raises CommandError and TraceError."""
+    if args.cost:
+        from zfstune.trace import cost
+
+        return cost.run(args)
+    if args.duration:
+        raise UsageError(
+            "--duration is only for --cost: doctor looks once", "write `zfstune doctor --cost`"
+        )
     return examine(open_host(), sys.stdout, as_json=args.json)
 
 

@@ -28,6 +28,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "hist": binding.CHist,
     "dataset": binding.CDataset,
     "losses": binding._Losses,
+    "cost": binding.CCost,
     "slow": binding.CSlow,
     "stack": stacks.CStack,
     "stack_losses": stacks.CStackLosses,
