@@ -12,7 +12,7 @@ _shtab_zfstune_subparsers=(doctor trace diagnose flame params advise bench tune 
 
 _shtab_zfstune_doctor_option_strings=(-h --help --json --cost --duration)
 _shtab_zfstune_trace_fsync_option_strings=(-h --help --dataset --pid --duration --interval --histogram --json --no-fentry)
-_shtab_zfstune_trace_slow_option_strings=(-h --help --over --dataset --pid --duration --count --json --no-fentry)
+_shtab_zfstune_trace_slow_option_strings=(-h --help --over --dataset --pid --duration --count --timeline --json --no-fentry)
 _shtab_zfstune_trace_txg_option_strings=(-h --help --duration --count --source --json --no-fentry)
 _shtab_zfstune_trace_throttle_option_strings=(-h --help --pid --duration --interval --json --no-fentry)
 _shtab_zfstune_trace_device_option_strings=(-h --help --duration --interval --json --no-fentry)
@@ -48,6 +48,7 @@ _shtab_zfstune_trace_slow___over_COMPGEN=_zfstune_words_over
 _shtab_zfstune_trace_slow___dataset_COMPGEN=_zfstune_datasets
 _shtab_zfstune_trace_slow___pid_COMPGEN=_zfstune_pids
 _shtab_zfstune_trace_slow___duration_COMPGEN=_zfstune_words_duration
+_shtab_zfstune_trace_slow___timeline_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_trace_txg_pos_0_COMPGEN=_zfstune_pools
 _shtab_zfstune_trace_txg___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_throttle_pos_0_COMPGEN=_zfstune_pools

@@ -109,7 +109,7 @@ function _shtab_zfstune_using
 end
 
 set -g _shtab_zfstune_commands doctor trace 'trace fsync' 'trace slow' 'trace txg' 'trace throttle' 'trace device' 'trace arc' diagnose flame 'flame diff' 'flame convert' params 'params list' 'params get' 'params explain' 'params set' advise bench tune status revert keep recover report
-set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --dataset --disk --duration --for --force-erase --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --size --slog --source --storage --study --test --title --unit --with --workload -o
+set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --dataset --disk --duration --for --force-erase --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --size --slog --source --storage --study --test --timeline --title --unit --with --workload -o
 
 complete -c zfstune -e
 complete -c zfstune -f
@@ -145,6 +145,7 @@ complete -c zfstune -n '_shtab_zfstune_using trace slow' -l dataset -xka "(_zfst
 complete -c zfstune -n '_shtab_zfstune_using trace slow' -l pid -xka "(__fish_complete_pids)" -d 'only this process'
 complete -c zfstune -n '_shtab_zfstune_using trace slow' -l duration -xka "5s 10s 30s 1m 5m" -d 'end after T (10s, 5m); default: at Ctrl-C'
 complete -c zfstune -n '_shtab_zfstune_using trace slow' -l count -x -d 'end after N lines'
+complete -c zfstune -n '_shtab_zfstune_using trace slow' -l timeline -xka "(__fish_complete_path (commandline -ct))" -d 'write a timeline, too: FILE.json for Perfetto, Firefox Profiler'
 complete -c zfstune -n '_shtab_zfstune_using trace slow' -l json -d 'JSON lines, times in ns'
 complete -c zfstune -n '_shtab_zfstune_using trace slow' -l no-fentry -d 'use kprobes even where fentry is possible'
 complete -c zfstune -n '_shtab_zfstune_using trace slow; and test $_shtab_zfstune_npos -eq 0' -ka "(_zfstune_pools)" -d 'only this pool'

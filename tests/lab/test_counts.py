@@ -110,6 +110,24 @@ def test_fentry_is_used_where_it_is_right(counts: Json, flavour: str) -> None:
     assert first["probes"]["missing"] == []
 
 
+def test_the_timeline_has_every_operation_and_txg(counts: Json) -> None:
+    """Its slices are the lines that were printed, their stages inside, and txgs beside."""
+    found = counts["timeline"]
+    slices = [one for one in found["file"]["traceEvents"] if one["ph"] == "X"]
+    operations = [one for one in slices if one["cat"] == "operation"]
+    assert len(operations) == len(found["rows"]) == 2 * 53
+    assert {one["name"] for one in operations} == {"fsync tank/db"}
+    for one, row in zip(operations, found["rows"], strict=True):
+        assert one["tid"] == row["tid"]
+        assert abs(one["dur"] - row["total_ns"] / 1000) <= 1  # whole us
+        assert sum(one["args"]["ns"].values()) == row["total_ns"]
+    stages = [one for one in slices if one["cat"] == "stage"]
+    inside = sum(one["dur"] for one in stages)
+    assert inside == pytest.approx(sum(one["dur"] for one in operations), rel=0.001)
+    assert len({one["name"] for one in slices if one["cat"] == "txg"}) >= 2
+    assert found["file"]["otherData"]["left_out"] == found["file"]["otherData"]["lost"] == 0
+
+
 def program(found: Json, probe: str) -> Json:
     """What `doctor --cost` says of the program of a probe of the tracer "fsync"."""
     named = {one["probe"]: one for one in found["programs"] if one["tracer"] == "fsync"}

@@ -40,6 +40,8 @@ COMMANDS: list[list[str]] = [
     *(["trace", name, "--source", "kstat", *SHORT] for name in ("txg", "arc")),
     ["trace", "arc", *SHORT],
     ["trace", "slow", "--over", "1ms", *SHORT],
+    ["trace", "slow", "--over", "1ms", "--timeline", f"{EVIL}.json", *SHORT],
+    ["trace", "slow", "--over", "1ms", "--timeline", "t.json", *SHORT],
     ["trace", "--json", *SHORT],
     ["trace", "fsync", "--histogram", *SHORT],
     ["trace", "fsync", "--pid", "77"],

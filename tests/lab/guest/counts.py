@@ -151,6 +151,16 @@ def filters(results: Json) -> None:
         go(a, b)
 
 
+def timeline(results: Json) -> None:
+    progress("timeline")
+    path = "/tmp/timeline.json"
+    with traced(results, "timeline", "slow", "tank", "--over", "1us", "--timeline", path):
+        for _ in range(2):
+            sync_writes("/tank/db/timeline", 53)
+            sh("zpool sync tank")
+    results["timeline"]["file"] = json.loads(Path(path).read_text())
+
+
 def cost(results: Json) -> None:
     """`doctor --cost` while a known number of fsyncs goes by, and while none does."""
     for key, syncs in (("cost", 307), ("cost_idle", 0)):
@@ -184,6 +194,7 @@ def main() -> None:
     o_dsync(results)
     other_kinds(results)
     filters(results)
+    timeline(results)
     cost(results)
     results["programs_left"] = programs()
     finish(results)

@@ -29,6 +29,7 @@ def run(events: list[SlowEvent], out: io.StringIO | None = None, **given: Any) -
         "no_fentry": False,
         "over": 10 * MS,
         "count": None,
+        "timeline": None,
     }
     args = argparse.Namespace(**(defaults | given))
     stop = FakeStop()

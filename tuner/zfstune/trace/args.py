@@ -72,12 +72,14 @@ examples:
 _SLOW = f"""\
 TIME is the start. TXG is the state of the pool's transaction groups meanwhile (sync,
 quie, open), DIRTY its dirty data in percent of zfs_dirty_data_max, with ! if writers
-were delayed, STAGES the largest stages.
+were delayed, STAGES the largest stages. A timeline has a row for each thread with all
+stages of its operations, and rows for the transaction groups of each pool.
 
 examples:
   zfstune trace slow --over 10ms
   zfstune trace slow --over 1s tank --duration 1h
   zfstune trace slow --over 5ms --dataset tank/db --count 20
+  zfstune trace slow --over 1ms tank --duration 10s --timeline tank.json
   zfstune trace slow --over 20ms --json | jq -r '[.time, .comm, .total_ns] | @tsv'
 
 {STATUS}
@@ -166,6 +168,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "add the distribution of the total latency",
     },
+    "--timeline": {
+        "metavar": "FILE",
+        "help": "write a timeline, too: FILE.json for Perfetto, Firefox Profiler",
+    },
     "--source": {
         "choices": ("bpf", "kstat"),
         "default": "bpf",
@@ -190,7 +196,7 @@ _TRACES = {
         "one line for each slow fsync",
         "Prints one line for each slow fsync as it ends.",
         _SLOW,
-        {"pool", "--dataset", "--pid", "--over", "--count"},
+        {"pool", "--dataset", "--pid", "--over", "--count", "--timeline"},
     ),
     "txg": (
         "one line for each transaction group",

@@ -18,7 +18,7 @@ from zfstrace.throttle import ThrottleState
 from zfstrace.types import FsyncOptions, SlowEvent, SlowFsync
 from zfstune.term.table import Column, Lines, style_of
 from zfstune.term.units import format_count, format_span, format_time
-from zfstune.trace import live
+from zfstune.trace import live, timeline
 from zfstune.trace.footer import footer
 from zfstune.trace.fsync import largest_stages, options_of
 from zfstune.trace.live import Run
@@ -40,20 +40,31 @@ _TXG = {"syncing": "sync", "quiescing": "quie", "open": "open"}
 
 def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
+    if args.timeline:
+        timeline.check(args.timeline)
     return live.run(args, replace(options_of(args), slow_ns=args.over), trace)
 
 
 def trace(run: Run[FsyncOptions]) -> None:
     """Attaches, prints until stop, duration or count, detaches."""
     with live.attached(run, run.host.open_fsync_trace) as session:
-        _SlowTrace(run, session).loop()
+        if not run.args.timeline:
+            _SlowTrace(run, session).loop()
+            return
+        with timeline.recorded(run) as recorder:
+            _SlowTrace(run, session, recorder).loop()
 
 
 class _SlowTrace:
     """One trace: how many it has shown, and the names of datasets."""
 
-    def __init__(self, run: Run[FsyncOptions], session: FsyncSession) -> None:
-        self._run, self._session = run, session
+    def __init__(
+        self,
+        run: Run[FsyncOptions],
+        session: FsyncSession,
+        recorder: timeline.Recorder | None = None,
+    ) -> None:
+        self._run, self._session, self._recorder = run, session, recorder
         self._lines = Lines(run.out)
         self._names: list[tuple[str | None, str | None]] = []
         self._shown = 0
@@ -63,6 +74,9 @@ class _SlowTrace:
         duration_ns = live.follow(run, self._session, self._show, self._tick, self._done)
         if not run.stop.reader_gone:
             self._finish(duration_ns)
+        if self._recorder:
+            self._session.refresh()
+            self._recorder.finish(self._session.losses(), duration_ns)
 
     def _done(self) -> bool:
         count: int | None = self._run.args.count
@@ -71,6 +85,8 @@ class _SlowTrace:
     def _tick(self) -> bool:
         # a dataset may have been named meanwhile
         self._names = []
+        if self._recorder:
+            self._recorder.tick()
         return self._run.tick()
 
     def _name(self, dataset: int) -> tuple[str | None, str | None]:
@@ -88,6 +104,8 @@ class _SlowTrace:
         if not wanted((pool, dataset), options.pool, options.dataset):
             return
         slow = slow_fsync(event, pool, dataset, self._run.host, self._session)
+        if self._recorder:
+            self._recorder.timeline.add(event, slow)
         if self._run.args.json:
             print(json.dumps(slow.to_json()), file=self._run.out)
         else:
