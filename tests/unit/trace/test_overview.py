@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from support.fake_host import FakeHost, FakeSession, FakeStop, Terminal, run_of
-from support.samples import arc, counts, ios, txg, vdev, waits
+from support.samples import PROBES, arc, counts, ios, txg, vdev, waits
 
 from zfstrace.errors import NoPrivilege, TraceError
 from zfstrace.types import Check, Losses
+from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND
-from zfstune.trace.overview import VIEWS, trace
+from zfstune.trace.console import Look
+from zfstune.trace.overview import VIEWS, screen, trace
 from zfstune.trace.signs import Sign, first, sign_rules
+from zfstune.trace.sources import Reading
 
 
 def host_of(**sessions: FakeSession | TraceError) -> FakeHost:
@@ -167,3 +170,21 @@ def test_losses_name_their_view() -> None:
 def test_the_last_txgs_stay_on_the_screen() -> None:
     text = run(host_of(), interval=2 * SECOND)
     assert text.count("    tank 5 ") == 2
+
+
+@pytest.mark.parametrize("lost", [0, 1, 123_456_789])
+@pytest.mark.parametrize("missing", [0, 5])
+@pytest.mark.parametrize("note", ["", "written to zfstune-trace-20261124T202729Z.txt"])
+def test_the_last_line_names_the_keys_in_one_line(lost: int, missing: int, note: str) -> None:
+    readings = [
+        Reading(name, losses=Losses(event=lost), probes=PROBES[1:] * missing) for name in VIEWS
+    ]
+    look = Look(keys=True, note=note)
+    _, end = screen(readings, Style(), "2026-11-21T09:49:12.123Z", SECOND, "tank", look)
+    assert len(end) == 1
+    assert note[:14] in end[0]
+    assert note or "? help" in end[0]
+    if not lost:
+        assert len(end[0]) < 80
+        assert note in end[0]
+        assert note or "space" in end[0]

@@ -18,6 +18,12 @@ class Screen:
         """Keeps the last frame: the next one is drawn below it."""
         self._drawn = 0
 
+    def clear(self) -> None:
+        """Begins anew on an empty terminal: after a change of its size nobody knows where the last
+        frame is."""
+        self._drawn = 0
+        print("\x1b[H\x1b[2J", end="", file=self._out)
+
     def draw(self, body: list[str], end: list[str], final: bool) -> None:
         """Draws a frame: body, then end (the losses), which always has room. Unless final, lines of
         body that do not fit are left out."""

@@ -42,11 +42,14 @@ def deferred_signals() -> Iterator[None]:
 
 class Stop:
     """While entered, signals only set ``asked``, so that the command can print what it measured.
-    reader_gone is set when nobody reads out any more (`| head`)."""
+    reader_gone is set when nobody reads out any more (`| head`). wait() also returns when something
+    sets woken, which the caller resets."""
 
     def __init__(self, out: TextIO) -> None:
         self.asked = False
         self.reader_gone = False
+        self.woken = False
+        self._input: int | None = None
         self._poll = select.poll()
         try:
             self._out: int | None = out.fileno()
@@ -91,14 +94,26 @@ class Stop:
         """CLOCK_MONOTONIC in ns."""
         return time.monotonic_ns()
 
+    def listen(self, fd: int | None) -> None:
+        """Sets woken when this descriptor can be read, until the next call; None: no descriptor."""
+        if fd == self._input:
+            return
+        if self._input is not None:
+            self._poll.unregister(self._input)
+        if fd is not None:
+            self._poll.register(fd, select.POLLIN)
+        self._input = fd
+
     def wait(self, ns: int) -> bool:
         """Waits for at most ns; returns whether the trace is to end."""
         deadline = self.now() + ns
-        while not (self.asked or self.reader_gone):
+        while not (self.asked or self.reader_gone or self.woken):
             left_ms = (deadline - self.now()) / 1e6
             for fd, _event in self._poll.poll(max(0.0, left_ms)):
                 if fd == self._out:
                     self.reader_gone = True
+                elif fd == self._input:
+                    self.woken = True
                 else:
                     self._drain()
             if left_ms <= 0:

@@ -42,6 +42,9 @@ an incident. On a terminal the screen covers the last interval, and the whole ti
 at the end. Elsewhere one block is printed at the end or, with --interval, for each
 interval.
 
+keys on a terminal: 1-5 only that view, 0 all; p next pool; s sort by next column;
+space pause; w write to a file; q quit; ? help
+
 examples:
   zfstune trace                          all pools, every 2 s
   zfstune trace --pool tank --interval 5s

@@ -6,8 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TextIO, TypeVar
 
 from zfstrace.clock import iso_now
@@ -16,11 +16,13 @@ from zfstrace.summary import Span
 from zfstrace.types import FsyncOptions, Json, Losses, TraceOptions
 from zfstune.host import open_host
 from zfstune.preflight import prepare
+from zfstune.term.keys import Keys, has_keys
 from zfstune.term.log import say
 from zfstune.term.screen import Screen
 from zfstune.term.signals import Stop
 from zfstune.term.table import Style, is_terminal, style_of
 from zfstune.term.units import SECOND, format_span
+from zfstune.trace.console import Console
 
 # How often names of new datasets are read, and the end of a process is noticed.
 _TICK_NS = SECOND
@@ -255,13 +257,16 @@ def watch(
     tick: Callable[[], bool] | None = None,
     *,
     rolling: bool = False,
+    console: Console | None = None,
+    again: Callable[[Style], Frame | None] = lambda _style: None,
 ) -> None:
     """Shows frames until the end: on a terminal one that is redrawn, elsewhere one for each
     interval, or one at the end.
 
     frame gets True for the time since the last frame, False for the time since the start. On a
     terminal it gets True only with rolling; the last frame, below the others, is always since the
-    start.
+    start. A console gets the keys if there is a keyboard, too; again() is then the last frame, with
+    the look that the console now has.
     """
     args, out = run.args, run.out
     redraw = is_terminal(out) and not args.json
@@ -270,6 +275,8 @@ def watch(
     display = Screen(out)
 
     def show(*, final: bool = False) -> bool:
+        if console and console.look.paused and not final:
+            return False
         shown = frame(step and not (final and redraw), style_of(out))
         if args.json:
             for row in shown.rows:
@@ -289,6 +296,41 @@ def watch(
             print("\n".join([*([] if shown.rows else shown.body), *shown.end]), file=sys.stderr)
         return False
 
-    loop(run.stop, args.duration, interval, tick or run.tick, show)
+    with ExitStack() as stack:
+        wait = None
+        if redraw and console and has_keys():
+            keys = stack.enter_context(Keys(run.stop))
+            wait = _obeying(run, keys, console, display, again)
+        loop(run.stop, args.duration, interval, tick or run.tick, show, wait)
     if not run.stop.reader_gone:
         show(final=True)
+
+
+def _obeying(
+    run: Run[Options],
+    keys: Keys,
+    console: Console,
+    display: Screen,
+    again: Callable[[Style], Frame | None],
+) -> Callable[[int], bool]:
+    """A wait for loop() that hands each key to the console, and shows what it changed."""
+    console.look = replace(console.look, keys=True)
+
+    def wait(ns: int) -> bool:
+        if run.stop.wait(ns):
+            return True
+        if not run.stop.woken:
+            return False
+        run.stop.woken = False
+        if any(console.press(key) for key in keys.pressed()):
+            return True
+        if keys.resized:
+            keys.resized = False
+            display.clear()
+        shown = again(style_of(run.out))
+        if shown:
+            display.draw(shown.body, shown.end, final=False)
+            run.out.flush()
+        return False
+
+    return wait
