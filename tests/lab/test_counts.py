@@ -124,7 +124,12 @@ def test_the_timeline_has_every_operation_and_txg(counts: Json) -> None:
     stages = [one for one in slices if one["cat"] == "stage"]
     inside = sum(one["dur"] for one in stages)
     assert inside == pytest.approx(sum(one["dur"] for one in operations), rel=0.001)
+    # each `zpool sync` ended the txg with the writes before it
     assert len({one["name"] for one in slices if one["cat"] == "txg"}) >= 2
+    synced = [one for one in slices if one["cat"] == "txg" and one["args"]["dirty bytes"]]
+    last = operations[-1]
+    assert any(one["ts"] > operations[52]["ts"] for one in synced)
+    assert max(one["ts"] + one["dur"] for one in synced) > last["ts"] + last["dur"]
     assert found["file"]["otherData"]["left_out"] == found["file"]["otherData"]["lost"] == 0
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 
 from zfstrace.clock import iso_utc
@@ -47,12 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
 def trace(run: Run[FsyncOptions]) -> None:
     """Attaches, prints until stop, duration or count, detaches."""
-    with live.attached(run, run.host.open_fsync_trace) as session:
-        if not run.args.timeline:
-            _SlowTrace(run, session).loop()
-            return
-        with timeline.recorded(run) as recorder:
-            _SlowTrace(run, session, recorder).loop()
+    with ExitStack() as stack:
+        # the txgs first, so that none is missing beside the operations
+        recorder = stack.enter_context(timeline.recorded(run)) if run.args.timeline else None
+        session = stack.enter_context(live.attached(run, run.host.open_fsync_trace))
+        _SlowTrace(run, session, recorder).loop()
 
 
 class _SlowTrace:

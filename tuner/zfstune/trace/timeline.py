@@ -63,6 +63,7 @@ def check(path: str) -> None:
 def recorded(run: Run[FsyncOptions]) -> Iterator[Recorder]:
     """A recorder of a trace of slow operations, with the txgs of its pools if these can be traced;
     closed with the block."""
+    say("attaching to txgs ...")
     pool = run.options.pool or (run.options.dataset or "").split("/", 1)[0] or None
     try:
         session = run.host.open_txg_trace(TraceOptions(pool, no_fentry=run.options.no_fentry))
