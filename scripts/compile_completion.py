@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("tracers", "tuner")]
 
 from zfstune import cli  # noqa: E402
+from zfstune.check.metrics import METRICS as CHECKED  # noqa: E402
 from zfstune.experiment import objective  # noqa: E402
 from zfstune.tunables import catalogue  # noqa: E402
 
@@ -59,9 +60,11 @@ BY_OPTION: dict[str, Source] = {
     "--matrix": ("reports-2014",),
     "--over": ("1ms", "5ms", "10ms", "50ms", "100ms", "1s"),
     "--pid": "pids",
+    "--timeout": ("10s", "30s", "50s"),
 }
 # words that are joined by commas
 LISTS = {
+    **dict.fromkeys(("--warn", "--crit", "--show"), tuple(CHECKED)),
     "--objective": METRICS,
     "--parameters": (*catalogue.default_set(), *catalogue.on_request()),
     "--test": (

@@ -8,7 +8,7 @@
 _shtab_zfstune_trace_subparsers=(fsync slow txg throttle device arc)
 _shtab_zfstune_flame_subparsers=(diff convert)
 _shtab_zfstune_params_subparsers=(list get explain set)
-_shtab_zfstune_subparsers=(doctor trace diagnose flame params advise bench tune status revert keep recover report)
+_shtab_zfstune_subparsers=(doctor trace diagnose check flame params advise bench tune status revert keep recover report)
 
 _shtab_zfstune_doctor_option_strings=(-h --help --json --cost --duration)
 _shtab_zfstune_trace_fsync_option_strings=(-h --help --dataset --pid --duration --interval --histogram --json --no-fentry)
@@ -19,6 +19,7 @@ _shtab_zfstune_trace_device_option_strings=(-h --help --duration --interval --js
 _shtab_zfstune_trace_arc_option_strings=(-h --help --duration --interval --count --source --json --no-fentry)
 _shtab_zfstune_trace_option_strings=(-h --help --pool --duration --interval --json --no-fentry)
 _shtab_zfstune_diagnose_option_strings=(-h --help --duration --from --json --no-fentry)
+_shtab_zfstune_check_option_strings=(-h --help --warn --crit --show --duration --timeout --list --json --no-fentry)
 _shtab_zfstune_flame_diff_option_strings=(-h --help -o --output --unit --title --inverted)
 _shtab_zfstune_flame_convert_option_strings=(-h --help -o --output --unit --title --inverted --kind)
 _shtab_zfstune_flame_option_strings=(-h --help --off-cpu --on-cpu --wakeup --txg-sync --pid --all-zfs --pool --duration -o --output --title --inverted)
@@ -66,6 +67,12 @@ _shtab_zfstune_trace___interval_COMPGEN=_zfstune_words_interval
 _shtab_zfstune_diagnose_pos_0_COMPGEN=_zfstune_pools
 _shtab_zfstune_diagnose___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_diagnose___from_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_check_pos_0_COMPGEN=_zfstune_pools
+_shtab_zfstune_check___warn_COMPGEN=_zfstune_list_warn
+_shtab_zfstune_check___crit_COMPGEN=_zfstune_list_crit
+_shtab_zfstune_check___show_COMPGEN=_zfstune_list_show
+_shtab_zfstune_check___duration_COMPGEN=_zfstune_words_duration
+_shtab_zfstune_check___timeout_COMPGEN=_zfstune_words_timeout
 _shtab_zfstune_flame_diff_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_flame_diff_pos_1_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_flame_diff__o_COMPGEN=_shtab_compgen_files
@@ -118,7 +125,7 @@ _shtab_zfstune_params_pos_0_choices=(list get explain set)
 _shtab_zfstune_advise___for_choices=(postgresql mysql vm nfs files)
 _shtab_zfstune_bench___with_choices=(fio pg_test_fsync)
 _shtab_zfstune_tune___sampler_choices=(tpe random grid)
-_shtab_zfstune_pos_0_choices=(doctor trace diagnose flame params advise bench tune status revert keep recover report)
+_shtab_zfstune_pos_0_choices=(doctor trace diagnose check flame params advise bench tune status revert keep recover report)
 
 _shtab_zfstune_doctor__h_nargs=0
 _shtab_zfstune_doctor___help_nargs=0
@@ -158,6 +165,11 @@ _shtab_zfstune_diagnose__h_nargs=0
 _shtab_zfstune_diagnose___help_nargs=0
 _shtab_zfstune_diagnose___json_nargs=0
 _shtab_zfstune_diagnose___no_fentry_nargs=0
+_shtab_zfstune_check__h_nargs=0
+_shtab_zfstune_check___help_nargs=0
+_shtab_zfstune_check___list_nargs=0
+_shtab_zfstune_check___json_nargs=0
+_shtab_zfstune_check___no_fentry_nargs=0
 _shtab_zfstune_flame_diff__h_nargs=0
 _shtab_zfstune_flame_diff___help_nargs=0
 _shtab_zfstune_flame_diff___inverted_nargs=0
@@ -332,6 +344,22 @@ _zfstune_words_interval() {
 
 _zfstune_words_over() {
 	compgen -W "1ms 5ms 10ms 50ms 100ms 1s" -- "$1"
+}
+
+_zfstune_list_warn() {
+	_zfstune_list "$1" fsync.mean fsync.p50 fsync.p90 fsync.p99 fsync.p999 fsync.max fsync.rate fsync.errors fsync.without_log fsync.unfinished stage.writeback stage.async_to_sync stage.tx_assign stage.issuer_lock stage.issue stage.batch_wait stage.log_write stage.flush stage.wakeup stage.txg_fallback stage.other throttle.waits throttle.time throttle.max throttle.delays device.log.p99 device.flush.p99 txg.sync.p50 txg.sync.p99 txg.sync.max txg.dirty zil.commits zil.fallbacks arc.hit arc.size arc.waits lost
+}
+
+_zfstune_list_crit() {
+	_zfstune_list "$1" fsync.mean fsync.p50 fsync.p90 fsync.p99 fsync.p999 fsync.max fsync.rate fsync.errors fsync.without_log fsync.unfinished stage.writeback stage.async_to_sync stage.tx_assign stage.issuer_lock stage.issue stage.batch_wait stage.log_write stage.flush stage.wakeup stage.txg_fallback stage.other throttle.waits throttle.time throttle.max throttle.delays device.log.p99 device.flush.p99 txg.sync.p50 txg.sync.p99 txg.sync.max txg.dirty zil.commits zil.fallbacks arc.hit arc.size arc.waits lost
+}
+
+_zfstune_list_show() {
+	_zfstune_list "$1" fsync.mean fsync.p50 fsync.p90 fsync.p99 fsync.p999 fsync.max fsync.rate fsync.errors fsync.without_log fsync.unfinished stage.writeback stage.async_to_sync stage.tx_assign stage.issuer_lock stage.issue stage.batch_wait stage.log_write stage.flush stage.wakeup stage.txg_fallback stage.other throttle.waits throttle.time throttle.max throttle.delays device.log.p99 device.flush.p99 txg.sync.p50 txg.sync.p99 txg.sync.max txg.dirty zil.commits zil.fallbacks arc.hit arc.size arc.waits lost
+}
+
+_zfstune_words_timeout() {
+	compgen -W "10s 30s 50s" -- "$1"
 }
 
 _zfstune_list_test() {
@@ -543,7 +571,7 @@ _zfstune() {
 	# it only replaces what follows the last = or :
 	COMPREPLY=("${COMPREPLY[@]#"$before"}")
 	# more may follow
-	[[ " --objective --parameters --test --limit " != *" ${words[-2]-} "* ]] || compopt -o nospace 2>/dev/null
+	[[ " --warn --crit --show --objective --parameters --test --limit " != *" ${words[-2]-} "* ]] || compopt -o nospace 2>/dev/null
 }
 
 complete -o bashdefault -F _zfstune zfstune

@@ -108,8 +108,8 @@ function _shtab_zfstune_using
   test "$_shtab_zfstune_cmdpath" = "$argv"
 end
 
-set -g _shtab_zfstune_commands doctor trace 'trace fsync' 'trace slow' 'trace txg' 'trace throttle' 'trace device' 'trace arc' diagnose flame 'flame diff' 'flame convert' params 'params list' 'params get' 'params explain' 'params set' advise bench tune status revert keep recover report
-set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --dataset --disk --duration --for --force-erase --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --size --slog --source --storage --study --test --timeline --title --unit --with --workload -o
+set -g _shtab_zfstune_commands doctor trace 'trace fsync' 'trace slow' 'trace txg' 'trace throttle' 'trace device' 'trace arc' diagnose check flame 'flame diff' 'flame convert' params 'params list' 'params get' 'params explain' 'params set' advise bench tune status revert keep recover report
+set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --crit --dataset --disk --duration --for --force-erase --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --show --size --slog --source --storage --study --test --timeline --timeout --title --unit --warn --with --workload -o
 
 complete -c zfstune -e
 complete -c zfstune -f
@@ -187,6 +187,17 @@ complete -c zfstune -n '_shtab_zfstune_using diagnose' -l from -xka "(__fish_com
 complete -c zfstune -n '_shtab_zfstune_using diagnose' -l json -d 'one JSON object for each pool'
 complete -c zfstune -n '_shtab_zfstune_using diagnose' -l no-fentry -d 'use kprobes even where fentry is possible'
 complete -c zfstune -n '_shtab_zfstune_using diagnose; and test $_shtab_zfstune_npos -eq 0' -ka "(_zfstune_pools)" -d 'only this pool'
+complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a check -d 'Measures a pool for some seconds and compares metrics with limits.'
+complete -c zfstune -n '_shtab_zfstune_using check' -s h -l help -d 'show this help message and exit'
+complete -c zfstune -n '_shtab_zfstune_using check' -l warn -xka "(_zfstune_list fsync.mean fsync.p50 fsync.p90 fsync.p99 fsync.p999 fsync.max fsync.rate fsync.errors fsync.without_log fsync.unfinished stage.writeback stage.async_to_sync stage.tx_assign stage.issuer_lock stage.issue stage.batch_wait stage.log_write stage.flush stage.wakeup stage.txg_fallback stage.other throttle.waits throttle.time throttle.max throttle.delays device.log.p99 device.flush.p99 txg.sync.p50 txg.sync.p99 txg.sync.max txg.dirty zil.commits zil.fallbacks arc.hit arc.size arc.waits lost)" -d 'WARNING outside of it; a list, or several times'
+complete -c zfstune -n '_shtab_zfstune_using check' -l crit -xka "(_zfstune_list fsync.mean fsync.p50 fsync.p90 fsync.p99 fsync.p999 fsync.max fsync.rate fsync.errors fsync.without_log fsync.unfinished stage.writeback stage.async_to_sync stage.tx_assign stage.issuer_lock stage.issue stage.batch_wait stage.log_write stage.flush stage.wakeup stage.txg_fallback stage.other throttle.waits throttle.time throttle.max throttle.delays device.log.p99 device.flush.p99 txg.sync.p50 txg.sync.p99 txg.sync.max txg.dirty zil.commits zil.fallbacks arc.hit arc.size arc.waits lost)" -d 'CRITICAL outside of it; a list, or several times'
+complete -c zfstune -n '_shtab_zfstune_using check' -l show -xka "(_zfstune_list fsync.mean fsync.p50 fsync.p90 fsync.p99 fsync.p999 fsync.max fsync.rate fsync.errors fsync.without_log fsync.unfinished stage.writeback stage.async_to_sync stage.tx_assign stage.issuer_lock stage.issue stage.batch_wait stage.log_write stage.flush stage.wakeup stage.txg_fallback stage.other throttle.waits throttle.time throttle.max throttle.delays device.log.p99 device.flush.p99 txg.sync.p50 txg.sync.p99 txg.sync.max txg.dirty zil.commits zil.fallbacks arc.hit arc.size arc.waits lost)" -d 'metrics without a limit'
+complete -c zfstune -n '_shtab_zfstune_using check' -l duration -xka "5s 10s 30s 1m 5m" -d 'measure for T (5s, 1m); default 5s'
+complete -c zfstune -n '_shtab_zfstune_using check' -l timeout -xka "10s 30s 50s" -d 'UNKNOWN after T; default: 25s more than the duration'
+complete -c zfstune -n '_shtab_zfstune_using check' -l list -d 'print all metrics and their units'
+complete -c zfstune -n '_shtab_zfstune_using check' -l json -d 'one JSON object instead of the line'
+complete -c zfstune -n '_shtab_zfstune_using check' -l no-fentry -d 'use kprobes even where fentry is possible'
+complete -c zfstune -n '_shtab_zfstune_using check; and test $_shtab_zfstune_npos -eq 0' -ka "(_zfstune_pools)" -d 'the pool'
 complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a flame -d 'Records the kernel stacks of threads, and draws flame graphs.'
 complete -c zfstune -n '_shtab_zfstune_using flame' -s h -l help -d 'show this help message and exit'
 complete -c zfstune -n '_shtab_zfstune_using flame' -l off-cpu -d 'where threads sleep, in time (default)'

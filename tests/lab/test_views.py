@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 
 import pytest
@@ -234,6 +235,20 @@ def test_the_overview_has_all_views(views: Json) -> None:
     assert all(len(line) < 100 for line in shown["stdout"].splitlines())
     assert views["overview_json"]["status"] == 0
     assert views["overview_programs"] == []
+
+
+def test_a_check_agrees_with_the_kstats(views: Json) -> None:
+    found = {name: json.loads(done["stdout"]) for name, done in views["check"].items()}
+    status = {name: done["status"] for name, done in views["check"].items()}
+    assert status == {"all": 0, "bad": 2, "kstats": 0, "nobody": 3}, found
+    assert all(done["stderr"] == "" for done in views["check"].values())
+    values = {one["name"]: one["value"] for one in found["all"]["metrics"]}
+    assert values["fsync.rate"] == pytest.approx(values["zil.commits"], rel=0.2)
+    assert values["fsync.p99"] > 0
+    assert values["device.flush.p99"] > 0
+    assert values["lost"] == 0
+    assert {one["name"]: one["value"] for one in found["kstats"]["metrics"]}["zil.commits"] > 0
+    assert "CAP_SYS_ADMIN" in found["nobody"]["metrics"][0]["why"]
 
 
 def test_a_trace_survives_export_and_import(views: Json) -> None:

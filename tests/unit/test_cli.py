@@ -191,6 +191,7 @@ def test_a_usage_error_of_the_process_prints_no_escape_codes() -> None:
         ("trace", "throttle"),
         ("trace", "device"),
         ("trace", "arc"),
+        ("check",),
         ("flame",),
         ("flame", "diff"),
         ("flame", "convert"),

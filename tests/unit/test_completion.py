@@ -15,6 +15,7 @@ from support import shells
 from support.paths import ROOT
 
 from zfstune import cli
+from zfstune.check.metrics import METRICS
 from zfstune.experiment import objective
 from zfstune.tunables import catalogue
 
@@ -136,6 +137,8 @@ def test_completion_knows_lists(offered: shells.Offers) -> None:
     assert words("tune", "--limit", "") == set(objective.METRICS)
     assert words("tune", "--objective", "") == set(objective.METRICS)
     assert words("bench", "--test", "plain,o_") == {"o_dsync"}
+    for option in ("--warn", "--crit", "--show"):
+        assert words("check", "tank", option, "") == set(METRICS)
 
 
 def test_bash_makes_words_of_equals_signs_and_colons(kstats: Path) -> None:

@@ -26,6 +26,7 @@ from zfstune import cli
 from zfstune.changes.journal import Journal
 from zfstune.changes.records import Original, Override
 from zfstune.changes.session import set_values
+from zfstune.check.metrics import METRICS
 from zfstune.term.table import Style
 from zfstune.term.units import MS
 from zfstune.tune import production
@@ -50,6 +51,8 @@ COMMANDS: list[list[str]] = [
     ["doctor"],
     ["doctor", "--cost", *SHORT],
     ["diagnose", "--duration", "1s"],
+    ["check", "tank", "--duration", "1s", "--show", ",".join(METRICS)],
+    ["check", "tank", "--duration", "1s", "--json"],
     ["diagnose", "--duration", "1s", "--json"],
     ["params"],
     ["params", "list", "--all"],
@@ -83,6 +86,7 @@ ODD: list[list[str]] = [
     *(["trace", name] for name in ("fsync", "txg", "throttle", "device", "arc", "slow")),
     *(["params", name] for name in ("get", "explain", "set", "list")),
     ["diagnose", "--from"],
+    *(["check", *more] for more in ([], ["tank", "--warn"], ["tank", "--show"])),
     ["keep", "--remove"],
     *(["flame", *more] for more in (["-o"], ["convert"], ["diff", "stacks"], ["--pool"])),
     *(["bench", "data", f"--{name}"] for name in ("test", "with", "html", "raw", "jobs")),
@@ -96,7 +100,7 @@ COMMANDS += [["params", what, f"zfs_txg_timeout={EVIL}"] for what in ("set", "ex
 OPEN = [
     *("host", "params.command", "changes.keep", "changes.revert", "changes.status"),
     *("trace.live", "trace.doctor", "diagnose.command", "flame.command", "tune.command"),
-    *("bench.command", "bench.matrix.command", "trace.cost"),
+    *("bench.command", "bench.matrix.command", "trace.cost", "check.command"),
 ]
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 
 from zfstune import __version__
-from zfstune.errors import NOT_POSSIBLE, CommandError, NotPossible, UsageError
+from zfstune.errors import CommandError, NotPossible, UsageError
 
 # Importing typing would take a tenth of the time of `zfstune --version`.
 TYPE_CHECKING = False
@@ -25,6 +25,7 @@ examples:
   zfstune trace fsync tank --duration 10s     one pool, ten seconds, then a table
   zfstune trace slow --over 10ms              each fsync that takes 10 ms or more
   zfstune diagnose                            why fsyncs are slow, and what to do
+  zfstune check tank --warn fsync.p99=20ms    for a monitoring system
   zfstune params list                         the parameters and their values here
   zfstune advise tank                         bad settings, with reason and remedy
   zfstune bench tank/db                       what a synchronous write costs here
@@ -42,6 +43,7 @@ exit status:
 COMMANDS = {
     "trace": ("doctor", "trace"),
     "diagnose": ("diagnose",),
+    "check": ("check",),
     "flame": ("flame",),
     "params": ("params",),
     "advise": ("advise",),
@@ -104,16 +106,21 @@ def build_parser(first: str = "") -> Parser:
     return parser
 
 
+# Commands for whole pools, and what each makes
+_WHOLE = {"tune": "session", "diagnose": "diagnosis", "check": "check"}
+
+
 def _check_names(args: argparse.Namespace) -> None:
     """Checks POOL and --dataset as far as possible without a look at the host."""
     pool, dataset = getattr(args, "pool", None), getattr(args, "dataset", None)
     for given in filter(None, (pool, dataset)):
         if not (given.isascii() and given.isprintable()):
             raise UsageError(f"no pool or dataset can have the name {given!r}", "see `zfs list`")
-    if pool is not None and "/" in pool and args.command in ("tune", "diagnose"):
+    if pool is not None and "/" in pool and args.command in _WHOLE:
         name = pool.split("/", 1)[0]
-        what = "session" if args.command == "tune" else "diagnosis"
-        raise UsageError(f"{pool!r} is a dataset: a {what} is for a whole pool", f"write {name}")
+        raise UsageError(
+            f"{pool!r} is a dataset: a {_WHOLE[args.command]} is for a whole pool", f"write {name}"
+        )
     if pool is not None and "/" in pool:
         raise UsageError(f"{pool!r} is a dataset, not a pool", f"write --dataset {pool}")
     if pool == "" or dataset == "":
@@ -160,8 +167,8 @@ def _run(argv: Sequence[str]) -> int:
     from zfstune.changes.recovery import if_needed
 
     command = importlib.import_module(f"zfstune.{args.run}")
-    # advise promises to change nothing
-    if args.run not in ("changes.recover", "advise.command"):
+    # advise and check promise to change nothing
+    if args.run not in ("changes.recover", "advise.command", "check.command"):
         if_needed(f"zfstune {args.command}")
     try:
         status: int = command.run(args)
@@ -173,15 +180,27 @@ def _run(argv: Sequence[str]) -> int:
     return status
 
 
+def _fail(error: CommandError, argv: Sequence[str]) -> int:
+    """Prints an error and its hint on stderr, that of a plugin as its line on stdout; returns the
+    exit status."""
+    what, hint = _one_line(_shown(str(error))), _one_line(_shown(error.hint))
+    if argv and argv[0] == "check":
+        from zfstune.check.judge import failed
+
+        return failed(f"{what}; {hint}" if hint else what, as_json="--json" in argv)
+    print(f"zfstune: error: {what}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    return error.status
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit status; prints errors and their hints on stderr."""
+    """Runs a command and returns its exit status; prints errors and their hints."""
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
+        return _run(argv)
     except CommandError as error:
-        print(f"zfstune: error: {_one_line(_shown(str(error)))}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {_one_line(_shown(error.hint))}", file=sys.stderr)
-        return error.status
+        return _fail(error, argv)
     except BrokenPipeError:
         # the reader has what it wanted; Python would complain again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -191,5 +210,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
         why = _one_line(f"{what}{error.strerror or error}")
-        print(f"zfstune: error: cannot go on: {why}", file=sys.stderr)
-        return NOT_POSSIBLE
+        return _fail(NotPossible(f"cannot go on: {why}"), argv)

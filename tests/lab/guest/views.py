@@ -189,9 +189,25 @@ def overview(results: Json) -> None:
     )
     results["overview"] = run(["zfstune", "trace", "--duration", "6s"])
     results["overview_json"] = run(["zfstune", "trace", "--duration", "6s", "--json"])
+    checked(results)
     load.kill()
     load.wait()
     results["overview_programs"] = programs()
+
+
+def checked(results: Json) -> None:
+    """The plugin, under a load; as nobody, who has kstats only."""
+    check = ["zfstune", "check", "tank", "--duration", "4s", "--json"]
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+    results["check"] = {
+        name: run([*who, *check, *more])
+        for name, who, more in (
+            ("all", [], ["--show", "fsync.p99,fsync.rate,zil.commits,device.flush.p99,lost"]),
+            ("bad", [], ["--crit", "fsync.p99=1ns"]),
+            ("kstats", nobody, ["--warn", "txg.sync.p99=1h", "--show", "zil.commits,arc.size"]),
+            ("nobody", nobody, ["--warn", "fsync.p99=1s"]),
+        )
+    }
 
 
 def leaving(results: Json) -> None:

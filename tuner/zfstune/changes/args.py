@@ -50,8 +50,9 @@ exit status:
 """
 
 _RECOVER = """\
-Every zfstune command except advise does this first, and zfstune-recover.service as soon as a
-session is killed. After a reboot there is nothing to restore: values end with the module.
+Every zfstune command except advise and check does this first, and zfstune-recover.service
+as soon as a session is killed. After a reboot there is nothing to restore: values end with
+the module.
 
 examples:
   zfstune recover

@@ -1,0 +1,1 @@
+"""`zfstune check`: one line, perfdata and a status for Icinga, Zabbix and others."""
