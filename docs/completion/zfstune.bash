@@ -33,7 +33,7 @@ _shtab_zfstune_bench_option_strings=(-h --help --duration --test --jobs --with -
 _shtab_zfstune_tune_option_strings=(-h --help --workload --observe --as --shell --budget --objective --limit --parameters --arc --block --max-latency --sampler --storage --study --seed --out --resume --no-flame --dry-run -y --yes --staging --json)
 _shtab_zfstune_status_option_strings=(-h --help --json)
 _shtab_zfstune_revert_option_strings=(-h --help --print --json)
-_shtab_zfstune_keep_option_strings=(-h --help --print --remove --json)
+_shtab_zfstune_keep_option_strings=(-h --help --print --remove --format --json)
 _shtab_zfstune_recover_option_strings=(-h --help --wait --forget)
 _shtab_zfstune_report_option_strings=(-h --help -o --output)
 _shtab_zfstune_option_strings=(-h --help --version)
@@ -125,6 +125,7 @@ _shtab_zfstune_params_pos_0_choices=(list get explain set)
 _shtab_zfstune_advise___for_choices=(postgresql mysql vm nfs files)
 _shtab_zfstune_bench___with_choices=(fio pg_test_fsync)
 _shtab_zfstune_tune___sampler_choices=(tpe random grid)
+_shtab_zfstune_keep___format_choices=(modprobe nix truenas ansible tuned sysctl)
 _shtab_zfstune_pos_0_choices=(doctor trace diagnose check flame params advise bench tune status revert keep recover report)
 
 _shtab_zfstune_doctor__h_nargs=0

@@ -109,7 +109,7 @@ function _shtab_zfstune_using
 end
 
 set -g _shtab_zfstune_commands doctor trace 'trace fsync' 'trace slow' 'trace txg' 'trace throttle' 'trace device' 'trace arc' diagnose check flame 'flame diff' 'flame convert' params 'params list' 'params get' 'params explain' 'params set' advise bench tune status revert keep recover report
-set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --crit --dataset --disk --duration --for --force-erase --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --show --size --slog --source --storage --study --test --timeline --timeout --title --unit --warn --with --workload -o
+set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --crit --dataset --disk --duration --for --force-erase --format --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --show --size --slog --source --storage --study --test --timeline --timeout --title --unit --warn --with --workload -o
 
 complete -c zfstune -e
 complete -c zfstune -f
@@ -314,6 +314,7 @@ complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 
 complete -c zfstune -n '_shtab_zfstune_using keep' -s h -l help -d 'show this help message and exit'
 complete -c zfstune -n '_shtab_zfstune_using keep' -l print -d 'only print what would be written'
 complete -c zfstune -n '_shtab_zfstune_using keep' -l remove -d 'undo an earlier keep'
+complete -c zfstune -n '_shtab_zfstune_using keep' -l format -xka "modprobe nix truenas ansible tuned sysctl" -d 'only print the values as this system wants them'
 complete -c zfstune -n '_shtab_zfstune_using keep' -l json -d 'one JSON object'
 complete -c zfstune -n '_shtab_zfstune_using keep; and test $_shtab_zfstune_npos -ge 0' -ka "(_zfstune_parameters)" -d 'only these parameters'
 complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a recover -d 'Restores what a killed session has left.'

@@ -34,8 +34,8 @@ def conf(tmp_path: Path) -> Path:
 
 
 def run(*names: str, **options: bool) -> int:
-    given = {"names": list(names), "print": False, "remove": False, "json": False} | options
-    return keep.run(Namespace(**given))
+    given = {"names": list(names), "print": False, "remove": False, "json": False, "format": None}
+    return keep.run(Namespace(**(given | options)))
 
 
 def change(host: ModuleHost, **wanted: int) -> None:

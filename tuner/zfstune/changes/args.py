@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# In the order of formats.FORMATS
+FORMATS = ("modprobe", "nix", "truenas", "ansible", "tuned", "sysctl")
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -43,6 +46,7 @@ examples:
   zfstune keep
   zfstune keep zfs_dirty_data_max zfs_txg_timeout
   zfstune keep --print                 what would be in the file
+  zfstune keep --format ansible        for a playbook; changes nothing
   zfstune keep --remove                removes what zfstune has written
 
 exit status:
@@ -97,6 +101,9 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     keep.add_argument("names", metavar="NAME", nargs="*", help="only these parameters")
     keep.add_argument("--print", action="store_true", help="only print what would be written")
     keep.add_argument("--remove", action="store_true", help="undo an earlier keep")
+    keep.add_argument(
+        "--format", choices=FORMATS, help="only print the values as this system wants them"
+    )
     keep.add_argument("--json", action="store_true", help="one JSON object")
     keep.set_defaults(run="changes.keep")
     recover = commands.add_parser(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from zfstrace.host import Host
 from zfstrace.params import Kept
 from zfstrace.printable import printable
+from zfstune.changes import formats
 from zfstune.changes.journal import Journal
 from zfstune.changes.state_dir import Places, places
 from zfstune.errors import DONE, NEGATIVE, NotPossible, UsageError
@@ -19,10 +20,15 @@ from zfstune.host import open_host
 from zfstune.term.log import say
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables.guard import Violation
+from zfstune.tunables.planner import boot_order
 
 
 def run(args: argparse.Namespace) -> int:
     """The command; status 1 if there is nothing to keep. Raises guard.Refused."""
+    if args.format and args.remove:
+        raise UsageError(
+            "--format writes nothing that --remove could undo", "leave out one of them"
+        )
     host = open_host()
     boot = host.parameters().boot()
     if args.remove:
@@ -37,12 +43,28 @@ def run(args: argparse.Namespace) -> int:
         say("nothing is kept" if args.remove else "nothing to keep: no parameter is changed")
         return DONE if args.remove else NEGATIVE
     _NextLoad(host).judge(values, drop)
+    if args.format:
+        return _format(host, args.format, values, as_json=args.json)
     kept = boot.preview(values, drop) if args.print else boot.update(values, drop)
     if args.json:
         print(json.dumps(to_json(kept)))
     else:
         _tell(kept, only_print=args.print)
     return DONE
+
+
+def _format(host: Host, name: str, values: Mapping[str, int], *, as_json: bool) -> int:
+    """Prints the values in a form of formats.FORMATS; status 1 if it can have none of them."""
+    ordered = {n: values[n] for n in boot_order(host, values)}
+    lines, notes = formats.printed(name, ordered)
+    if as_json:
+        found = {"schema": 1, "type": "keep", "format": name, "lines": lines, "notes": notes}
+        print(json.dumps(found))
+    else:
+        print("".join(f"{line}\n" for line in lines), end="", flush=True)
+        for note in notes:
+            say(note)
+    return DONE if lines else NEGATIVE
 
 
 def in_force(host: Host, where: Places) -> dict[str, int]:
