@@ -37,6 +37,10 @@ def robust(scenario: Callable[[str, str], Json], flavour: str) -> Json:
         ("pid not a number", 2, "postgres"),
         ("not root", 3, "CAP_SYS_ADMIN"),
         ("no BTF", 3, "BTF"),
+        ("no sysfs", 3, "/sys is not mounted"),
+        ("container", 3, "run zfstune on the host"),
+        ("noexec", 3, "mounted noexec"),
+        ("cut short", 3, "not complete"),
     ],
 )
 def test_bad_input_is_one_line(robust: Json, case: str, status: int, words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -270,6 +271,14 @@ def test_fentry_holds_the_module(views: Json, flavour: str) -> None:
     if "held" in views:
         assert views["held"]["status"] != 0
         assert "in use" in views["held"]["stderr"]
+
+
+def test_loading_the_module_anew_ends_a_trace(views: Json) -> None:
+    """Its probes have gone, and would count nothing without a word."""
+    assert views["reloaded"]["status"] == 0
+    assert re.search(
+        r"ZFS was unloaded( and loaded again)?: the trace ends", views["reloaded"]["stderr"]
+    )
 
 
 def test_unloading_the_module_ends_every_trace(views: Json) -> None:

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from zfs_linux import kstat
+from zfs_linux import kstat, obstacles
 from zfstrace.errors import LibraryMissing
-from zfstrace.types import Check
+from zfstrace.types import WRITES_BLOCKED, Check
 
 # linux/capability.h
 _BITS = {"CAP_DAC_OVERRIDE": 1, "CAP_SYS_ADMIN": 21}
@@ -21,40 +21,27 @@ NEEDED = "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE"
 def of_host(proc: Path, sys: Path, pools: Sequence[str]) -> list[Check]:
     """Most basic first. proc and sys stand for /proc and /sys; pools are the imported ones. Never
     raises."""
-    zfs = sys / "module/zfs"
-    loaded, module_btf = zfs.is_dir(), (sys / "kernel/btf/zfs").exists()
-    return [
-        _zfs(zfs),
+    root, kstats = sys.parent, proc / "spl/kstat/zfs"
+    loaded, module_btf = (sys / "module/zfs").is_dir(), (sys / "kernel/btf/zfs").exists()
+    found = [
+        obstacles.zfs(root),
+        *_pools(kstats, pools),
         Check("kernel", "kernel", os.uname().release),
-        _kernel_btf(sys / "kernel/btf/vmlinux"),
-        *([_module_btf(module_btf)] if loaded else []),
+        *obstacles.of_kernel(root),
+        obstacles.kernel_btf(root),
+        *([obstacles.module_btf(module_btf)] if loaded else []),
         _tracefs(sys, module_btf),
         privileges(kstat.read(proc / "self/status"), module_btf),
         _library(),
-        *(_kstats(proc / "spl/kstat/zfs", pools) if loaded else []),
+        *(_kstats(kstats, pools) if loaded else []),
     ]
+    return obstacles.contained(root, found)
 
 
-def _zfs(module: Path) -> Check:
-    if not module.is_dir():
-        fix = "run `modprobe zfs`"
-        return Check("ZFS", "zfs", "not loaded", "blocking", "nothing to trace", fix)
-    version = kstat.read(module / "version").strip()
-    return Check("ZFS", "zfs", version or "loaded, version unknown")
-
-
-def _kernel_btf(path: Path) -> Check:
-    if path.exists():
-        return Check("kernel BTF", "kernel", "present")
-    cost = "BPF programs cannot be fitted to this kernel"
-    fix = "use a kernel built with CONFIG_DEBUG_INFO_BTF=y"
-    return Check("kernel BTF", "kernel", "absent", "blocking", cost, fix)
-
-
-def _module_btf(there: bool) -> Check:
-    # Not a lack: kprobes and the search for layouts measure the same stages.
-    value = "present" if there else "absent, kprobes and a search for layouts do instead"
-    return Check("module BTF", "kernel", value)
+def _pools(kstats: Path, pools: Sequence[str]) -> list[Check]:
+    """Those in which writes block."""
+    states = {name: kstat.read(kstats / name / "state").strip() for name in pools}
+    return [obstacles.pool(name, s) for name, s in states.items() if s in WRITES_BLOCKED]
 
 
 def _tracefs(sys: Path, module_btf: bool) -> Check:

@@ -48,7 +48,15 @@ def bad_input(results: Json) -> None:
         """The command that follows sees this directory empty."""
         return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs x {directory} && exec "$@"', "sh"]
 
+    def with_library(options: str, copy: str) -> list[str]:
+        """The command that follows has its library from a file system of its own."""
+        library = "/zfstune/tracers/libzfstrace/libzfstrace.so"
+        script = f"mount -t tmpfs {options} x /mnt && {copy} {library} > /mnt/libzfstrace.so"
+        script += ' && ZFSTUNE_LIB=/mnt/libzfstrace.so exec "$@"'
+        return ["unshare", "-m", "sh", "-c", script, "sh"]
+
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+    noexec, cut_short = with_library("-o noexec", "cat"), with_library("", "head -c 300000")
     cases = {
         "no command": ["zfstune"],
         "unknown command": ["zfstune", "tarce"],
@@ -64,6 +72,10 @@ def bad_input(results: Json) -> None:
         "pid not a number": ["zfstune", "trace", "fsync", "--pid", "postgres"],
         "not root": [*nobody, "zfstune", "trace", "fsync", "--duration", "1s"],
         "no BTF": [*hidden("/sys/kernel/btf"), "zfstune", "trace", "fsync", "--duration", "1s"],
+        "no sysfs": [*hidden("/sys"), "zfstune", "trace", "fsync", "--duration", "1s"],
+        "container": ["unshare", "-r", "zfstune", "trace", "fsync", "--duration", "1s"],
+        "noexec": [*noexec, "zfstune", "trace", "fsync", "--duration", "1s"],
+        "cut short": [*cut_short, "zfstune", "trace", "fsync", "--duration", "1s"],
     }
     results["bad"] = {name: run(command) for name, command in cases.items()}
     results["doctor"] = run(["zfstune", "doctor"])

@@ -241,6 +241,15 @@ def leaving(results: Json) -> None:
             "stdout": tracer.stdout.read_text(),
             "stderr": tracer.stderr.read_text(),
         }
+    sh("modprobe zfs")
+    tracer = Tracer("fsync", "--no-fentry", json_lines=False)
+    sh("modprobe -r zfs; modprobe zfs")  # anew before the tracer may notice
+    tracer.process.wait(60)
+    results["reloaded"] = {
+        "status": tracer.process.returncode,
+        "stderr": tracer.stderr.read_text(),
+    }
+    sh("modprobe -r zfs")
     results["unloaded_programs"] = programs()
     results["unloaded_events"] = EVENTS.read_text()
     results["dmesg"] = sh("dmesg | grep -E 'Oops|BUG:|WARNING:' || true")

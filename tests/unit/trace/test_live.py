@@ -6,11 +6,12 @@ import argparse
 import io
 
 import pytest
-from support.fake_host import FakeHost, FakeSession, FakeStop
+from support.fake_host import FakeHost, FakeParameters, FakeSession, FakeStop, run_of
 
 from zfstrace.summary import Span
 from zfstrace.types import Losses, TraceOptions
 from zfstune.term.units import MS, SECOND
+from zfstune.trace import live
 from zfstune.trace.live import Meter, Run, follow, loop
 
 
@@ -46,6 +47,35 @@ def test_a_slow_view_does_not_pile_up() -> None:
 
     loop(stop, 10 * SECOND, SECOND, never, show)
     assert shown < 5
+
+
+@pytest.mark.parametrize("how", ["unloaded", "anew", "there"])
+def test_a_trace_ends_with_the_module_that_it_traces(
+    how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A module that is loaded again has none of the probes."""
+    host = FakeHost()
+    run = run_of(host)
+    if how == "unloaded":
+        host.unloaded = True
+    elif how == "anew":
+        monkeypatch.setattr(FakeParameters, "identity", lambda _self: "boot:2")
+    assert run.tick() is (how != "there")
+    says = {"unloaded": "was unloaded: ", "anew": "was unloaded and loaded again: ", "there": ""}
+    assert says[how] in capsys.readouterr().err
+
+
+def test_a_suspended_pool_is_named_before_it_is_traced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = FakeHost()
+    host.state = "SUSPENDED"
+    monkeypatch.setattr("zfstune.trace.live.open_host", lambda: host)
+    given = argparse.Namespace(pool="tank", duration=None)
+    assert live.run(given, TraceOptions("tank"), lambda _run: None) == 0
+    assert "pool tank is SUSPENDED: no fsync ends there; see `zpool status tank`" in (
+        capsys.readouterr().err
+    )
 
 
 def test_a_view_can_end_the_loop() -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from zfstrace import errors, stages
+from zfstrace.bpf import loading
 from zfstrace.hist import BUCKETS
 from zfstrace.types import Probe, ProbeSurvey, merged
 
@@ -207,6 +208,9 @@ def load(path: str | None = None) -> ctypes.CDLL:
     """The library with its functions typed. Raises LibraryMissing when it cannot be loaded or its
     version is not that of this package."""
     path = path or find_library()
+    wrong = loading.wrong(path)
+    if wrong:
+        raise errors.LibraryMissing(f"cannot trace: {path} does not load: {wrong[0]}", wrong[1])
     try:
         # no use_errno: errors are negative return values
         lib = ctypes.CDLL(path)
@@ -215,10 +219,8 @@ def load(path: str | None = None) -> ctypes.CDLL:
             function.restype = result
             function.argtypes = arguments
     except (OSError, AttributeError) as error:
-        reason = str(error).replace("\n", " ")
-        raise errors.LibraryMissing(
-            f"cannot trace: {path} does not load ({reason})", "rebuild it with `make`"
-        ) from None
+        reason, hint = loading.why(str(error))
+        raise errors.LibraryMissing(f"cannot trace: {path} does not load: {reason}", hint) from None
     abi = lib.zfstrace_abi()
     names = tuple(text(lib.zfstrace_stage_name(i)) for i in range(_STAGES))
     kinds = tuple(text(lib.zfstrace_kind_name(i)) for i in range(_KINDS))

@@ -117,8 +117,8 @@ def _measured(
         found = {name: view.measure(step=False) for name, view in views.items()}
         if run.stop.reader_gone:
             return UNKNOWN
-        if not host.loaded():
-            return _print(run.args, UNKNOWN, ["ZFS was unloaded meanwhile"], [])
+        if run.gone():
+            return _print(run.args, UNKNOWN, [f"{run.gone()} meanwhile"], [])
         errors = {name: reading.error for name, reading in found.items() if reading.error}
         if "arc" in found and not errors.get("arc"):
             lack = sources.lack_of(host)
@@ -134,7 +134,7 @@ def _measured(
 def _tick(run: Run[TraceOptions], views: Mapping[str, Source]) -> bool:
     for view in views.values():
         view.tick()
-    if not run.host.loaded():
+    if run.gone():
         return True
     run.host.tick()
     return False

@@ -125,6 +125,7 @@ def _check_lines(checks: Sequence[Check], style: Style) -> list[str]:
     for check, row in strict_zip(checks, aligned(cells, "<<")):
         if check.status == "ok":
             lines.append(row)
+            lines += wrap(check.fix, "    ") if check.fix else []
             continue
         lines.append(f"{row}  {_mark(check.status, style)}")
         remedy = f"; {check.fix}" if check.fix else ""

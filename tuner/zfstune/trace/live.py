@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TextIO, TypeVar
 
 from zfstrace.clock import iso_now
 from zfstrace.host import Host, Session
 from zfstrace.summary import Span
-from zfstrace.types import FsyncOptions, Json, Losses, TraceOptions
+from zfstrace.types import WRITES_BLOCKED, FsyncOptions, Json, Losses, TraceOptions
 from zfstune.host import open_host
 from zfstune.preflight import prepare
 from zfstune.term.keys import Keys, has_keys
@@ -67,6 +67,11 @@ class Run(Generic[Options]):
     host: Host
     out: TextIO
     stop: Stop
+    # the module that is traced: Parameters.identity()
+    module: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "module", self.host.parameters().identity())
 
     @property
     def who(self) -> str:
@@ -79,11 +84,21 @@ class Run(Generic[Options]):
         dataset = self.options.dataset if isinstance(self.options, FsyncOptions) else None
         return dataset or self.options.pool or "all pools"
 
+    def gone(self) -> str:
+        """What has happened to the module that is traced, as its probes went with it; "" if it is
+        still there."""
+        if not self.host.loaded():
+            return "ZFS was unloaded"
+        if self.host.parameters().identity() != self.module:
+            return "ZFS was unloaded and loaded again"
+        return ""
+
     def tick(self) -> bool:
         """To be called every second; True once ZFS or the traced process is gone. Raises TraceError
         if a trace of the host cannot continue."""
-        if not self.host.loaded():
-            say("ZFS was unloaded: the trace ends")
+        gone = self.gone()
+        if gone:
+            say(f"{gone}: the trace ends")
             return True
         self.host.tick()
         pid = self.options.pid
@@ -104,6 +119,10 @@ def run(
     Raises CommandError and TraceError."""
     host = open_host()
     prepare(host, options, bpf=bpf and not is_kstat(options))
+    for pool in [options.pool] if options.pool else host.pools():
+        state = host.pool_state(pool)
+        if state in WRITES_BLOCKED:
+            say(f"pool {pool} is {state}: no fsync ends there; see `zpool status {pool}`")
     with Stop(sys.stdout) as stop:
         trace(Run(args, options, host, sys.stdout, stop))
     return 0
