@@ -167,8 +167,8 @@ def test_any_answer_but_yes_begins_nothing(
 
 
 def test_missing_packages_are_named(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scipy" else 1)
-    with pytest.raises(NotPossible, match="has no scipy") as error:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "optuna" else 1)
+    with pytest.raises(NotPossible, match="has no optuna") as error:
         command.run(parsed("tank", "--observe", "--yes"))
     assert error.value.hint.startswith("run it with a Python that has them")
 

@@ -15,15 +15,13 @@ docs/statistics.md explains it in plain words, with error rates and limits.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-from scipy import stats
+from itertools import compress
+from operator import add
+from statistics import NormalDist, StatisticsError
 
 BETTER = "better"
 EQUIVALENT = "equivalent"
@@ -36,10 +34,9 @@ POWER = 0.8
 _FEWEST = 6  # pairs at the first look
 _MOST_LOOKS = 3
 _EXACT = 14  # up to this number of pairs all signs are tried
-_FLIPS = (1 << 15) - 1
+_FLIPS = 1 << 15
 _RESAMPLES = 4999
-
-Floats = npt.NDArray[np.float64]
+_BITS = 8  # of a byte, which flips as many pairs
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,8 @@ class Verdict:
 
 def order(pairs: int, seed: int) -> list[str]:
     """The label, "A" or "B", of each block in time order; random within each pair."""
-    coins = np.random.default_rng(seed).integers(0, 2, pairs)
-    return [name for coin in coins for name in ("AB" if coin else "BA")]
+    coins = random.Random(seed)
+    return [name for _ in range(pairs) for name in coins.choice(("AB", "BA"))]
 
 
 def log_ratios(blocks: Sequence[tuple[str, float]]) -> list[float]:
@@ -79,90 +76,106 @@ def log_ratios(blocks: Sequence[tuple[str, float]]) -> list[float]:
 
 
 @lru_cache(maxsize=4)
-def signs(pairs: int) -> npt.NDArray[np.float32]:
-    """All combinations of signs as rows, or many random ones (always the same), the first all
-    positive."""
+def flips(pairs: int) -> tuple[bytes, ...]:
+    """All ways to flip signs, or many random ones (always the same), the first flipping none: bit b
+    of byte i of the string c says whether way i flips pair 8 c + b."""
+    columns = range(max(1, math.ceil(pairs / _BITS)))
     if pairs <= _EXACT:
-        bits = np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1
-    else:
-        bits = np.random.default_rng(pairs).integers(0, 2, (_FLIPS + 1, pairs))
-        bits[0] = 0
-    return (1 - 2 * bits).astype(np.float32)
+        return tuple(bytes(way >> _BITS * c & 255 for way in range(1 << pairs)) for c in columns)
+    coins = random.Random(pairs)
+    return tuple(b"\0" + coins.randbytes(_FLIPS - 1) for _ in columns)
 
 
-@lru_cache(maxsize=4)
-def _flipped(pairs: int) -> npt.NDArray[np.int64]:
-    """The number of negative signs in each row of `signs`."""
-    return np.asarray((signs(pairs) < 0).sum(axis=1))
-
-
-def _sums(values: Floats) -> Floats:
-    """The sum of values with each row of `signs`. Without BLAS, whose threads would take CPUs from
-    the measured load."""
-    sums: Floats = np.einsum("ij,j->i", signs(len(values)), values.astype(np.float32))
+def _flipped(values: Sequence[float]) -> list[float]:
+    """The sum of those values that each of `flips` flips. With a table for each byte, which takes
+    milliseconds."""
+    sums: list[float] = []
+    for place, column in enumerate(flips(len(values))):
+        table = [0.0]
+        for bit in range(_BITS * place, _BITS * (place + 1)):
+            value = values[bit] if bit < len(values) else 0.0
+            table += [value + one for one in table]
+        part = map(table.__getitem__, column)
+        sums = list(map(add, sums, part) if sums else part)
     return sums
 
 
-def sign_flip_p(ratios: Sequence[float] | Floats) -> float:
+@lru_cache(maxsize=4)
+def _sizes(pairs: int) -> list[float]:
+    """How many signs each of `flips` flips."""
+    return _flipped([1.0] * pairs)
+
+
+def sign_flip_p(ratios: Sequence[float]) -> float:
     """One-sided p of the sign-flip test for a mean below 0: the share of sign assignments whose
-    mean is at least as low. Exact up to 14 pairs, then from 32,768 random assignments."""
-    values = np.asarray(ratios, dtype=np.float64)
-    largest = np.abs(values).max(initial=0.0)
-    if not largest:
+    mean is at least as low. Exact up to 14 pairs, then from 32,768 assignments: the real one and
+    random ones."""
+    size = math.fsum(map(abs, ratios))
+    if not size:
         return 1.0
-    values = values / largest
-    # sums that differ only by rounding are equal
-    limit = values.sum() + 1e-5 * np.abs(values).sum()
-    return float(np.mean(_sums(values) <= limit))
+    # flipping makes the mean lower or leaves it if the sum of what it flips is not negative; sums
+    # that differ only by rounding are equal
+    sums = _flipped([ratio / size for ratio in ratios])
+    return sum(one >= -1e-12 for one in sums) / len(sums)
 
 
-def interval(
-    ratios: Sequence[float] | Floats, confidence: float, seed: int = 0
-) -> tuple[float, float]:
+def interval(ratios: Sequence[float], confidence: float, seed: int = 0) -> tuple[float, float]:
     """Two-sided interval of the mean log ratio; infinite with too few pairs.
 
     A bootstrap interval (BCa) is too narrow for few pairs: at six it misses two to four times as
     often as it claims. So it is widened to what the sign-flip test does not exclude.
     """
-    values = np.asarray(ratios, dtype=np.float64)
-    tail = (1 - confidence) / 2
-    test = -_highest(-values, tail), _highest(values, tail)
-    if len(values) < 2 or np.ptp(values) <= 1e-12 * np.abs(values).max():
+    test = _not_excluded(ratios, (1 - confidence) / 2)
+    if len(ratios) < 2 or max(ratios) - min(ratios) <= 1e-12 * max(map(abs, ratios)):
         return test
-    bootstrap = _bootstrap(values, confidence, seed)
-    return min(test[0], bootstrap[0]), max(test[1], bootstrap[1])
+    low, high = bootstrap(ratios, confidence, random.Random(seed).choices)
+    return min(test[0], low), max(test[1], high)
 
 
-def _highest(values: Floats, tail: float) -> float:
-    """The highest mean that the sign-flip test does not exclude at the level tail.
+def _not_excluded(values: Sequence[float], tail: float) -> tuple[float, float]:
+    """The lowest and highest mean that the sign-flip test does not exclude at the level tail.
 
     It excludes a mean m if at most a share tail of all subsets, including the empty one, has a
-    mean of m or more (Hartigan 1969, "Using Subsample Values as Typical Values").
+    mean of m or more (or less; Hartigan 1969, "Using Subsample Values as Typical Values").
     """
-    sizes = _flipped(len(values))
-    # the sum of each flipped subset: half the difference between all and all with it flipped
-    sums = (values.sum() - _sums(values)) / 2
-    means = np.where(sizes > 0, sums / np.maximum(sizes, 1), np.inf)
-    rank = len(means) - 1 - int(tail * len(means) + 1e-9)
-    return float(np.partition(means, rank)[rank])
+    sums, sizes = _flipped(values), _sizes(len(values))
+    means = sorted(one / size for one, size in zip(compress(sums, sizes), filter(None, sizes)))
+    # an empty subset has a mean beyond all
+    rank = int(tail * len(sums) + 1e-9) - (len(sums) - len(means))
+    return (means[rank], means[-1 - rank]) if rank >= 0 else (-math.inf, math.inf)
 
 
-def _bootstrap(values: Floats, confidence: float, seed: int) -> tuple[float, float]:
-    for method in ("BCa", "percentile"):  # BCa is not defined for some data
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found: Any = stats.bootstrap(
-                (values,),
-                np.mean,
-                confidence_level=confidence,
-                n_resamples=_RESAMPLES,
-                vectorized=True,
-                method=method,
-                random_state=np.random.default_rng(seed),
-            ).confidence_interval
-        if math.isfinite(found.low) and math.isfinite(found.high):
-            break
-    return float(found.low), float(found.high)
+def bootstrap(
+    values: Sequence[float], confidence: float, draw: Callable[..., list[float]]
+) -> tuple[float, float]:
+    """The BCa interval of the mean (Efron 1987, "Better Bootstrap Confidence Intervals"), or where
+    that is not defined the percentile interval. draw is random.choices or the like. At least two
+    different values."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    # fsum: resamples of the same values in another order must have the same mean
+    means = sorted(math.fsum(draw(values, k=count)) / count for _ in range(_RESAMPLES))
+    shares = [(1 - confidence) / 2, (1 + confidence) / 2]
+    normal = NormalDist()
+    below = sum((one < mean) + (one <= mean) for one in means) / (2 * _RESAMPLES)
+    # the jackknife's influences are, for the mean, the distances from it
+    away = [value - mean for value in values]
+    try:
+        skewness = math.fsum(one**3 for one in away) / math.fsum(one**2 for one in away) ** 1.5
+        bias = normal.inv_cdf(below)
+        moved = [bias + normal.inv_cdf(share) for share in shares]
+        shares = [normal.cdf(bias + z / (1 - skewness / 6 * z)) for z in moved]
+    except (StatisticsError, ZeroDivisionError):
+        pass
+    return _percentile(means, shares[0]), _percentile(means, shares[1])
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float:
+    """Interpolated linearly."""
+    place = share * (len(ordered) - 1)
+    below = min(int(place), len(ordered) - 2)
+    low, high = ordered[below : below + 2]
+    return low + (place - below) * (high - low)
 
 
 @dataclass(frozen=True)
@@ -251,7 +264,7 @@ class Sequential:
         return self._verdict or self._measure(self.design.alphas[-1])
 
     def _measure(self, alpha: float) -> Verdict:
-        mean = float(np.mean(self.ratios)) if self.ratios else 0.0
+        mean = math.fsum(self.ratios) / max(1, len(self.ratios))
         low, high = interval(self.ratios, 1 - 2 * alpha, self._seed)
         return Verdict(
             INCONCLUSIVE,
@@ -284,10 +297,36 @@ class Sequential:
 def noise(aa_ratios: Sequence[float], pairs: int, alpha: float = ALPHA) -> float:
     """The smallest gain that a comparison of this many pairs detects with 80 % probability, as a
     positive share (0.2: 20 % less); from pairs without a change. 1.0 if unknown."""
-    values = np.asarray(aa_ratios, dtype=np.float64)
-    if not len(values) or pairs < 2:
+    if not aa_ratios or pairs < 2:
         return 1.0
-    spread = math.sqrt(float(np.mean(values**2)))  # their true mean is 0
+    # their true mean is 0
+    spread = math.sqrt(math.fsum(ratio**2 for ratio in aa_ratios) / len(aa_ratios))
     last = design_for(max(pairs, _FEWEST), 0.0, alpha).alphas[-1]
-    needed = stats.t.isf(last, pairs - 1) + stats.t.ppf(POWER, pairs - 1)
-    return -math.expm1(-float(needed) * spread / math.sqrt(pairs))
+    needed = student_quantile(1 - last, pairs - 1) + student_quantile(POWER, pairs - 1)
+    return -math.expm1(-needed * spread / math.sqrt(pairs))
+
+
+def student_quantile(share: float, freedom: int) -> float:
+    """The quantile of Student's t, for a share from 0.5 and whole degrees of freedom, by
+    bisection."""
+    low, high = 0.0, 1.0
+    while _student_within(high, freedom) < 2 * share - 1:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        if _student_within(middle, freedom) < 2 * share - 1:
+            low = middle
+        else:
+            high = middle
+    return middle
+
+
+def _student_within(t: float, freedom: int) -> float:
+    """The probability of values from -t to t (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    cosine, odd = math.cos(angle), freedom % 2
+    term, terms = (cosine if odd else 1.0), 0.0
+    for k in range(2 + odd, freedom + 1, 2):
+        terms += term
+        term *= (k - 1) / k * cosine**2
+    inside = math.sin(angle) * terms
+    return 2 / math.pi * (angle + inside) if odd else inside

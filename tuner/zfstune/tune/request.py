@@ -22,7 +22,7 @@ BUDGET_NS, BLOCK_NS = 60 * 60 * SECOND, 10 * SECOND
 LIMITS = ("write.throughput>=-5%", "fsync.mean<=+10%")
 # the file of the search, in --out
 STUDY = "study.db"
-_PACKAGES = ("numpy", "scipy", "optuna")
+_PACKAGES = ("optuna",)
 _SHORTEST_BLOCKS = 4 + 4 + 12  # noise, one trial, the shortest proof
 # about the time between two blocks, in which txgs settle
 _BETWEEN_NS = 5 * SECOND

@@ -155,7 +155,7 @@ class TuningRun:
 
     def _found(self) -> Found:
         """Also loads the packages: doing so later would disturb the measurement."""
-        self.progress.line("loading numpy, scipy and optuna ...")
+        self.progress.line("loading optuna ...")
         import optuna  # noqa: F401
 
         from zfstune.experiment.phases import Found
