@@ -6,7 +6,6 @@ import argparse
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +16,6 @@ from support.paths import DATA
 from support.sample_session import Json, session
 from support.samples import from_values
 
-import zfstune
 from zfstune.errors import UsageError
 from zfstune.html import page as report_page
 from zfstune.report import args as report_args
@@ -150,13 +148,12 @@ def test_a_successful_session_has_verdict_changes_and_pictures(made: tuple[Json,
     assert page.count["figure"] == 6
     assert page.count["svg"] == 12 + 1 + 8
     assert page.count["iframe"] == 3
-    assert "matplotlib" not in page.words
 
 
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of everything but the plots, which take a second or two."""
-    monkeypatch.setattr(render, "_plots", lambda _: ({}, ""))
+    """For tests of everything but the plots."""
+    monkeypatch.setattr(render, "_plots", lambda _: {})
 
 
 def test_before_and_after_cover_all_fsyncs_of_the_proof(made: tuple[Json, Path]) -> None:
@@ -399,20 +396,6 @@ def test_lists_that_are_too_long_leave_the_embedded_data() -> None:
     data = json.loads(report_page.embedded(found))
     assert data["txgs"] == {"left_out": 9000}
     assert data["blocks"] == json.loads(json.dumps(found["blocks"]))
-
-
-def test_without_matplotlib_the_page_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("plots", "svg"):
-        monkeypatch.delitem(sys.modules, f"zfstune.report.{name}", raising=False)
-        monkeypatch.delattr(zfstune.report, name, raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    page = load(render.write(session(trials=1), tmp_path))
-    assert "no plots, because matplotlib is not installed" in page.words
-    assert "figure" not in page.count
-    # the gauge and the intervals need no matplotlib
-    assert page.count["svg"] == 9
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 _REPORT = """\
 A session of `zfstune tune` leaves session.json and report.html in its directory; this command
-writes the page again, e.g. with plots on a host that has matplotlib. It looks for before.folded
-and after.folded beside session.json.
+writes the page again. It looks for before.folded and after.folded beside session.json.
 
 examples:
   zfstune report zfstune-tank                    zfstune-tank/report.html again

@@ -59,7 +59,7 @@ def judged(session: Json, block: Json) -> float | None:
         cost = wanted.value({k: v for k, v in metrics.items() if v is not None}) if wanted else None
     except (ValueError, OverflowError):
         return None
-    if cost is None or wanted is None:
+    if cost is None or wanted is None or not cost > 0:
         return None
     # a throughput, not its inverse
     return cost if any(one.less_is_better for one, _ in wanted.weights) else 1 / cost

@@ -4,7 +4,7 @@ the changes, how to undo or keep them, and then the evidence and the reasons."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,11 @@ from zfstune.html.page import (
     table,
 )
 from zfstune.html.stage_colors import stage_color
-from zfstune.report import data, words
+from zfstune.report import data, plots, words
 from zfstune.report.data import finite, listed, mapped
 from zfstune.report.flame import Flames, flames
+from zfstune.report.svg import Plot
 from zfstune.term.units import format_count, format_time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from zfstune.report.svg import Plot
 
 NAME = "report.html"
 
@@ -47,13 +44,14 @@ _FSYNC_ROWS = (
     ("p99.9", 999, "fsync.p999"),
 )
 
-# The plots by name; empty without matplotlib.
-Plots = dict[str, "Plot"]
+_PLOTS = (plots.latency, plots.stages, plots.timeline, plots.pairs, plots.trials, plots.txgs)
+# by name
+Plots = dict[str, Plot]
 
 
 def write(session: Json, directory: Path) -> Path:
-    """Writes report.html into the session's directory, and returns its path. Without matplotlib it
-    has a note instead of plots. Raises zfstrace.flame.WriteFailed."""
+    """Writes report.html into the session's directory, and returns its path. Raises
+    zfstrace.flame.WriteFailed."""
     path = directory / NAME
     save(session, directory, str(path))
     return path
@@ -67,52 +65,36 @@ def save(session: Json, directory: Path, path: str) -> None:
 
 def render(session: Json, directory: Path) -> str:
     """The page; directory has the recordings that the session names."""
-    plots, lack = _plots(session)
+    drawn = _plots(session)
     graphs = flames(session, directory)
     pool = esc(session.get("pool") or "?")
     sections = [
         Section("changed", "Changes", "What was changed", _changed(session)),
         Section("limits", "Limits", "Limits and other measures", _limits(session)),
-        Section("latency", "Latency", "Fsync latency before and after", _latency(session, plots)),
-        Section("stages", "Stages", "Where fsyncs spend their time", _stages(session, plots)),
-        Section("blocks", "Blocks", "Block by block", _blocks(session, plots)),
-        Section("txgs", "Txgs", "Transaction groups", _txgs(plots)),
-        Section("trials", "Trials", "What was tried", _trials(session, plots)),
+        Section("latency", "Latency", "Fsync latency before and after", _latency(session, drawn)),
+        Section("stages", "Stages", "Where fsyncs spend their time", _stages(session, drawn)),
+        Section("blocks", "Blocks", "Block by block", _blocks(session, drawn)),
+        Section("txgs", "Txgs", "Transaction groups", _txgs(drawn)),
+        Section("trials", "Trials", "What was tried", _trials(session, drawn)),
         Section("stacks", "Stacks", "Where threads waited", _stacks(graphs)),
         Section("session", "Session", "The session", _session(session)),
     ]
     return page(
         f"zfstune: {words.finding(session).word}, pool {session.get('pool')}",
-        _head(session, pool, lack),
+        _head(session, pool),
         sections,
         embedded(session),
         graphs.scripts,
     )
 
 
-def _plots(session: Json) -> tuple[Plots, str]:
-    """The plots, and a sentence if there are none."""
-    try:
-        from zfstune.report import plots as draw
-    except ImportError:
-        return {}, (
-            "There are no plots, because matplotlib is not installed (Debian: python3-matplotlib). "
-            "`zfstune report DIR` writes this page again from the session.json in DIR."
-        )
-    makers: dict[str, Callable[[Json], Plot | None]] = {
-        "latency": draw.latency,
-        "stages": draw.stages,
-        "timeline": draw.timeline,
-        "pairs": draw.pairs,
-        "trials": draw.trials,
-        "txgs": draw.txgs,
-    }
-    made = ((name, maker(session)) for name, maker in makers.items())
-    return {name: plot for name, plot in made if plot}, ""
+def _plots(session: Json) -> Plots:
+    made = ((maker.__name__, maker(session)) for maker in _PLOTS)
+    return {name: plot for name, plot in made if plot}
 
 
-def _figure(plots: Plots, name: str, caption: str) -> str:
-    plot = plots.get(name)
+def _figure(drawn: Plots, name: str, caption: str) -> str:
+    plot = drawn.get(name)
     if not plot:
         return ""
     return (
@@ -121,7 +103,7 @@ def _figure(plots: Plots, name: str, caption: str) -> str:
     )
 
 
-def _head(session: Json, pool: str, lack: str) -> str:
+def _head(session: Json, pool: str) -> str:
     found = words.finding(session)
     host = mapped(session, "host")
     where = [f"pool {pool}", esc(host.get("hostname") or ""), esc(session.get("started") or "")]
@@ -132,7 +114,7 @@ def _head(session: Json, pool: str, lack: str) -> str:
     # a metric keeps its lower case: p99
     if not sentence.startswith(words.goal(session)):
         sentence = sentence[:1].upper() + sentence[1:]
-    notes = "".join(f"<li>{esc(note)}</li>\n" for note in _notes(session, lack))
+    notes = "".join(f"<li>{esc(note)}</li>\n" for note in _notes(session))
     return (
         f'<div class="{found.kind}">\n<p class="where">{" · ".join(filter(None, where))}</p>\n'
         f'<span class="badge">{esc(found.word)}</span>\n<h1>{esc(sentence)}</h1>\n'
@@ -141,7 +123,7 @@ def _head(session: Json, pool: str, lack: str) -> str:
     )
 
 
-def _notes(session: Json, lack: str) -> Iterable[str]:
+def _notes(session: Json) -> Iterable[str]:
     """The warnings."""
     if session.get("note"):
         state = "It failed" if session.get("state") == "failed" else "Note"
@@ -157,8 +139,6 @@ def _notes(session: Json, lack: str) -> Iterable[str]:
             f"{words.plural(int(lost), 'event')} could not be measured and "
             f"{'is' if lost == 1 else 'are'} missing from these numbers."
         )
-    if lack:
-        yield lack
 
 
 def _hero(session: Json) -> str:
@@ -311,7 +291,7 @@ def _change_cells(changes: Json, name: str, widest: float) -> list[str]:
     ]
 
 
-def _latency(session: Json, plots: Plots) -> str:
+def _latency(session: Json, drawn: Plots) -> str:
     hists = {side: data.histogram(session, side) for side, _ in data.SIDES}
     if not any(hist.count for hist in hists.values()):
         return paragraph("There was no confirmation, so nothing can be compared.")
@@ -328,7 +308,7 @@ def _latency(session: Json, plots: Plots) -> str:
     head = ["", "before", "after", "change within pairs", "interval", ""]
     return (
         _figure(
-            plots,
+            drawn,
             "latency",
             "The share of fsyncs that took longer than a time (a curve crosses 1 % at its p99; "
             "lower is better), and their distribution. All fsyncs of the confirmation.",
@@ -346,7 +326,7 @@ def _ns(ns: int, known: bool) -> str:
     return esc(format_time(ns)) if known else "-"
 
 
-def _stages(session: Json, plots: Plots) -> str:
+def _stages(session: Json, drawn: Plots) -> str:
     times = {side: data.stage_times(session, side) for side, _ in data.SIDES}
     totals = {side: sum(found.values()) for side, found in times.items()}
     if not any(totals.values()):
@@ -358,7 +338,7 @@ def _stages(session: Json, plots: Plots) -> str:
     for name in names:
         if not any(found.get(name) for found in times.values()):
             continue
-        row = [_stage_name(name, bool(plots))]
+        row = [_stage_name(name, bool(drawn))]
         for side, found in times.items():
             share = found.get(name, 0.0) / (totals[side] or 1)
             row.append(f"{100 * share:.1f} %" if totals[side] else "-")
@@ -376,7 +356,7 @@ def _stages(session: Json, plots: Plots) -> str:
         "meaning",
     ]
     return _figure(
-        plots, "stages", "The stages of an fsync, in the order of the table below."
+        drawn, "stages", "The stages of an fsync, in the order of the table below."
     ) + table(head, ["name", "n", "n", "n", "n", "w"], rows)
 
 
@@ -386,7 +366,7 @@ def _stage_name(name: str, key: bool) -> str:
     return f'<span class="swatch" style="background:{stage_color(name)}"></span>{code(name)}'
 
 
-def _blocks(session: Json, plots: Plots) -> str:
+def _blocks(session: Json, drawn: Plots) -> str:
     count = len(data.blocks(session))
     if not count:
         return paragraph("No block was measured.")
@@ -408,13 +388,13 @@ def _blocks(session: Json, plots: Plots) -> str:
     return (
         paragraph(text)
         + _figure(
-            plots,
+            drawn,
             "timeline",
             "Each mark is a block, as wide as its duration; the scale is logarithmic.",
         )
         + (paragraph(sure) if sure else "")
         + _figure(
-            plots,
+            drawn,
             "pairs",
             "The change between the two blocks of a pair. "
             + (
@@ -427,16 +407,16 @@ def _blocks(session: Json, plots: Plots) -> str:
     )
 
 
-def _txgs(plots: Plots) -> str:
+def _txgs(drawn: Plots) -> str:
     return _figure(
-        plots,
+        drawn,
         "txgs",
         "A line for each transaction group: its dirty data, and the time to sync it. During a sync "
         "fsyncs compete with it for the disks.",
     )
 
 
-def _trials(session: Json, plots: Plots) -> str:
+def _trials(session: Json, drawn: Plots) -> str:
     tried = listed(session, "trials")
     if not tried:
         return paragraph("No trial was made.")
@@ -449,7 +429,7 @@ def _trials(session: Json, plots: Plots) -> str:
         made += details(f"{words.plural(len(rows) - _MOST_TRIALS, 'more trial')}", more)
     return (
         _figure(
-            plots,
+            drawn,
             "trials",
             "If less is better, better trials are below the line. A trial has few pairs, so the "
             "best of many looks better than it is: only the confirmation counts.",
