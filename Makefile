@@ -15,13 +15,13 @@ LIB_ABI := $(shell sed -n 's/^.define ZFSTRACE_ABI //p' $(LIB_DIR)/zfstrace.h)
 LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
 LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
 C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] $(LIB_DIR)/examples/*.c tests/unit/libzfstrace/*.[ch] tests/unit/libzfstrace/bpf_shim/*.[ch] \
-	tests/unit/libzfstrace/bpf_shim/bpf/*.h tests/support/freebsd/*.c)
+	tests/unit/libzfstrace/bpf_shim/bpf/*.h tests/support/freebsd/*.c scripts/dist/*.[ch])
 PY_DIRS := tracers tuner platform scripts tests
 # What runs on users' hosts, with the Python they have
-ON_HOSTS := bin/zfstune platform scripts/freebsd scripts/install.py tracers/bcc tracers/zfstrace tuner
+ON_HOSTS := bin/zfstune platform scripts/dist/main.py scripts/freebsd scripts/install.py tracers/bcc tracers/zfstrace tuner
 # Python without .py in the name, so mypy takes each for a program of its own
 PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo
-SH_FILES := scripts/bootstrap scripts/freebsd-check .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh platform/linux/packages/*.sh) \
+SH_FILES := scripts/bootstrap scripts/dist/fetch scripts/freebsd-check .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh platform/linux/packages/*.sh) \
 	$(wildcard scripts/completion/*.bash) platform/freebsd/rc.d/zfstune
 
 # _GNU_SOURCE stays unset on purpose: with it glibc 2.38 and later renames
@@ -36,7 +36,7 @@ BPF_ARCH_x86_64 := x86
 BPF_ARCH_aarch64 := arm64
 BPF_ARCH = $(BPF_ARCH_$(firstword $(subst -, ,$(MACHINE))))
 BPF_CFLAGS = -O2 -g -mcpu=v3 -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
-	-I/usr/include/$(shell $(CC) -print-multiarch) -Wall -Wextra -Wno-unused-parameter -Werror
+	-I/usr/include/$(shell $(CC) -print-multiarch) -fdebug-prefix-map=$(CURDIR)=. -Wall -Wextra -Wno-unused-parameter -Werror
 
 FLAVOURS ?= trixie bookworm
 # Tested as well where there is an image, given or built (docs/lab.md)
@@ -44,7 +44,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
 .PHONY: all rules completion help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
-	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
+	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-start bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -189,6 +189,10 @@ statistics:
 bench-flame:
 	$(PYTHON) scripts/benchmarks/flame.py
 
+## bench-start: measure how long the one file takes to start; writes docs/measurements/start.md
+bench-start: dist
+	$(PYTHON) scripts/benchmarks/start.py
+
 ## lint: ruff, mypy, vermin, clang-format, shellcheck, mandoc
 lint:
 	.venv/bin/ruff check $(PY_DIRS) $(PY_PROGRAMS)
@@ -206,6 +210,8 @@ format:
 	.venv/bin/ruff check --fix-only $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/ruff format $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/clang-format -i $(C_FILES)
+
+include scripts/dist/rules.mk
 
 ## install: install the command, the library and its headers, and manual pages below PREFIX
 install: all

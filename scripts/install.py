@@ -150,14 +150,11 @@ def entries(
     built."""
     if system == "linux" and not LIBRARY.exists():
         raise InstallError(f"{LIBRARY.name} is not built", "run `make all` first")
-    for package in PACKAGES:
-        source = ROOT / package
-        for path in sorted(source.rglob("*")):
-            if path.suffix in MODULE_FILES:
-                yield Entry(PYTHON / source.name / path.relative_to(source), path.read_bytes())
+    for name, data in modules():
+        yield Entry(PYTHON / name, data)
     library = (HOME if private else LIB) / soname()
-    name = str(library.relative_to(LIB))
-    yield Entry(COMMAND, LAUNCHER.replace("%%LIBRARY%%", name).encode(), 0o755)
+    command = LAUNCHER.replace("%%LIBRARY%%", str(library.relative_to(LIB)))
+    yield Entry(COMMAND, command.encode(), 0o755)
     for path in sorted((ROOT / "docs/man").glob("*.1")):
         yield Entry(MAN / path.name, path.read_bytes())
     for name, target in COMPLETIONS.items():
@@ -176,15 +173,28 @@ def entries(
         yield from library_entries(prefix)
 
 
+def modules() -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file of the packages."""
+    for package in PACKAGES:
+        source = ROOT / package
+        for path in sorted(source.rglob("*")):
+            if path.suffix in MODULE_FILES:
+                yield str(path.relative_to(source.parent)), path.read_bytes()
+
+
+def version() -> str:
+    """That of zfstune."""
+    return one_of(r'^__version__ = "(.+)"$', ROOT / "tuner/zfstune/__init__.py")
+
+
 def library_entries(prefix: str) -> Iterator[Entry]:
     """libzfstrace, with everything needed to use it from C."""
     yield Entry(LIB / soname(), LIBRARY.read_bytes())
     yield Entry(LIB / LIBRARY.name, link=soname())
     for name in HEADERS:
         yield Entry(INCLUDE / name, (API / name).read_bytes())
-    version = one_of(r'^__version__ = "(.+)"$', ROOT / "tuner/zfstune/__init__.py")
     text = (API / "zfstrace.pc.in").read_text()
-    text = text.replace("%%PREFIX%%", prefix).replace("%%VERSION%%", version)
+    text = text.replace("%%PREFIX%%", prefix).replace("%%VERSION%%", version())
     yield Entry(PKG_CONFIG, text.encode())
     for path in sorted((API / "examples").glob("*.c")):
         yield Entry(EXAMPLES / path.name, path.read_bytes())

@@ -19,3 +19,9 @@ def read(package: str, name: str) -> bytes:
     path = os.path.join(os.path.dirname(spec.origin), name)  # noqa: PTH118, PTH120
     data: bytes = spec.loader.get_data(path)  # type: ignore[attr-defined]
     return data
+
+
+def archive(package: str) -> str:
+    """The path of the zip file that a package was imported from; "" if from a folder."""
+    spec = importlib.util.find_spec(package)
+    return str(getattr(spec and spec.loader, "archive", ""))

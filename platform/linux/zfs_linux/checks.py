@@ -61,14 +61,16 @@ def _tracefs(sys: Path, module_btf: bool) -> Check:
 
 
 def _library() -> Check:
-    from zfstrace.bpf import binding  # ctypes is slow to load
+    from zfstrace.bpf import binding, embedded  # ctypes is slow to load
 
     try:
         path = binding.find_library()
         binding.load(path)
     except LibraryMissing as error:
         return Check("libzfstrace", "library", "absent", "blocking", str(error), error.hint)
-    return Check("libzfstrace", "library", path)
+    inside = embedded.library()
+    shown = inside.shown if inside and inside.path == path else path
+    return Check("libzfstrace", "library", shown)
 
 
 def _kstats(root: Path, pools: Sequence[str]) -> list[Check]:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from zfstrace import errors, stages
-from zfstrace.bpf import loading
+from zfstrace.bpf import embedded, loading
 from zfstrace.hist import BUCKETS
 from zfstrace.types import Probe, ProbeSurvey, merged
 
@@ -176,8 +176,8 @@ PROTOTYPES = {
 
 
 def find_library() -> str:
-    """The path or name of libzfstrace.so: $ZFSTUNE_LIB, else in the checkout, the installation or
-    the system. Raises LibraryMissing."""
+    """The path or name of libzfstrace.so: $ZFSTUNE_LIB, else in the one file of `make dist`, the
+    checkout, the installation or the system. Raises LibraryMissing."""
     named = os.environ.get("ZFSTUNE_LIB")
     if named:
         if Path(named).exists():
@@ -186,6 +186,9 @@ def find_library() -> str:
             f"cannot trace: ZFSTUNE_LIB is {named}, which does not exist",
             "unset or correct it",
         )
+    inside = embedded.library()
+    if inside:
+        return inside.path
     for path in (
         Path(__file__).resolve().parents[2] / "libzfstrace" / FILE,
         Path(sys.prefix) / "lib" / f"{FILE}.{ABI}",

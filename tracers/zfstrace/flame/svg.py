@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from html import escape
-from pathlib import Path
 
+from zfstrace import packaged
 from zfstrace.flame import colors, human, layout
 from zfstrace.printable import printable
 from zfstrace.stacks import WAKER, Stacks, label_frames
@@ -164,4 +164,4 @@ def left_out(panels: Iterable[Panel]) -> str:
 
 
 def _asset(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+    return packaged.read("zfstrace.flame", name).decode()

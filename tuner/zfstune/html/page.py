@@ -8,9 +8,9 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
-from pathlib import Path
 from typing import NamedTuple
 
+from zfstrace import packaged
 from zfstrace.printable import printable
 from zfstrace.strict import strict_zip
 from zfstrace.types import Json
@@ -177,4 +177,4 @@ def _policy(scripts: Iterable[str]) -> str:
 
 
 def _asset(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+    return packaged.read("zfstune.html", name).decode()

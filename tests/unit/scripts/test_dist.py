@@ -1,0 +1,243 @@
+"""`make dist`: the one file holds what it needs, runs anywhere, and says why where it cannot."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from dist import pack
+from support.paths import ROOT
+
+from zfstune import __version__
+
+MACHINES = ("x86_64", "aarch64")
+HERE = os.uname().machine
+GLIBC = (2, 28)
+LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+
+
+@pytest.fixture(scope="module")
+def made() -> Path:
+    """The folder of the files, as `make dist` makes them of this checkout."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        ["make", "--no-print-directory", "dist", f"PYTHON={sys.executable}"],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return ROOT / "dist"
+
+
+def one_file(made: Path, machine: str = HERE) -> Path:
+    return made / f"zfstune-{__version__}-linux-{machine}.pyz"
+
+
+def library(machine: str) -> Path:
+    return ROOT / f"build/dist/{machine}/libzfstrace.so"
+
+
+def run(*command: str | Path, cwd: Path, **env: str) -> tuple[int, str]:
+    """Status and output of a command with nothing but env."""
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout
+
+
+def readelf(option: str, path: Path) -> str:
+    command = ["readelf", "-W", option, str(path)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_it_is_less_than_a_megabyte_and_has_a_checksum(made: Path, machine: str) -> None:
+    data = one_file(made, machine).read_bytes()
+    assert len(data) < 1_000_000
+    line = f"{hashlib.sha256(data).hexdigest()}  {one_file(made, machine).name}"
+    assert line in (made / "SHA256SUMS").read_text().split("\n")
+
+
+def test_packing_it_again_makes_equal_bytes(made: Path, tmp_path: Path) -> None:
+    """From another folder, too; and the libraries do not know in which one they were made."""
+    command = [sys.executable, "-X", "no_debug_ranges", str(ROOT / "scripts/dist/pack.py")]
+    env = os.environ | {"PYTHONHASHSEED": "0"}
+    libraries = [str(library(machine)) for machine in MACHINES]
+    subprocess.run([*command, *libraries, "--output", "again"], cwd=tmp_path, env=env, check=True)
+    again = (tmp_path / "again/SHA256SUMS").read_text()
+    assert again == (made / "SHA256SUMS").read_text()
+    for machine in MACHINES:
+        assert str(ROOT).encode() not in library(machine).read_bytes()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.usefixtures("made")
+def test_the_library_needs_only_an_old_libc(machine: str) -> None:
+    """A later glibc than that of the compiler's host may add names: scripts/dist/old_glibc.c."""
+    needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("-d", library(machine))))
+    assert "libc.so.6" in needed <= LIBC
+    symbols = re.findall(r"UND (\S+)@GLIBC_([0-9.]+)", readelf("--dyn-syms", library(machine)))
+    assert len(symbols) > 50
+    late = [name for name, version in symbols if tuple(map(int, version.split("."))) > GLIBC]
+    assert late == []
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.usefixtures("made")
+def test_the_library_is_of_its_machine_and_exports_only_its_own(machine: str) -> None:
+    assert pack.machine(library(machine).read_bytes()) == machine
+    names = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}
+    assert names[machine] in readelf("-h", library(machine))
+    exported = re.findall(
+        r"(?:GLOBAL|WEAK) +DEFAULT +\d+ (\w+)", readelf("--dyn-syms", library(machine))
+    )
+    assert "zfstrace_abi" in exported
+    assert [name for name in exported if not name.startswith("zfstrace_")] == []
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.usefixtures("made")
+def test_its_programs_read_the_registers_of_its_machine(machine: str) -> None:
+    objects = sorted(library(machine).parent.glob("*.bpf.o"))
+    assert [path.name for path in objects] == [
+        f"{path.name[:-2]}.o" for path in sorted((ROOT / "tracers/bpf").glob("*.bpf.c"))
+    ]
+    for path in objects:
+        assert "Linux BPF" in readelf("-h", path)
+        assert path.read_bytes() in library(machine).read_bytes()
+    other = next(one for one in MACHINES if one != machine)
+    fsync, theirs = (library(one).parent / "fsync.bpf.o" for one in (machine, other))
+    assert fsync.read_bytes() != theirs.read_bytes()
+
+
+def test_it_runs_without_home_from_a_folder_that_only_reads(made: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    copy = folder / "renamed"
+    shutil.copy(one_file(made), copy)
+    folder.chmod(0o555)
+    before = set(tmp_path.rglob("*"))
+    assert run(copy, "--version", cwd=tmp_path) == (0, f"zfstune {__version__}\n")
+    status, doctor = run(sys.executable, "read-only/renamed", "doctor", cwd=tmp_path)
+    assert status in (1, 3), doctor
+    assert f"in {copy}, loaded from memory" in " ".join(doctor.split())
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_the_commands_that_need_no_host_work(made: Path, tmp_path: Path) -> None:
+    stacks = tmp_path / "stacks"
+    stacks.write_text("fsync;zil_commit;zil_commit_impl 42\n")
+    command = (sys.executable, one_file(made))
+    status, text = run(*command, "flame", "convert", stacks, "-o", "out.svg", cwd=tmp_path)
+    assert status == 0, text
+    assert "zil_commit_impl" in (tmp_path / "out.svg").read_text()
+    status, text = run(*command, "params", "explain", "zfs_txg_timeout", cwd=tmp_path)
+    assert "zfs_txg_timeout" in text
+
+
+REFUSED = """\
+import os, runpy, sys
+def refuse(*_):
+    raise PermissionError(13, "Permission denied")
+os.memfd_create = refuse
+sys.argv[:] = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_without_memfd_it_loads_a_copy_and_leaves_nothing(made: Path, tmp_path: Path) -> None:
+    command = (sys.executable, "-c", REFUSED, one_file(made), "doctor")
+    _, text = run(*command, cwd=tmp_path, TMPDIR=str(tmp_path))
+    found = f"loaded from a copy in {tmp_path} (memory: Permission denied)"
+    assert found in " ".join(text.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_machine_is_one_line(made: Path, tmp_path: Path) -> None:
+    other = next(machine for machine in MACHINES if machine != HERE)
+    status, text = run(sys.executable, one_file(made, other), "doctor", cwd=tmp_path)
+    assert status == 3
+    text = " ".join(text.split())
+    assert f"is for {other}, and this machine is {HERE}; use the file whose name ends in" in text
+
+
+@pytest.mark.parametrize("size", [100, 5000, 500_000, -1, -30_000])
+def test_a_file_cut_short_says_so(made: Path, tmp_path: Path, size: int) -> None:
+    cut = tmp_path / "zfstune.pyz"
+    cut.write_bytes(one_file(made).read_bytes()[:size])
+    cut.chmod(0o755)
+    for command in ((sys.executable, cut), (cut,)):
+        status, text = run(*command, "--version", cwd=tmp_path)
+        assert status == 1
+        assert "zfstune-is-cut-short.copy-the-file-again" in text
+        assert "Traceback" not in text
+
+
+def test_damage_inside_it_says_so(made: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "zfstune.pyz"
+    data = bytearray(one_file(made).read_bytes())
+    with zipfile.ZipFile(one_file(made)) as archive:
+        at = archive.getinfo("zfstrace/bpf/libzfstrace.so.xz").header_offset + 10_000
+    data[at : at + 8] = b"\0" * 8
+    bad.write_bytes(data)
+    status, text = run(sys.executable, bad, "doctor", cwd=tmp_path)
+    assert status == 3
+    assert "is damaged" in text
+    assert "Traceback" not in text
+
+
+def test_an_old_python_is_refused_in_one_line(made: Path, tmp_path: Path) -> None:
+    script = (
+        "import runpy, sys; sys.version_info = (3, 8, 10); sys.argv[:] = sys.argv[1:];"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    status, text = run(sys.executable, "-c", script, one_file(made), "doctor", cwd=tmp_path)
+    assert status == 1
+    first, hint = text.splitlines()
+    assert first == "zfstune: error: Python 3.9 or newer is needed: this is 3.8"
+    assert hint.startswith("hint: ")
+    # an old one reads all of it before it runs the first line
+    with zipfile.ZipFile(one_file(made)) as archive:
+        ast.parse(archive.read("__main__.py"), feature_version=(3, 4))
+
+
+def test_modules_keep_their_lines() -> None:
+    source = (
+        b'"""Doc."""\n# why\nx = "# no comment"  # one\n'
+        b'def f():\n    """One\n    two."""\n    return 1\n'
+    )
+    bare = pack.bare(source)
+    assert bare == b'\n\nx = "# no comment"\ndef f():\n\n\n    return 1\n'
+    for path in sorted((ROOT / "tuner/zfstune").rglob("*.py")):
+        text = path.read_bytes()
+        nodes = [node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign)]
+        after = ast.walk(ast.parse(pack.bare(text)))
+        assert nodes == [node.lineno for node in after if isinstance(node, ast.Assign)]
+
+
+def test_what_every_command_loads_is_byte_code(made: Path) -> None:
+    with zipfile.ZipFile(one_file(made)) as archive:
+        names = set(archive.namelist())
+        assert archive.testzip() is None
+    for name in sorted(names):
+        if name.startswith(("zfstrace/bpf/", "zfstune/term/", "zfstune/trace/", "zfs_linux/")):
+            assert not name.endswith(".py") or f"{name}c" in names, name

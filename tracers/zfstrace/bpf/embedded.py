@@ -1,0 +1,116 @@
+"""libzfstrace.so out of the one file of `make dist`: loaded from memory, else from a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from zfstrace import packaged
+from zfstrace.errors import LibraryMissing
+
+FILE = "libzfstrace.so.xz"  # beside this module
+# e_machine in elf(5), and the machine of uname(2)
+_MACHINES = {62: "x86_64", 183: "aarch64"}
+# linux/memfd.h: what vm.memfd_noexec=2 demands, and Linux before 6.3 does not know
+_MFD_NOEXEC_SEAL = 8
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A loaded library: its name for dlopen(3) in this process, and where it is, for people."""
+
+    path: str
+    shown: str
+
+
+@functools.lru_cache(maxsize=1)
+def library() -> Embedded | None:
+    """The library, loaded; None if the code runs from no such file. Raises LibraryMissing."""
+    try:
+        packed = packaged.read("zfstrace.bpf", FILE)
+    except OSError:
+        return None
+    archive = packaged.archive("zfstrace.bpf")
+    return load(unpacked(packed, archive), archive)
+
+
+def unpacked(packed: bytes, archive: str) -> bytes:
+    """The shared object. Raises LibraryMissing if it is damaged, or of another machine."""
+    import lzma
+
+    try:
+        data = lzma.decompress(packed)
+    except (lzma.LZMAError, EOFError) as error:
+        raise LibraryMissing(
+            f"cannot trace: the library in {archive} is damaged ({error})",
+            "copy the file again, and compare it with SHA256SUMS",
+        ) from None
+    made = _MACHINES.get(int.from_bytes(data[18:20], "little"), "another machine")
+    here = os.uname().machine
+    if made != here:
+        raise LibraryMissing(
+            f"cannot trace: {archive} is for {made}, and this machine is {here}",
+            f"use the file whose name ends in linux-{here}.pyz",
+        )
+    return data
+
+
+def load(data: bytes, archive: str) -> Embedded:
+    """Loads a shared object. Raises LibraryMissing with what each way said."""
+    refused = []
+    for place in ("memory", *_folders()):
+        try:
+            path = _in_memory(data) if place == "memory" else _copied(data, place)
+        except OSError as error:
+            # dlopen(3) has no errno, and begins with a name that is gone
+            why = error.strerror or str(error).rpartition(": ")[2]
+            refused.append(f"{place}: {why}")
+            continue
+        way = "memory" if place == "memory" else f"a copy in {place} ({refused[0]})"
+        return Embedded(path, f"in {archive}, loaded from {way}")
+    raise LibraryMissing(
+        f"cannot trace: the library in {archive} cannot be loaded ({'; '.join(refused)})",
+        "set TMPDIR to a folder with 2 MB of room, on a file system that is not mounted noexec",
+    )
+
+
+def _in_memory(data: bytes) -> str:
+    if not hasattr(os, "memfd_create"):
+        raise OSError("this Python has no memfd_create")
+    try:
+        fd = os.memfd_create(FILE, os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
+    except OSError:
+        fd = os.memfd_create(FILE, os.MFD_CLOEXEC)
+    path = f"/proc/self/fd/{fd}"
+    try:
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            file.write(data)
+        ctypes.CDLL(path)
+    except OSError:
+        os.close(fd)
+        raise
+    # It stays open: the number is the library's name, and must not become another file's.
+    return path
+
+
+def _copied(data: bytes, folder: str) -> str:
+    """Once loaded, a library is known by its name, and needs the file no more."""
+    made = Path(tempfile.mkdtemp(prefix="zfstune-", dir=folder))
+    try:
+        path = made / "libzfstrace.so"
+        path.write_bytes(data)
+        ctypes.CDLL(str(path))
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return str(path)
+
+
+def _folders() -> list[str]:
+    """Where a copy may be, the likeliest first."""
+    named = os.environ.get("TMPDIR")
+    return list(dict.fromkeys(filter(None, (named, "/run", "/tmp", "/var/tmp", "/dev/shm"))))
