@@ -5,6 +5,7 @@ and `make install-tools`."""
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -40,6 +41,10 @@ RC_SCRIPT = ROOT / "platform/freebsd/rc.d/zfstune"
 SYSTEMS = ("linux", "freebsd")
 SYSTEM = "freebsd" if sys.platform.startswith("freebsd") else "linux"  # this one
 
+sys.path.insert(0, str(ROOT / "tuner"))
+
+from zfstune.inside import collect  # noqa: E402
+
 # Below the prefix. HOME is ours alone.
 HOME = Path("lib/zfstune")
 PYTHON = HOME / "python"
@@ -64,10 +69,7 @@ SCRIPT_HOME = HOME / "dtrace"
 
 # The one-file tools need root, so they go where root finds commands, with their suffixes; Debian
 # also puts bpftrace's tools there.
-TOOLS = {
-    "linux": ("tracers/bpftrace/*.bt", "tracers/bcc/*.py", "tracers/dtrace/linux/*.d"),
-    "freebsd": ("tracers/dtrace/freebsd/*.d",),
-}
+TOOLS = collect.PATTERNS
 TOOL_PAGES = {"linux": "*.8", "freebsd": "*.d.8"}
 TOOL_COMMANDS = Path("sbin")
 TOOL_MAN = Path("share/man/man8")
@@ -174,12 +176,15 @@ def entries(
 
 
 def modules() -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file of the packages."""
+    """Name and content of each file of the packages, and of those that collect makes."""
     for package in PACKAGES:
         source = ROOT / package
         for path in sorted(source.rglob("*")):
             if path.suffix in MODULE_FILES:
                 yield str(path.relative_to(source.parent)), path.read_bytes()
+    yield "zfstune/inside/tools.json", json.dumps(collect.tools(ROOT)).encode()
+    licences = collect.licences(ROOT, version())
+    yield "zfstune/inside/licences.json", json.dumps(licences).encode()
 
 
 def version() -> str:

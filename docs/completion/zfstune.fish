@@ -108,8 +108,8 @@ function _shtab_zfstune_using
   test "$_shtab_zfstune_cmdpath" = "$argv"
 end
 
-set -g _shtab_zfstune_commands doctor trace 'trace fsync' 'trace slow' 'trace txg' 'trace throttle' 'trace device' 'trace arc' diagnose check flame 'flame diff' 'flame convert' params 'params list' 'params get' 'params explain' 'params set' advise bench tune status revert keep recover report
-set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --crit --dataset --disk --duration --for --force-erase --format --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --show --size --slog --source --storage --study --test --timeline --timeout --title --unit --warn --with --workload -o
+set -g _shtab_zfstune_commands doctor trace 'trace fsync' 'trace slow' 'trace txg' 'trace throttle' 'trace device' 'trace arc' diagnose check flame 'flame diff' 'flame convert' params 'params list' 'params get' 'params explain' 'params set' advise bench tune status revert keep recover report tools 'tools list' 'tools extract' licences
+set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --crit --dataset --disk --duration --for --force-erase --format --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --show --size --slog --source --storage --study --system --test --timeline --timeout --title --unit --warn --with --workload -o
 
 complete -c zfstune -e
 complete -c zfstune -f
@@ -325,3 +325,19 @@ complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 
 complete -c zfstune -n '_shtab_zfstune_using report' -s h -l help -d 'show this help message and exit'
 complete -c zfstune -n '_shtab_zfstune_using report' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'default report.html beside the session; - is stdout'
 complete -c zfstune -n '_shtab_zfstune_using report; and test $_shtab_zfstune_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'a session'"'"'s directory, or its session.json'
+complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a tools -d 'Lists the one-file tools that come with zfstune, or copies them out.'
+complete -c zfstune -n '_shtab_zfstune_using tools' -s h -l help -d 'show this help message and exit'
+complete -c zfstune -n '_shtab_zfstune_using tools; and test $_shtab_zfstune_npos -eq 0' -a list -d 'Lists the tools.'
+complete -c zfstune -n '_shtab_zfstune_using tools list' -s h -l help -d 'show this help message and exit'
+complete -c zfstune -n '_shtab_zfstune_using tools list' -l system -xka "linux freebsd" -d 'only of it; for extract: this one'
+complete -c zfstune -n '_shtab_zfstune_using tools list' -l json -d 'one JSON object'
+complete -c zfstune -n '_shtab_zfstune_using tools; and test $_shtab_zfstune_npos -eq 0' -a extract -d 'Writes tools into a directory.'
+complete -c zfstune -n '_shtab_zfstune_using tools extract' -s h -l help -d 'show this help message and exit'
+complete -c zfstune -n '_shtab_zfstune_using tools extract' -l force -d 'replace files that differ'
+complete -c zfstune -n '_shtab_zfstune_using tools extract' -l system -xka "linux freebsd" -d 'only of it; for extract: this one'
+complete -c zfstune -n '_shtab_zfstune_using tools extract' -l json -d 'one JSON object'
+complete -c zfstune -n '_shtab_zfstune_using tools extract; and test $_shtab_zfstune_npos -eq 0' -ka "(__fish_complete_directories)" -d 'made if it does not exist'
+complete -c zfstune -n '_shtab_zfstune_using tools extract; and test $_shtab_zfstune_npos -ge 1' -ka "(_zfstune_parameters)" -d 'default: all of the system'
+complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a licences -d 'Prints the licence of each part of this copy of zfstune.'
+complete -c zfstune -n '_shtab_zfstune_using licences' -s h -l help -d 'show this help message and exit'
+complete -c zfstune -n '_shtab_zfstune_using licences' -l json -d 'one JSON object'

@@ -11,6 +11,7 @@ import ast
 import hashlib
 import importlib.util
 import io
+import json
 import lzma
 import marshal
 import sys
@@ -25,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import install
 
 HERE = Path(__file__).resolve().parent
+SOURCES = HERE.parents[1] / "build/dist/src"
+LICENCES = "zfstune/inside/licences.json"
 LIMIT = 1_000_000  # bytes of a file
 # Python reads a file that is no whole zip as text, stops at its second line, and prints this name
 # after "encoding problem" or "unknown encoding".
@@ -49,6 +52,8 @@ def contents(library: bytes) -> dict[str, bytes]:
         "zfstrace/bpf/libzfstrace.so.xz": lzma.compress(library, preset=9),
     }
     for name, data in install.modules():
+        if name == LICENCES:
+            data = json.dumps([*json.loads(data), *linked()]).encode()
         files[name] = bare(data) if name.endswith(".py") else data
     room = LIMIT - len(HEAD) - 22 - sum(weight(name, data) for name, data in files.items())
     modules = [name for name in files if name.endswith(".py") and "/" in name]
@@ -59,6 +64,25 @@ def contents(library: bytes) -> dict[str, bytes]:
             break
         files[f"{name}c"] = code
     return files
+
+
+def linked() -> list[dict[str, str]]:
+    """The licences of what is linked into the library, as collect.licences() gives ours."""
+    found = []
+    for line in (HERE / "sources.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            name, version, licence, files, path, sum_ = line.split()
+            texts = [(SOURCES / name / file).read_text() for file in files.split(",")]
+            found.append(
+                {
+                    "name": name,
+                    "version": version,
+                    "licence": licence,
+                    "source": f"{path} of Debian's archive, SHA-256 {sum_}",
+                    "text": "\n".join(texts),
+                }
+            )
+    return found
 
 
 def priority(name: str) -> int:

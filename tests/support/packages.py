@@ -17,6 +17,7 @@ ORDER = (
     ("zfstune",),
     ("zfstune.errors",),
     ("zfstune.term", "zfstune.rules"),
+    ("zfstune.inside",),
     ("zfstune.tunables",),
     ("zfstune.host", "zfstune.preflight", "zfstune.html"),
     ("zfstune.changes", "zfstune.trace"),

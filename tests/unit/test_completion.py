@@ -22,7 +22,7 @@ from zfstune.tunables import catalogue
 MAN = ROOT / "docs/man"
 # where a command has no page
 PAGES = dict.fromkeys(("status", "revert", "keep", "recover"), "zfstune-revert.1")
-PAGES |= {"report": "zfstune.1", "": "zfstune.1"}
+PAGES |= {"licences": "zfstune-tools.1", "report": "zfstune.1", "": "zfstune.1"}
 
 Words = tuple[str, ...]
 

@@ -78,6 +78,11 @@ COMMANDS: list[list[str]] = [
     ["bench", "--matrix", "reports-2014", "--disk", "/dev/sdx", "--yes"],
     ["bench", "--matrix", "reports-2014", "--disk", EVIL, "--force-erase", EVIL],
     ["advise", "--config", "config", "--for", "postgresql"],
+    ["tools", "list"],
+    ["tools", "extract", EVIL],
+    ["tools", "extract", f"{EVIL}/{EVIL}"],
+    ["tools", "extract", "tools", EVIL],
+    ["licences"],
 ]
 # the error for a word that makes no sense
 ODD: list[list[str]] = [
@@ -88,6 +93,7 @@ ODD: list[list[str]] = [
     ["diagnose", "--from"],
     *(["check", *more] for more in ([], ["tank", "--warn"], ["tank", "--show"])),
     ["keep", "--remove"],
+    *(["tools"], ["tools", "extract", "tools", "--system"], ["licences"]),
     *(["flame", *more] for more in (["-o"], ["convert"], ["diff", "stacks"], ["--pool"])),
     *(["bench", "data", f"--{name}"] for name in ("test", "with", "html", "raw", "jobs")),
     *(["bench", "--matrix"], ["bench", "--matrix", "reports-2014", "--rows"]),

@@ -31,6 +31,7 @@ examples:
   zfstune bench tank/db                       what a synchronous write costs here
   zfstune tune tank --observe --dry-run       what a session would do
   zfstune revert                              restores all parameters
+  zfstune tools extract /root                 tools for bpftrace, bcc and dtrace
 
 exit status:
   0  done; 1  finished with a negative finding, or something could not be restored
@@ -51,6 +52,7 @@ COMMANDS = {
     "tune": ("tune",),
     "changes": ("status", "revert", "keep", "recover"),
     "report": ("report",),
+    "inside": ("tools", "licences"),
 }
 
 

@@ -234,6 +234,18 @@ def test_modules_keep_their_lines() -> None:
         assert nodes == [node.lineno for node in after if isinstance(node, ast.Assign)]
 
 
+def test_tools_and_licences_come_out_of_it(made: Path, tmp_path: Path) -> None:
+    command = (sys.executable, one_file(made))
+    status, text = run(*command, "tools", "extract", "tools", cwd=tmp_path)
+    assert status == 0, text
+    for path in (ROOT / "tracers/bpftrace").glob("*.bt"):
+        assert (tmp_path / "tools" / path.name).read_bytes() == path.read_bytes()
+    status, text = run(*command, "licences", cwd=tmp_path)
+    assert status == 0
+    for title in ("BSD 2-Clause", "libbpf 1.", "GNU LESSER GENERAL PUBLIC", "Jean-loup Gailly"):
+        assert title in text
+
+
 def test_what_every_command_loads_is_byte_code(made: Path) -> None:
     with zipfile.ZipFile(one_file(made)) as archive:
         names = set(archive.namelist())
