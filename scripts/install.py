@@ -87,18 +87,13 @@ OURS = (
 USAGE = 2
 NOT_POSSIBLE = 3
 
-# It finds the rest relative to itself: the prefix may be moved or staged (DESTDIR).
-LAUNCHER = """\
-#!/usr/bin/env -S python3 -I
-# zfstune, installed by `make install`.
-import os
-import sys
-
-if sys.version_info < (3, 9):
-    sys.exit(
-        "zfstune: error: Python 3.9 or newer is needed\\nhint: put a newer python3 first in PATH"
-    )
-
+# It begins as that of the checkout, and finds the rest relative to itself: the prefix may be moved
+# or staged (DESTDIR).
+_HEAD, _, _ = (ROOT / "bin/zfstune").read_text().partition("# --- what differs")
+LAUNCHER = (
+    _HEAD
+    + """\
+# installed by `make install`
 lib = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/lib"
 os.environ.setdefault("ZFSTUNE_LIB", lib + "/%%LIBRARY%%")
 sys.path.insert(0, lib + "/zfstune/python")
@@ -107,6 +102,7 @@ from zfstune.__main__ import main
 
 sys.exit(main())
 """
+)
 
 USES = """\
 examples:
