@@ -170,7 +170,7 @@ def test_missing_packages_are_named(host: FakeHost, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "optuna" else 1)
     with pytest.raises(NotPossible, match="has no optuna") as error:
         command.run(parsed("tank", "--observe", "--yes"))
-    assert error.value.hint.startswith("run it with a Python that has them")
+    assert error.value.hint.startswith("run it with a Python that has it")
 
 
 def test_a_seed_is_drawn_once_and_known() -> None:

@@ -465,7 +465,7 @@ def _require_optuna() -> None:
         import optuna  # noqa: F401
     except ImportError as error:
         raise NotPossible(
-            f"the search needs optuna: {error}", 'see "What it needs" in the README'
+            f"the search needs optuna: {error}", "docs/dependencies.md says how to install it"
         ) from None
 
 

@@ -18,7 +18,7 @@ undoes the changes of a successful session.
 
 LIMIT is METRIC>=CHANGE or METRIC<=CHANGE against the baseline, as in write.throughput>=-5%;
 fsync.p50<=-10% demands a gain. METRIC is fsync.p50, fsync.p99, fsync.p999, fsync.mean or
-write.throughput. The command needs numpy, scipy and optuna.
+write.throughput. The command needs optuna.
 
 examples:
   zfstune tune tank --observe --dry-run                       what it would do

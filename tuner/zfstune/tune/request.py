@@ -122,5 +122,5 @@ def require_packages() -> None:
     if missing:
         raise NotPossible(
             f"cannot tune: {sys.executable} has no {', '.join(missing)}",
-            'run it with a Python that has them (see "What it needs" in the README)',
+            "run it with a Python that has it: docs/dependencies.md says how",
         )
