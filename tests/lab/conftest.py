@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from lab import freebsd_features
+from lab import freebsd_features, packaging
 from lab.fault_rounds import FEW as FEW_FAULTS
 from lab.guests import ATTEMPTS, REPEATED, again, count_boots
 
@@ -51,6 +51,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "slots": (("size=4G",), 2400),
     "counts": (("size=4G",), 1500),
     "bench": (("size=4G", "size=1G"), 900),
+    "packages": (("size=2G",), 900),
     "bench_matrix": (
         ("size=4G,flush-delay=5ms", "size=2G", "size=2G", "size=2G", "size=128M"),
         1200,
@@ -106,8 +107,8 @@ ONCE = {
     "bench_matrix": 1,
 }
 
-# With --sample these do not run: they are about long runs and large machines.
-MATRIX_ONLY = {"slots", "endurance"}
+# With --sample these do not run: they are about long runs and large machines, or take long.
+MATRIX_ONLY = {"slots", "endurance", "packages"}
 
 # Of these scenarios in a run that is not about them.
 FEW = {
@@ -268,6 +269,8 @@ def scenario(
 
 
 def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
+    if name == "packages" and packaging.missing():
+        return packaging.missing()
     for attempt in range(1, ATTEMPTS + 1):
         done = _run_once(name, flavour, out, arguments)
         count_boots(name, flavour, done.log)
@@ -299,6 +302,8 @@ def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Done:
     command += MACHINES.get(name, ())
     if name == "freebsd_bench" and os.environ.get("ZFSTUNE_FREEBSD_PROGRAMS"):
         command += ["--share", os.environ["ZFSTUNE_FREEBSD_PROGRAMS"]]
+    if name == "packages":
+        command += ["--share", str(packaging.built())]
     for disk in disks:
         command += ["--disk", disk]
     command += ["--timeout", f"{timeout}s", "--"]

@@ -1,0 +1,48 @@
+"""The packages that tests/lab/test_packages.py installs: built once, and the same as the next
+version."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import package
+
+NEXT = "9999"
+
+
+def missing() -> str:
+    """Why no package can be built here; "" if it can."""
+    packages = package.missing("deb")
+    return f"no packages are built: run `apt install {packages}`" if packages else ""
+
+
+@cache
+def built() -> Path:
+    """The directory with the packages of this checkout, and of a later version. Raises
+    package.PackageError."""
+    out = package.ROOT / "build/lab-packages"
+    subprocess.run(["rm", "-rf", out], check=True)
+    for path in package.build("deb", package.own_version(), out):
+        _as_next(path, out)
+    return out
+
+
+def _as_next(path: Path, out: Path) -> None:
+    """Packs the same files under a version that is higher: what another build would give."""
+    with TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        subprocess.run(["dpkg-deb", "-R", path, tree], check=True)
+        old = package.own_version()
+        for name, form in (
+            ("DEBIAN/control", "Version: {}\n"),
+            ("usr/lib/zfstune/python/zfstune/__init__.py", '__version__ = "{}"'),
+        ):
+            file = tree / name
+            if file.exists():
+                file.write_text(file.read_text().replace(form.format(old), form.format(NEXT)))
+        name = path.name.replace(f"_{old}_", f"_{NEXT}_")
+        command = ["dpkg-deb", "--root-owner-group", "-b", str(tree), str(out / name)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
