@@ -241,7 +241,9 @@ fbt::zil_commit:return
 /self->start && this->next && self->waiter/
 {
 	this->now = timestamp;
+	/* an earlier commit may have waited at this address, and not have returned yet */
 	this->done = done_at[self->waiter];
+	this->done = this->done > self->since ? this->done : 0;
 	this->written = written_at[self->waiter];
 	/* the block may have been written before the wait began */
 	this->mid = this->written > self->since ? this->written : self->since;
