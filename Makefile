@@ -38,7 +38,8 @@ BPF_ARCH = $(BPF_ARCH_$(firstword $(subst -, ,$(MACHINE))))
 BPF_CFLAGS = -O2 -g -mcpu=v3 -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
 	-I/usr/include/$(shell $(CC) -print-multiarch) -fdebug-prefix-map=$(CURDIR)=. -Wall -Wextra -Wno-unused-parameter -Werror
 
-FLAVOURS ?= trixie bookworm
+# Of these three, OpenZFS 2.2 from the source that is named (docs/lab.md)
+FLAVOURS ?= trixie bookworm $(if $(ZFSTUNE_ZFS_SOURCE),bookworm-2.2)
 # Tested as well where there is an image, given or built (docs/lab.md)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)

@@ -91,16 +91,16 @@ MACHINES = {
     "freebsd_diagnose": ("--cpus", "1"),
 }
 
-# With --sample these run on one flavour, whose index is here: others test the kernel's part in it
-# as well, or it is small.
+# With --sample these run on one flavour, whose index is here, -1 for the last: others test the
+# kernel's part in it as well, or it is small.
 ONCE = {
     "tune": 0,
-    "robust": 1,
+    "robust": -1,
     "advise": 0,
-    "views": 1,
+    "views": -1,
     "tools": 1,
     "diagnose": 0,
-    "causes": 1,
+    "causes": -1,
     "flame": 0,
     "faults": 1,
     "bench": 0,

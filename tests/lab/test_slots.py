@@ -19,7 +19,7 @@ def slots(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 def test_memory_is_taken_for_present_cpus_only(slots: Json, flavour: str) -> None:
     many = slots["many"]
     # 6.1 believes in CPUs that could be plugged in: for those the tables would have 500 MB
-    if flavour == "bookworm":
+    if flavour.startswith("bookworm"):
         assert many["possible"].strip() == "0-63"
     assert "slot_data" in many["maps"]
     assert sum(many["maps"].values()) < LIMIT // 4

@@ -183,7 +183,7 @@ def test_the_disk_got_the_bytes_of_the_txgs(views: Json) -> None:
 
 def test_active_io_stays_within_the_limit(views: Json, flavour: str) -> None:
     row = of_class(of(views, "dd", "device"), "async_write")
-    if flavour == "bookworm":  # no module BTF, and no way to find it without
+    if flavour.startswith("bookworm"):  # no module BTF, and no way to find it without
         assert row["active_mean"] is None
     else:
         assert 1 <= row["active_mean"] <= row["active_max"] <= 10 + 1
