@@ -68,7 +68,7 @@ def _library() -> Check:
         binding.load(path)
     except LibraryMissing as error:
         return Check("libzfstrace", "library", "absent", "blocking", str(error), error.hint)
-    inside = embedded.library()
+    inside = embedded.loaded()
     shown = inside.shown if inside and inside.path == path else path
     return Check("libzfstrace", "library", shown)
 

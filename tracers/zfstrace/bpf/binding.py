@@ -186,7 +186,7 @@ def find_library() -> str:
             f"cannot trace: ZFSTUNE_LIB is {named}, which does not exist",
             "unset or correct it",
         )
-    inside = embedded.library()
+    inside = embedded.loaded()
     if inside:
         return inside.path
     for path in (

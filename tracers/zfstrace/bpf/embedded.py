@@ -29,7 +29,7 @@ class Embedded:
 
 
 @functools.lru_cache(maxsize=1)
-def library() -> Embedded | None:
+def loaded() -> Embedded | None:
     """The library, loaded; None if the code runs from no such file. Raises LibraryMissing."""
     try:
         packed = packaged.read("zfstrace.bpf", FILE)

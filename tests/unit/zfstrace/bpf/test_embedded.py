@@ -106,4 +106,4 @@ def test_another_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_checkout_has_none() -> None:
-    assert embedded.library() is None
+    assert embedded.loaded() is None
