@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zfstrace import packaged
+from zfstrace.bpf import loading
 from zfstrace.errors import LibraryMissing
 
 FILE = "libzfstrace.so.xz"  # beside this module
-# e_machine in elf(5), and the machine of uname(2)
-_MACHINES = {62: "x86_64", 183: "aarch64"}
 # linux/memfd.h: what vm.memfd_noexec=2 demands, and Linux before 6.3 does not know
 _MFD_NOEXEC_SEAL = 8
 
@@ -50,7 +49,7 @@ def unpacked(packed: bytes, archive: str) -> bytes:
             f"cannot trace: the library in {archive} is damaged ({error})",
             "copy the file again, and compare it with SHA256SUMS",
         ) from None
-    made = _MACHINES.get(int.from_bytes(data[18:20], "little"), "another machine")
+    made = loading.MACHINES.get(int.from_bytes(data[18:20], "little"), "another machine")
     here = os.uname().machine
     if made != here:
         raise LibraryMissing(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _DAMAGED = "the file is damaged or not complete", "copy it again, or rebuild it with `make`"
 # e_machine in elf(5), and the machine of uname(2)
-_MACHINES = {62: "x86_64", 183: "aarch64"}
+MACHINES = {62: "x86_64", 183: "aarch64"}
 
 # A pattern, what it means, and what to do; the first that matches. {0} is its group
 _REASONS = (
@@ -64,8 +64,8 @@ def wrong(path: str) -> tuple[str, str] | None:
         return _DAMAGED
     here = os.uname().machine
     (number,) = struct.unpack_from("<H", head, 18)
-    made = _MACHINES.get(number, "another machine")
-    if head[4] != 2 or (here in _MACHINES.values() and made != here):
+    made = MACHINES.get(number, "another machine")
+    if head[4] != 2 or (here in MACHINES.values() and made != here):
         return f"it is for {made}, and this machine is {here}", "build it on this host with `make`"
     (sections,) = struct.unpack_from("<Q", head, 40)
     each, count = struct.unpack_from("<HH", head, 58)
