@@ -128,7 +128,7 @@ test-endurance: all
 		$(addprefix --flavour ,$(FLAVOURS))
 
 # What `make test` runs on one flavour or on none (tests/lab/conftest.py), except tune and diagnose.
-ONCE = advise bench bench_matrix causes endurance faults flame packages robust slots tools views
+ONCE = advise bench bench_matrix causes dist endurance faults flame packages robust slots tools views
 
 ## test-matrix: test, also on trixie-backports, more faults, whole tuning sessions, all causes
 test-matrix: test

@@ -18,7 +18,6 @@ import sys
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

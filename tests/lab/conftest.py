@@ -19,7 +19,7 @@ from lab import freebsd_features, packaging
 from lab.fault_rounds import FEW as FEW_FAULTS
 from lab.guests import ATTEMPTS, REPEATED, again, count_boots
 
-pytest.register_assert_rewrite("lab.diagnoses")
+pytest.register_assert_rewrite("lab.diagnoses", "lab.everything")
 
 ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
@@ -51,7 +51,8 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "slots": (("size=4G",), 2400),
     "counts": (("size=4G",), 1500),
     "bench": (("size=4G", "size=1G"), 900),
-    "packages": (("size=2G",), 900),
+    "packages": (("size=2G",), 1500),
+    "dist": (("size=4G,flush-delay=20ms",), 1500),
     "bench_matrix": (
         ("size=4G,flush-delay=5ms", "size=2G", "size=2G", "size=2G", "size=128M"),
         1200,
@@ -91,6 +92,9 @@ MACHINES = {
     "freebsd_diagnose": ("--cpus", "1"),
 }
 
+# What else a guest is given: the directory, made when it is needed.
+SHARES: dict[str, Callable[[], Path]] = {"dist": packaging.one_files, "packages": packaging.built}
+
 # With --sample these run on one flavour, whose index is here, -1 for the last: others test the
 # kernel's part in it as well, or it is small.
 ONCE = {
@@ -105,6 +109,7 @@ ONCE = {
     "faults": 1,
     "bench": 0,
     "bench_matrix": 1,
+    "dist": 0,
 }
 
 # With --sample these do not run: they are about long runs and large machines, or take long.
@@ -302,8 +307,8 @@ def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Done:
     command += MACHINES.get(name, ())
     if name == "freebsd_bench" and os.environ.get("ZFSTUNE_FREEBSD_PROGRAMS"):
         command += ["--share", os.environ["ZFSTUNE_FREEBSD_PROGRAMS"]]
-    if name == "packages":
-        command += ["--share", str(packaging.built())]
+    if name in SHARES:
+        command += ["--share", str(SHARES[name]())]
     for disk in disks:
         command += ["--disk", disk]
     command += ["--timeout", f"{timeout}s", "--"]

@@ -1,5 +1,5 @@
-"""The packages that tests/lab/test_packages.py installs: built once, and the same as the next
-version."""
+"""What the lab installs, built once in a run: the one files, and the packages, these also as the
+next version."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def built() -> Path:
     for path in package.build("deb", package.own_version(), out):
         _as_next(path, out)
     return out
+
+
+@cache
+def one_files() -> Path:
+    """The directory that `make dist` fills."""
+    command = ["make", "--no-print-directory", "-C", str(package.ROOT), "dist"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return package.ROOT / "dist"
 
 
 def _as_next(path: Path, out: Path) -> None:

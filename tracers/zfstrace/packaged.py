@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 
 
 def read(package: str, name: str) -> bytes:
@@ -24,4 +25,7 @@ def read(package: str, name: str) -> bytes:
 def archive(package: str) -> str:
     """The path of the zip file that a package was imported from; "" if from a folder."""
     spec = importlib.util.find_spec(package)
-    return str(getattr(spec and spec.loader, "archive", ""))
+    path = str(getattr(spec and spec.loader, "archive", ""))
+    # scripts/dist/main.py has made a copy in memory, whose name tells nobody anything
+    memory = path.startswith("/proc/self/")
+    return os.path.abspath(sys.argv[0]) if memory else path  # noqa: PTH100

@@ -16,15 +16,13 @@ from pathlib import Path
 from labkit import (
     PARAMETERS,
     Json,
-    Tracer,
-    commits,
     finish,
     make_pool,
     progress,
     run,
     sh,
-    sync_writes,
 )
+from uses import everything
 
 SHARE = Path("/share")
 PACKAGED, CHECKOUT = "/usr/bin/zfstune", "/zfstune/bin/zfstune"
@@ -34,7 +32,6 @@ MODULES = {
 }
 JOURNALS = (Path("/run/zfstune/journal"), Path("/var/lib/zfstune/journal"))
 KEPT = Path("/etc/modprobe.d/zfstune.conf")
-SYNCS = 137
 
 # A session of a package or a checkout that sets a value and holds it until it is killed. What it
 # loads after the upgrade of its package must be in memory or fit.
@@ -130,19 +127,6 @@ def ended(pid: int) -> bool:
     return False
 
 
-def use(results: Json) -> None:
-    """What the installed command does, as a user calls it."""
-    results["doctor"] = run([PACKAGED, "doctor", "--json"])
-    tracer = Tracer("fsync", "tank", command=(PACKAGED,))
-    before = commits()
-    sync_writes("/tank/file", SYNCS)
-    counted = commits() - before
-    results["trace"] = {"rows": tracer.rows(), "kstat_commits": counted, "syncs": SYNCS}
-    results["diagnose"] = run([PACKAGED, "diagnose", "tank", "--duration", "3s"])
-    results["tool"] = run(["zildist.py", "-h"])
-    results["man"] = run(["test", "-e", "/usr/share/bash-completion/completions/zfstune"])
-
-
 def upgrade(results: Json, old: str, new: str) -> None:
     """With a value set, and a session running on top of it."""
     results["set"] = run([PACKAGED, "params", "set", "zfs_txg_timeout=7"])
@@ -219,7 +203,9 @@ def main() -> None:
     results["audit"] = sh("dpkg --audit", False)
     wants = Path("/etc/systemd/system/multi-user.target.wants")
     results["wants"] = sorted(path.name for path in wants.glob("zfstune*"))
-    use(results)
+    results["everything"] = everything([PACKAGED], "tank")
+    results["tool"] = run(["zildist.py", "-h"])
+    results["completion"] = Path("/usr/share/bash-completion/completions/zfstune").exists()
     upgrade(results, old, new)
     purge(results, new)
     checkout(results, old)

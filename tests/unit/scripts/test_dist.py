@@ -13,9 +13,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from dist import pack
 from support.paths import ROOT
 
+from dist import pack
 from zfstune import __version__
 
 MACHINES = ("x86_64", "aarch64")
