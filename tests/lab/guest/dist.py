@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from labkit import PARAMETERS, Json, Tracer, finish, make_pool, progress, run, sh, sync_writes
-from uses import changed, everything, traced, values
+from uses import busy, changed, everything, traced, values
 
 FILE = Path("/root/zfstune.pyz")
 PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
@@ -23,7 +23,7 @@ ABSENT = (
     "/usr/bin/*gcc* /usr/bin/cc /usr/bin/c++* /usr/bin/cpp* /usr/bin/*g++* /usr/bin/make "
     "/usr/bin/as /usr/bin/*-ld* /usr/bin/*clang* /usr/bin/llc* /usr/bin/pip* /usr/sbin/*-bpfcc "
     "/usr/bin/bpftrace /usr/sbin/bpftool /usr/lib/*/libbpf* /usr/lib/*/libelf* /usr/lib/*/libbcc* "
-    "/usr/local/bin/* /usr/lib/python3/dist-packages/*"
+    "/usr/local/bin/* /usr/lib/python3/dist-packages/* /usr/local/lib/python3*"
 )
 # A session that sets a value, and holds it until it is killed
 SESSION = """
@@ -77,13 +77,12 @@ def refusing(results: Json) -> None:
         sysctl.write_text("0")
     progress("full /tmp")
     sh("mount -t tmpfs -o size=64k none /tmp; dd if=/dev/zero of=/tmp/fill bs=4k || true")
-    results["full"] = {
-        "doctor": run([*command(), "doctor", "--json"]),
-        "flame": run(
-            [*command(), "flame", "--pool", "tank", "--duration", "1s", "-o", "/tmp/a.svg"]
-        ),
-        "left": sorted(path.name for path in Path("/tmp").iterdir()),
-    }
+    with busy("/tank"):
+        results["full"] = {
+            "doctor": run([*command(), "doctor", "--json"]),
+            "flame": run([*command(), *picture]),
+            "left": sorted(path.name for path in Path("/tmp").iterdir()),
+        }
     sh("umount /tmp")
 
 
