@@ -77,6 +77,7 @@ def refusing(results: Json) -> None:
         sysctl.write_text("0")
     progress("full /tmp")
     sh("mount -t tmpfs -o size=64k none /tmp; dd if=/dev/zero of=/tmp/fill bs=4k || true")
+    picture = ["flame", "--pool", "tank", "--duration", "2s", "-o", "/tmp/flame.svg"]
     with busy("/tank"):
         results["full"] = {
             "doctor": run([*command(), "doctor", "--json"]),
