@@ -23,7 +23,7 @@ ABSENT = (
     "/usr/bin/*gcc* /usr/bin/cc /usr/bin/c++* /usr/bin/cpp* /usr/bin/*g++* /usr/bin/make "
     "/usr/bin/as /usr/bin/*-ld* /usr/bin/*clang* /usr/bin/llc* /usr/bin/pip* /usr/sbin/*-bpfcc "
     "/usr/bin/bpftrace /usr/sbin/bpftool /usr/lib/*/libbpf* /usr/lib/*/libelf* /usr/lib/*/libbcc* "
-    "/usr/local/bin/* /usr/lib/python3/dist-packages/* /usr/local/lib/python3*"
+    "/usr/local/bin/* /usr/lib/python3*/*-packages/* /usr/local/lib/python3*"
 )
 # A session that sets a value, and holds it until it is killed
 SESSION = """
