@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.errors import ONE_ERROR
+from support.errors import ONE_ERROR, REFUSED
 from support.fake_host import FakeHost, FakeSession
 from support.paths import ROOT
 from support.samples import arc
@@ -332,7 +332,7 @@ def test_what_this_host_cannot_do_says_why(
     assert cli.main(["trace", "fsync", "tank"]) == 3
     err = capsys.readouterr().err
     assert hint in err
-    assert re.fullmatch(ONE_ERROR, err)
+    assert re.fullmatch(REFUSED, err)
 
 
 @pytest.mark.parametrize("command", ["trace txg", "trace arc", "trace"])

@@ -323,7 +323,7 @@ class ProbeSurvey:
 @dataclass(frozen=True)
 class Tool:
     """A one-file tool for a host where nothing can be installed. runner is what it needs,
-    ``bpftrace`` or ``bcc``; why says why it would not work here, "" if it would."""
+    ``bpftrace``, ``bcc`` or ``dtrace``; why says why it would not work here, "" if it would."""
 
     name: str
     runner: str

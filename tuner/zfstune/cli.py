@@ -193,6 +193,8 @@ def _fail(error: CommandError, argv: Sequence[str]) -> int:
     print(f"zfstune: error: {what}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
+    for line in error.more:
+        print(line, file=sys.stderr)
     return error.status
 
 

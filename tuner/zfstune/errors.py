@@ -12,9 +12,11 @@ RESTORED = 4
 
 
 class CommandError(Hinted):
-    """main() prints it as `zfstune: error: WHAT: WHY` and, if there is one, `hint: WHAT TO DO`."""
+    """main() prints it as `zfstune: error: WHAT: WHY` and, if there is one, `hint: WHAT TO DO`.
+    more are lines below that."""
 
     status = NEGATIVE
+    more: tuple[str, ...] = ()
 
 
 class UsageError(CommandError):

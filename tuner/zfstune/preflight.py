@@ -20,16 +20,33 @@ def require_tracing(checks: Sequence[Check], kind: str | None = None) -> None:
             raise NotPossible(f"cannot trace: {check.name} {check.value}: {check.cost}", check.fix)
 
 
-def prepare(host: Host, options: FsyncOptions | TraceOptions, *, bpf: bool = True) -> None:
+def prepare(
+    host: Host, options: FsyncOptions | TraceOptions, *, bpf: bool = True, question: str = ""
+) -> None:
     """Raises CommandError if a trace with these options is not possible: a wrong name comes before
-    a missing privilege. Without bpf little is needed. From here on datasets have names, even if
-    they are gone when they are shown."""
+    a missing privilege; with question, one of instead.QUESTIONS, it says what answers that all the
+    same. Without bpf little is needed. From here on datasets have names, even if they are gone when
+    they are shown."""
     checks = host.checks()
     require_tracing(checks, "zfs")
     require_names(host, options)
     if bpf:
-        require_tracing(checks)
+        try:
+            require_tracing(checks)
+        except NotPossible as error:
+            error.more = instead_of(question, host, checks, options.pool)
+            raise
     host.tick()
+
+
+def instead_of(
+    question: str, host: Host, checks: Sequence[Check], pool: str | None
+) -> tuple[str, ...]:
+    """Lines on what answers a question although the checks forbid a trace; () without any."""
+    from zfstune.inside import instead
+
+    ways = instead.Instead(host, checks, pool).ways(question)
+    return (instead.TITLE, *instead.lines(ways)) if ways else ()
 
 
 def require_names(host: Host, options: FsyncOptions | TraceOptions) -> None:

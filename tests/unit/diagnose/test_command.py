@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.errors import ONE_ERROR
+from support.errors import ONE_ERROR, REFUSED
 from support.fake_host import FakeHost, FakeSession, FakeStop
 from support.samples import arc, counts, ios, txg, vdev, waits
 
@@ -224,7 +224,7 @@ def test_without_privilege_it_is_status_3(zfstune: Any) -> None:
     ]
     status, out, err = zfstune(host, "tank")
     assert (status, out) == (3, "")
-    assert re.fullmatch(ONE_ERROR, err)
+    assert re.fullmatch(REFUSED, err)
     assert "privileges none: no BPF" in err
     assert "run as root" in err
 

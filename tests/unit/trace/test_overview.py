@@ -116,6 +116,17 @@ def test_without_bpf_kstats_are_used() -> None:
     assert "tank 9" in text
 
 
+def test_a_view_that_is_not_available_has_a_tool_in_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lack = NoPrivilege("no BPF")
+    run(host_of(fsync=lack, arc=lack, arc_kstat=FakeSession([arc(1, None)], probes=())))
+    err = capsys.readouterr().err
+    assert "in place of `trace fsync`: " in err
+    assert "tracers/bpftrace/zilcommit.bt\n" in err
+    assert err.count("in place of") == 1  # the cache comes from kstats
+
+
 def test_a_lack_of_privilege_has_its_own_words() -> None:
     host = host_of(
         txg_kstat=FakeSession(events=[txg(9)], probes=()),

@@ -75,6 +75,23 @@ def test_bcc_tools_need_headers_of_the_kernel(root: Path) -> None:
     assert why(root)["zildist.py"] == ""
 
 
+def test_d_scripts_are_listed_where_dtrace_for_linux_is(root: Path) -> None:
+    """SystemTap's script of that name is not it; types come from the module's BTF."""
+    program = root / "usr/sbin/dtrace"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/usr/bin/python3")
+    assert "zilcommit.d" not in why(root)
+    program.write_bytes(b"\x7fELF\2")
+    write_symbols(
+        root, {s for needs in (tools.NEEDS | tools.D_NEEDS).values() for s in needs} - {"__cv_wait"}
+    )
+    assert why(root)["txgstate.d"] == "the zfs module has no BTF"
+    (root / "sys/kernel/btf").mkdir(parents=True)
+    (root / "sys/kernel/btf/zfs").write_bytes(b"")
+    assert why(root)["txgstate.d"] == ""
+    assert why(root)["zilcommit.d"] == "the kernel has no __cv_wait"
+
+
 def test_a_missing_symbol_is_named(root: Path) -> None:
     """Linux before 5.19: the bcc tools do without the tracepoint, bpftrace does not."""
     symbols = {symbol for needs in tools.NEEDS.values() for symbol in needs}
@@ -97,6 +114,15 @@ def test_needs_of_bpftrace_tools_are_listed(path: Path) -> None:
     probed = set(re.findall(r"^k(?:ret)?probe:(\w+)\b", text, re.MULTILINE))
     probed |= {f"__traceiter_{n}" for n in re.findall(r"^tracepoint:lock:(\w+)", text, re.M)}
     assert probed == set(tools.NEEDS[path.name])
+
+
+def test_needs_of_d_scripts_are_among_their_probes() -> None:
+    folder = ROOT / "tracers/dtrace/linux"
+    assert {path.name for path in folder.glob("*.d")} >= set(tools.D_NEEDS)
+    for name, needs in tools.D_NEEDS.items():
+        assert needs
+        for symbol in needs:
+            assert f"fbt::{symbol}:" in (folder / name).read_text(), (name, symbol)
 
 
 @pytest.mark.parametrize("path", BCC, ids=lambda path: path.name)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         return show([judge(one) for one in named], None, sys.stdout, as_json=args.json)
     options = TraceOptions(args.pool, None, args.no_fentry)
     host = open_host()
-    prepare(host, options)
+    prepare(host, options, question="diagnose")
     with Stop(sys.stdout) as stop:
         return diagnose(Run(args, options, host, sys.stdout, stop))
 

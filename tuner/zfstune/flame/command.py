@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
     flame.check_output(args.output)
     host = open_host()
-    prepare(host, TraceOptions(args.pool, args.pid))
+    prepare(host, TraceOptions(args.pool, args.pid), question="flame")
     to_stdout = args.output == "-"
     # a reader of stdout that leaves ends the recording only if the stacks go there
     with Stop(sys.stdout if to_stdout else sys.stderr) as stop:

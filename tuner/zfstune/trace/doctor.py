@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from zfstrace.errors import TraceError
@@ -15,6 +15,7 @@ from zfstrace.types import SCHEMA, Check, Probe, ProbeSurvey, Tool
 from zfstune import __version__
 from zfstune.errors import DONE, NEGATIVE, NOT_POSSIBLE, UsageError
 from zfstune.host import open_host
+from zfstune.inside import instead
 from zfstune.term.table import Style, aligned, style_of, wrap
 
 _WORDS = {DONE: "ok", NEGATIVE: "incomplete", NOT_POSSIBLE: "impossible"}
@@ -49,14 +50,24 @@ def examine(host: Host, out: TextIO, *, as_json: bool) -> int:
         cost = "the probes cannot be looked up"
         checks.append(Check("probes", "kernel", str(error), "blocking", cost, error.hint))
     status = _status(checks, survey.probes)
+    ways = _instead(host, checks) if status == NOT_POSSIBLE else {}
     if as_json:
-        print(json.dumps(_to_json(checks, survey, host.tools(), status)), file=out)
+        found = _to_json(checks, survey, host.tools(), status)
+        found["instead"] = {name: [way.to_json() for way in those] for name, those in ways.items()}
+        print(json.dumps(found), file=out)
     else:
         style = style_of(out)
         lines = [*_check_lines(checks, style), "", *_probe_lines(survey, style), ""]
-        lines += [*_tool_lines(host.tools()), ""]
+        lines += [*_tool_lines(host.tools()), "", *_instead_lines(ways)]
         print("\n".join([*lines, f"zfstune {__version__}: {_SAY[status]}"]), file=out)
     return status
+
+
+def _instead(host: Host, checks: Sequence[Check]) -> dict[str, list[instead.Way]]:
+    """What works without a trace, by question; questions without an answer are left out."""
+    found = instead.Instead(host, checks)
+    ways = {question: found.ways(question) for question in instead.QUESTIONS}
+    return {question: those for question, those in ways.items() if those}
 
 
 def _status(checks: Sequence[Check], probes: Sequence[Probe]) -> int:
@@ -111,6 +122,15 @@ def _to_json(
             for tool in tools
         ],
     }
+
+
+def _instead_lines(ways: Mapping[str, Sequence[instead.Way]]) -> list[str]:
+    """A paragraph for each question, and an empty line; [] without any."""
+    lines = []
+    for question, those in ways.items():
+        command = question if question in ("diagnose", "flame") else f"trace {question}"
+        lines += [f"  in place of `zfstune {command}`", *instead.lines(those, "    ")]
+    return [instead.TITLE, *lines, ""] if lines else []
 
 
 def _mark(status: str, style: Style) -> str:

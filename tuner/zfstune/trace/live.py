@@ -118,7 +118,8 @@ def run(
     """Runs a whole command; returns its status, 0. bpf: the trace is impossible without BPF.
     Raises CommandError and TraceError."""
     host = open_host()
-    prepare(host, options, bpf=bpf and not is_kstat(options))
+    question = getattr(args, "what", None) or ""
+    prepare(host, options, bpf=bpf and not is_kstat(options), question=question)
     for pool in [options.pool] if options.pool else host.pools():
         state = host.pool_state(pool)
         if state in WRITES_BLOCKED:

@@ -19,6 +19,7 @@ from zfstrace.strict import strict_zip
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary, TraceOptions
+from zfstune.inside.instead import Instead
 from zfstune.term import log
 from zfstune.term.table import Column, Style, cut, terminal_size, wrap
 from zfstune.term.units import (
@@ -363,6 +364,16 @@ class _Overview:
         return f"written to {name}"
 
 
+def _say_instead(run: Run[TraceOptions], failed: Sequence[str]) -> None:
+    """Says what answers best the questions of the views that are not available."""
+    if not failed:
+        return
+    found = Instead(run.host, run.host.checks(), run.options.pool)
+    for name in failed:
+        for way in found.ways(name)[:1]:
+            log.say(f"in place of `trace {name}`: {way.command}")
+
+
 def _attach(run: Run[TraceOptions], stack: ExitStack) -> list[Source]:
     """All available sources; raises the first one's error if there are none."""
     log.say("attaching ...")
@@ -373,6 +384,7 @@ def _attach(run: Run[TraceOptions], stack: ExitStack) -> list[Source]:
     # the first ones have counted while the others were attached: one span for all
     for source in sources:
         source.restart()
+    _say_instead(run, [name for name, source in strict_zip(OPEN, sources) if source.failed])
     there = sum(not source.error for source in sources)
     live.say_begun(run, f"{there} of {len(sources)} views", run.where)
     return sources
