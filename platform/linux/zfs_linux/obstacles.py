@@ -56,11 +56,12 @@ OBSTACLES = {
         "`mokutil --import /var/lib/dkms/mok.pub`, then reboot",
     ),
 }
-# not a lack: kprobes and the search for layouts measure the same stages
+# Not a lack: kprobes and the search for layouts measure the same stages. Never advise to put
+# vmlinux where the headers are: without resolve_btfids there (Debian 12) no module can be built.
 MODULE_BTF = (
-    "for cheaper probes compile ZFS where pahole(1) and the kernel's BTF are: `cp "
-    "/sys/kernel/btf/vmlinux /lib/modules/$(uname -r)/build/`, set ZFS_DKMS_DISABLE_STRIP=y in "
-    "/etc/default/zfs, then `dkms build zfs/VERSION --force`"
+    "for cheaper probes build ZFS with debug information and make BTF of it: "
+    "ZFS_DKMS_DISABLE_STRIP=y in /etc/dkms/zfs.conf, `dkms build`, `dkms install`, `pahole -J`; "
+    "zfstune-doctor(1) has the commands"
 )
 
 
