@@ -17,14 +17,9 @@ from support.sample_host import DEFAULTS, FACTS, MIB
 
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment.model import Candidate
-from zfstune.experiment.search import (
-    Exhausted,
-    Searcher,
-    ablation,
-    require,
-    sharing_facts,
-    workload_name,
-)
+from zfstune.experiment.samplers import TPE
+from zfstune.experiment.search import Exhausted, Searcher, ablation, require
+from zfstune.experiment.sharing import sharing_facts, workload_name
 from zfstune.experiment.space import Space
 from zfstune.experiment.storage import StorageLost
 from zfstune.tunables import catalogue, planner
@@ -49,8 +44,8 @@ def searcher(
     *first: Candidate,
     names: tuple[str, ...] = DEFAULT,
     seed: int | None = 1,
-    sampler: str = "tpe",
-    storage: Path | None = None,
+    sampler: str = TPE,
+    storage: Path | str | None = None,
     facts: dict[str, str] | None = None,
     resume: bool = False,
     said: list[str] | None = None,
@@ -248,10 +243,10 @@ def test_facts_tolerate_small_differences_of_a_size(
     file = tmp_path / "study.db"
     searcher(storage=file, facts=facts).close()
     if same:
-        require(str(file), "zfstune", {"baseline": baseline}, resume=True)
+        require(str(file), "zfstune", {"baseline": baseline}, sampler=TPE, resume=True)
     else:
         with pytest.raises(CommandError, match="its baseline is") as raised:
-            require(str(file), "zfstune", {"baseline": baseline}, resume=True)
+            require(str(file), "zfstune", {"baseline": baseline}, sampler=TPE, resume=True)
         assert raised.value.hint == "use another --study"
 
 
@@ -298,12 +293,12 @@ def test_a_lost_storage_ends_the_session(tmp_path: Path) -> None:
 
 def test_the_first_look_makes_no_study(tmp_path: Path) -> None:
     file = tmp_path / "study.db"
-    require(str(file), "zfstune", {}, resume=False)
+    require(str(file), "zfstune", {}, sampler=TPE, resume=False)
     searcher(storage=file).close()
-    require(str(file), "zfstune", {}, resume=True)
-    require(str(file), "another", {}, resume=False)
+    require(str(file), "zfstune", {}, sampler=TPE, resume=True)
+    require(str(file), "another", {}, sampler=TPE, resume=False)
     with pytest.raises(UsageError, match="already exists"):
-        require(str(file), "zfstune", {}, resume=False)
+        require(str(file), "zfstune", {}, sampler=TPE, resume=False)
 
 
 def test_facts_tolerate_small_differences_of_memory() -> None:
@@ -334,7 +329,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_an_unknown_sampler_is_refused() -> None:
     with pytest.raises(UsageError, match="no sampler 'magic'") as raised:
         searcher(sampler="magic")
-    assert raised.value.hint == "choose from tpe, random, grid"
+    assert raised.value.hint == "choose from local, tpe, random, grid"
 
 
 def test_the_arc_is_an_outer_loop() -> None:
@@ -452,7 +447,8 @@ def asked_at_all(search: Searcher) -> list[Candidate]:
 @pytest.mark.parametrize("sampler", ["tpe", "grid"])
 def test_only_parameters_of_the_session_are_asked(sampler: str, tmp_path: Path) -> None:
     said: list[str] = []
-    search = searcher(names=ONE, sampler=sampler, storage=tmp_path / "s", said=said)
+    where = f"sqlite:///{tmp_path / 's'}"
+    search = searcher(names=ONE, sampler=sampler, storage=where, said=said)
     study = study_of(tmp_path / "s")
     for attributes in HOSTILE:
         study.enqueue_trial({}, user_attrs={**attributes, "source": EVIL, "reasons": {EVIL: EVIL}})

@@ -17,6 +17,7 @@ from support.samples import txg_row
 
 from zfstune import cli
 from zfstune.errors import CommandError, NotPossible
+from zfstune.experiment import search
 from zfstune.tune import command, plan, production, request, session
 
 GIB = 1 << 30
@@ -166,11 +167,28 @@ def test_any_answer_but_yes_begins_nothing(
     assert host.values == VALUES
 
 
-def test_missing_packages_are_named(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "optuna" else 1)
-    with pytest.raises(NotPossible, match="has no optuna") as error:
-        command.run(parsed("tank", "--observe", "--yes"))
-    assert error.value.hint.startswith("run it with a Python that has it")
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--sampler", "tpe"], "--sampler tpe needs optuna: "),
+        (["--storage", "postgresql://u:geheim@h/d"], "--storage with a URL needs optuna: "),
+    ],
+)
+def test_only_what_optuna_does_needs_it(
+    words: list[str],
+    what: str,
+    host: FakeHost,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(search, "has_optuna", lambda: False)
+    assert cli.main(["tune", "tank", "--observe", "--dry-run", *words]) == 3
+    err = capsys.readouterr().err
+    assert re.fullmatch(ONE_ERROR, err)
+    assert what in err
+    assert "hint: run `pip install optuna`" in err
+    assert cli.main(["tune", "tank", "--observe", "--dry-run"]) == 0
+    assert "sampler local" in capsys.readouterr().out
 
 
 def test_a_seed_is_drawn_once_and_known() -> None:
@@ -189,7 +207,6 @@ def test_results_go_where_asked_or_resumed(tmp_path: Path) -> None:
 
 
 def test_the_storage_is_tried_before_anything_is_measured(host: FakeHost, tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
     args = parsed("tank", "--observe", "--storage", str(tmp_path))
     setup = plan.Setup.of(request.parse_request(args), host, "tank")
     nothing: Any = None

@@ -78,7 +78,6 @@ class Session:
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
-    pytest.importorskip("optuna")
     host = ModuleHost(tmp_path)
     host.txgs = [txg_row(1)]
     monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(host.where.state))

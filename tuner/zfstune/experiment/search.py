@@ -1,8 +1,8 @@
 """The search for better values: the model's candidates first, then those that a sampler draws.
 
-Optuna keeps the study (ask and tell), so it can be stopped, resumed, and shared by hosts with equal
-facts. Scores are log ratios of the objective to the adjacent baseline: less is better, 0 is the
-baseline.
+A study keeps them (ask and tell), so that a search can be stopped and continued, and shared by
+hosts with equal facts. Scores are log ratios of the objective to the adjacent baseline: less is
+better, 0 is the baseline.
 
 Anything may be written into a shared study. So its contents are only proposals: the session tries
 only values of its own parameters within its bounds, and its best candidate was measured here.
@@ -12,23 +12,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import itertools
+import importlib.util
 import math
-import os
-import random
 import socket
-import warnings
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from zfstrace.printable import printable
-from zfstune.errors import CommandError, NotPossible, UsageError
+from zfstune.errors import NotPossible, UsageError
+from zfstune.experiment import samplers
+from zfstune.experiment import study as studies
 from zfstune.experiment.model import Candidate
-from zfstune.experiment.space import Knob, Space
-from zfstune.experiment.storage import failing, losing, opened
+from zfstune.experiment.samplers import GRID, LOCAL, SAMPLERS, TPE
+from zfstune.experiment.sharing import check_facts, short
+from zfstune.experiment.space import Space
+from zfstune.experiment.storage import failing, losing
+from zfstune.experiment.study import COMPLETE, FAIL, PRUNED, RUNNING, Entry, Study
 from zfstune.term.secrets import masked
-from zfstune.term.units import format_size
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables import values as sizes
 from zfstune.tunables.guard import broken_by
@@ -43,27 +44,12 @@ from zfstune.tunables.names import (
     WRLOG,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    import optuna
-
-SAMPLERS = ("tpe", "random", "grid")
-
-# TPE draws at random for this many trials, the model's candidates included.
-_STARTUP = 6
 # Trials for which the slow parameters stay while the others are searched.
 _HOLD = 6
 # Draws of known candidates before the space counts as exhausted.
 _PATIENCE = 100
-# How many dropped entries of others are reported one by one, and how long their texts may be.
+# How many dropped entries of others are reported one by one.
 _MOST_SAID = 3
-_MOST_TEXT = 500
-# Sizes of two baselines that differ by less count as the same.
-_SAME_SIZE = 0.01
-# Levels of the first, the second ... parameter of a grid; it has no more parameters.
-_GRID = (5, 4, 2, 3, 2)
 
 _COUPLED = (
     frozenset((DIRTY, WRLOG)),
@@ -82,9 +68,10 @@ class Exhausted(Exception):
 class Searcher:
     """A study: ask() for a candidate, measure it, tell() its score (or prune() or fail() it).
 
-    first: candidates to try before any is drawn. storage: a file (SQLite), any URL that Optuna
-    accepts, or None for memory. study: its name there. facts: the conditions for sharing scores,
-    see sharing_facts(). say gets a line when entries of others in the study are dropped.
+    first: candidates to try before any is drawn. sampler: one of samplers.SAMPLERS. storage: a file
+    (SQLite), any URL that Optuna accepts, or None for memory. study: its name there. facts: the
+    conditions for sharing scores, see sharing.sharing_facts(). say gets a line when entries of
+    others in the study are dropped.
 
     Raises UsageError for an unknown sampler, or a study that exists while resume is false,
     NotPossible when a package or the storage is missing, CommandError when the study has other
@@ -98,7 +85,7 @@ class Searcher:
         host_facts: guard.Facts,
         *,
         first: Sequence[Candidate] = (),
-        sampler: str = "tpe",
+        sampler: str = LOCAL,
         seed: int | None = None,
         storage: str | None = None,
         study: str = "zfstune",
@@ -114,18 +101,19 @@ class Searcher:
         self._scores: dict[Key, tuple[Candidate, float]] = {}
         self._tried: set[Key] = set()
         self._turn_of_others = True
-        _require_optuna()
+        self._by_optuna = by_optuna(storage, sampler)
+        with failing(storage), self._silent():
+            _exists(storage, study, sampler, resume)
+            self._study = _opened(storage, study, sampler, space, seed)
         with self._talking():
-            self._storage, self._study = _open(storage, study, resume)
-            _check_facts(self._study, study, dict(facts or {}))
-            done = len(self._study.get_trials(deepcopy=False))
+            check_facts(self._study, study, dict(facts or {}))
+            done = len(self._study.entries())
             # so that a resumed search does not draw the same again
-            self._sampler = _sampler(sampler, None if seed is None else seed + done)
-            self._study.sampler = self._sampler
-        self._asked: dict[int, optuna.trial.Trial] = {}
+            again = None if seed is None else seed + done
+            # a grid goes on by leaving out what is known
+            self._draw_point = samplers.sampler(sampler, space, seed if sampler == GRID else again)
         self._held: dict[str, float] = {}
         self._hold_left = 0
-        self._grid = self._grid_points(seed) if sampler == "grid" else iter(())
         if resume:
             self._take_up()
         if not done:
@@ -145,27 +133,26 @@ class Searcher:
     def _next(self) -> Candidate:
         for _ in range(_PATIENCE):
             try:
-                trial = self._draw()
+                entry = self._draw()
             except (ValueError, TypeError, ArithmeticError) as error:
                 # Optuna, about an entry that others have queued
                 self._drop(str(error))
                 continue
-            candidate = self._candidate(trial)
+            candidate = self._candidate(entry)
             if candidate is None:
-                self._drop(f"trial {trial.number} does not fit this session")
-                self._study.tell(trial, state=_state("FAIL"))
+                self._drop(f"trial {entry.number} does not fit this session")
+                self._study.tell(entry.number, FAIL)
                 continue
             known = self._known(candidate.values)
             if not candidate.values:
-                self._study.tell(trial, 0.0)
+                self._study.tell(entry.number, COMPLETE, 0.0)
             elif self._illegal(candidate.values):
-                self._study.tell(trial, state=_state("PRUNED"))
+                self._study.tell(entry.number, PRUNED)
             elif known is not None:
-                self._study.tell(trial, known)
+                self._study.tell(entry.number, COMPLETE, known)
             elif self._running(candidate):
-                self._study.tell(trial, state=_state("FAIL"))
+                self._study.tell(entry.number, FAIL)
             else:
-                self._asked[trial.number] = trial
                 return candidate
         raise Exhausted
 
@@ -175,20 +162,20 @@ class Searcher:
         best = self.best()
         limit = min(0.0, best[1] if best else 0.0)
         found = None
-        for trial in self._study.get_trials(deepcopy=False, states=(_state("COMPLETE"),)):
-            candidate = self._read(trial)
+        for entry in self._study.entries(COMPLETE):
+            candidate = self._read(entry)
             if candidate and candidate.values and _key(candidate) not in self._tried:
-                score = trial.value
+                score = entry.score
                 legal = not self._illegal(candidate.values)
                 if score is not None and -math.inf < score < limit and legal:
                     found, limit = candidate, score
-        # without the trial, which has a score already
+        # without the entry, which has a score already
         return found and replace(found, trial=-1)
 
     def _drop(self, why: str) -> None:
         self.dropped += 1
         if self.dropped <= _MOST_SAID or self.dropped % _PATIENCE == 0:
-            self._say(f"dropped from the study, {self.dropped} so far: {_text(why)}")
+            self._say(f"dropped from the study, {self.dropped} so far: {short(why)}")
 
     def tell(self, candidate: Candidate, score: float) -> None:
         """Records a score: log(objective / baseline)."""
@@ -196,29 +183,22 @@ class Searcher:
         if candidate.trial < 0:
             return
         with self._talking():
-            # a host of the same name may have finished it
-            self._study.tell(candidate.trial, score, skip_if_finished=True)
+            self._study.tell(candidate.trial, COMPLETE, score)
 
     def prune(self, candidate: Candidate, why: str) -> None:
         """Records that a guardrail stopped the candidate: the search avoids its region."""
-        self._end(candidate, why, "PRUNED")
+        self._end(candidate, why, PRUNED)
 
     def fail(self, candidate: Candidate, why: str) -> None:
         """Records that the candidate could not be measured: it may be drawn again."""
-        self._end(candidate, why, "FAIL")
+        self._end(candidate, why, FAIL)
 
     def _end(self, candidate: Candidate, why: str, state: str) -> None:
-        import optuna
-
         if candidate.trial < 0:
             return
-        with (
-            self._talking(),
-            # a host of the same name has finished it
-            contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError),
-        ):
-            self._asked[candidate.trial].set_user_attr("why", why)
-            self._study.tell(candidate.trial, state=_state(state))
+        with self._talking():
+            self._study.note(candidate.trial, {"why": why})
+            self._study.tell(candidate.trial, state)
 
     def told(self) -> list[tuple[Candidate, float]]:
         """The candidates that this session measured, with scores, best first; of equal values only
@@ -231,61 +211,82 @@ class Searcher:
 
     def close(self) -> None:
         """Releases the storage's connections."""
-        self._storage.remove_session()
+        self._study.close()
+
+    def _silent(self) -> contextlib.AbstractContextManager[None]:
+        return _quiet(self._by_optuna)
 
     @contextlib.contextmanager
     def _talking(self) -> Iterator[None]:
-        with _quiet(), losing(self._where):
+        with losing(self._where), self._silent():
             yield
 
-    def _draw(self) -> optuna.trial.Trial:
-        if self._kind == "grid" and not self._waiting():
-            point = next(self._grid, None)
-            if point is None:
-                raise Exhausted
-            self._study.enqueue_trial(point)
-        slow = [knob for knob in self._space.knobs if knob.slow]
-        if not slow or self._kind == "grid" or self._waiting():
-            return self._study.ask(_distributions(self._space.knobs))
-        return self._draw_held(slow)
-
-    def _draw_held(self, slow: Sequence[Knob]) -> optuna.trial.Trial:
-        """Draws with the slow knobs as before, or new ones when they were held long enough."""
-        import optuna
-
-        fresh = self._hold_left <= 0
-        held = optuna.samplers.PartialFixedSampler(self._held, self._sampler)
-        self._study.sampler = self._sampler if fresh else held
-        trial = self._study.ask(_distributions(self._space.knobs))
-        if fresh:
-            self._held = {knob.name: trial.params[knob.name] for knob in slow}
+    def _draw(self) -> Entry:
+        """The first that waits, or a new one, with the slow knobs as before until they were held
+        long enough."""
+        entry = self._study.take()
+        if entry is not None:
+            return entry
+        slow = [knob.name for knob in self._space.knobs if knob.slow]
+        held = self._held if self._hold_left > 0 else {}
+        entry = self._drawn(held)
+        if slow and not held:
+            self._held = {name: entry.point[name] for name in slow}
             self._hold_left = _HOLD
         self._hold_left -= 1
-        return trial
+        return entry
 
-    def _waiting(self) -> bool:
-        return bool(self._study.get_trials(deepcopy=False, states=(_state("WAITING"),)))
+    def _drawn(self, held: Mapping[str, float]) -> Entry:
+        if self._kind == TPE:
+            # only an OptunaStudy has this sampler
+            found: Entry = self._study.draw(held)  # type: ignore[attr-defined]
+            return found
+        point = self._draw_point(self._told_points(), held)
+        if point is None:
+            raise Exhausted
+        self._study.enqueue(point, {})
+        entry = self._study.take()
+        if entry is None:
+            # another host has just taken it
+            raise ValueError("an entry was taken by another host")
+        return entry
 
-    def _candidate(self, trial: optuna.trial.Trial) -> Candidate | None:
-        """The candidate of a trial: the exact values of an enqueued one, else of the drawn point.
+    def _told_points(self) -> list[tuple[dict[str, float], float]]:
+        """The points that have scores, from wherever, each values once."""
+        found: dict[str, tuple[dict[str, float], float]] = {}
+        for entry in self._study.entries(COMPLETE):
+            score = entry.score
+            if score is not None and math.isfinite(score) and self._inside(entry.point):
+                values = repr(sorted(self._space.values(entry.point).items()))
+                found.setdefault(values, (dict(entry.point), score))
+        return list(found.values())
+
+    def _inside(self, point: Mapping[str, Any]) -> bool:
+        return all(
+            isinstance(value := point.get(knob.name), (int, float))
+            and knob.low <= value <= knob.high
+            for knob in self._space.knobs
+        )
+
+    def _candidate(self, entry: Entry) -> Candidate | None:
+        """The candidate of an entry: the exact values of a queued one, else of the drawn point.
         None if this session may not try it."""
-        if "values" in trial.user_attrs:
-            trial.set_user_attr("owner", self._owner)
-            return self._read(trial)
-        if not all(knob.low <= trial.params[knob.name] <= knob.high for knob in self._space.knobs):
+        if "values" in entry.attributes:
+            self._study.note(entry.number, {"owner": self._owner})
+            return self._read(entry)
+        if not self._inside(entry.point):
             return None
-        values = self._space.values(trial.params)
+        values = self._space.values(entry.point)
         values = {n: v for n, v in values.items() if v != self._now.get(n)}
         reasons = {n: self._reason(n) for n in values}
-        candidate = Candidate(values, self._kind, reasons, trial.number)
-        for key, value in _attributes(candidate, self._owner).items():
-            trial.set_user_attr(key, value)
+        candidate = Candidate(values, self._kind, reasons, entry.number)
+        self._study.note(entry.number, _attributes(candidate, self._owner))
         return candidate
 
-    def _read(self, trial: optuna.trial.Trial | optuna.trial.FrozenTrial) -> Candidate | None:
-        """The candidate in a trial, whoever wrote it; None if its values do not fit this
+    def _read(self, entry: Entry) -> Candidate | None:
+        """The candidate in an entry, whoever wrote it; None if its values do not fit this
         session."""
-        said: dict[str, Any] = trial.user_attrs
+        said = entry.attributes
         values: Any
         values, reasons = said.get("values"), said.get("reasons")
         if not self._space.has(values):
@@ -294,61 +295,47 @@ class Searcher:
             if values is None:
                 return None
         reasons = reasons if isinstance(reasons, dict) else {}
-        why = {name: _text(reasons[name]) for name in values if name in reasons}
-        return Candidate(dict(values), _text(said.get("source")), why, trial.number)
+        why = {name: short(reasons[name]) for name in values if name in reasons}
+        return Candidate(dict(values), short(said.get("source")), why, entry.number)
 
     def _reason(self, name: str) -> str:
         show = functools.partial(sizes.short, unit=catalogue.load()[name].unit)
         low, high = map(show, self._bounds[name])
-        how = "on the grid" if self._kind == "grid" else f"drawn by {self._kind}"
+        how = "on the grid" if self._kind == GRID else f"drawn by {self._kind}"
         return f"{how} from {low} to {high} (now {show(self._now[name])})"
 
     def _illegal(self, values: Values) -> bool:
         return bool(broken_by(values, self._now, self._host_facts))
 
     def _known(self, values: Values) -> float | None:
-        for trial in self._study.get_trials(deepcopy=False, states=(_state("COMPLETE"),)):
-            score = trial.value
+        for entry in self._study.entries(COMPLETE):
+            score = entry.score
             finite = score is not None and math.isfinite(score)
-            if finite and trial.user_attrs.get("values") == values:
+            if finite and entry.attributes.get("values") == values:
                 return score
         return None
 
     def _running(self, candidate: Candidate) -> bool:
-        states = (_state("RUNNING"), _state("PRUNED"))
         return any(
-            trial.user_attrs.get("values") == candidate.values
-            for trial in self._study.get_trials(deepcopy=False, states=states)
-            if trial.number != candidate.trial
+            entry.attributes.get("values") == candidate.values
+            for entry in self._study.entries(RUNNING, PRUNED)
+            if entry.number != candidate.trial
         )
 
     def _enqueue(self, candidate: Candidate) -> None:
         with self._talking():
             point = self._space.point(candidate.values)
-            self._study.enqueue_trial(point, user_attrs=_attributes(candidate, self._owner))
+            self._study.enqueue(point, _attributes(candidate, self._owner))
 
     def _take_up(self) -> None:
         """Queues the trial again that was running when this host was stopped."""
         with self._talking():
-            for trial in self._study.get_trials(states=(_state("RUNNING"),)):
-                if trial.user_attrs.get("owner") == self._owner:
-                    self._study.tell(trial.number, state=_state("FAIL"))
-                    candidate = self._read(trial)
+            for entry in self._study.entries(RUNNING):
+                if entry.attributes.get("owner") == self._owner:
+                    self._study.tell(entry.number, FAIL)
+                    candidate = self._read(entry)
                     if candidate and candidate.values:
                         self._enqueue(candidate)
-
-    def _grid_points(self, seed: int | None) -> Iterator[dict[str, float]]:
-        """Every combination of levels of the knobs that matter most, shuffled, but grouped by the
-        slow knobs."""
-        now = self._space.point({})
-        chosen = [*zip(self._space.knobs, _GRID)]
-        chosen += [(knob, 3) for knob in self._space.knobs[len(_GRID) :] if knob.slow]
-        axes = [[(knob, level) for level in knob.levels(count)] for knob, count in chosen]
-        combinations = list(itertools.product(*axes))
-        random.Random(seed).shuffle(combinations)
-        combinations.sort(key=lambda pairs: [level for knob, level in pairs if knob.slow])
-        for pairs in combinations:
-            yield {**now, **{knob.name: level for knob, level in pairs}}
 
 
 def ablation(
@@ -378,159 +365,86 @@ def _together(
     return coupled if broken_by(alone, current, facts) else (name,)
 
 
-def sharing_facts(
-    *,
-    version: str,
-    memory_bytes: int,
-    layout: str,
-    workload: str,
-    objective: str,
-    baseline: Mapping[str, int],
-) -> dict[str, str]:
-    """What must be equal for scores to be comparable: ZFS's upstream version, memory (to a tenth),
-    the pool's layout, the workload, the objective, and the baseline to which scores are ratios
-    (of the parameters in the space)."""
-    # a machine with 4 GiB reports a little less, and not always the same
-    memory = 2 ** (round(8 * math.log2(max(1, memory_bytes))) / 8)
-    return {
-        "zfs": version.split("-")[0],
-        "memory": f"about {format_size(round(memory))}",
-        "layout": layout,
-        "workload": workload,
-        "objective": objective,
-        "baseline": " ".join(f"{name}={value}" for name, value in sorted(baseline.items())),
-    }
-
-
-def workload_name(command: str | None) -> str:
-    """A name for the load in a shared study: enough to tell two apart. The command may contain a
-    password that masked() misses; the few bits of a slow hash do not reveal it."""
-    if not command:
-        return "observed"
-    first = (command.split() or [""])[0]
-    program = os.path.basename(first.partition("=")[0])  # noqa: PTH119
-    mark = hashlib.pbkdf2_hmac("sha256", os.fsencode(command), b"zfstune", 100_000)[:2]
-    return f"{program} ({mark.hex()})"
-
-
-def _check_facts(study: optuna.Study, name: str, facts: dict[str, str]) -> None:
-    before = study.user_attrs.get("facts")
-    if before is None:
-        study.set_user_attr("facts", facts)
-        return
-    if not isinstance(before, dict) or not all(isinstance(v, str) for v in before.values()):
-        raise CommandError(f"the facts of study {name} are malformed", "use another --study")
-    for key in sorted(before.keys() | facts.keys()):
-        there, here = before.get(key), facts.get(key)
-        if there != here and not (key == "baseline" and there and here and _alike(there, here)):
-            raise CommandError(
-                f"the scores of study {name} mean nothing here: its {_text(key)} is {there!r}, "
-                f"here it is {here!r}",
-                "use another --study",
-            )
-
-
-def _alike(one: str, other: str) -> bool:
-    """Whether two baselines are the same, sizes to a hundredth: ZFS derives limits from the size of
-    memory, which may differ between boots."""
-    a, b = (dict(pair.partition("=")[::2] for pair in text.split()) for text in (one, other))
-    return a.keys() == b.keys() and all(
-        a[name] == b[name]
-        or (
-            catalogue.load()[name].unit == "bytes"
-            and a[name].isdecimal()
-            and b[name].isdecimal()
-            and math.isclose(int(a[name]), int(b[name]), rel_tol=_SAME_SIZE)
-        )
-        for name in a
-    )
-
-
-def require(storage: str | None, study: str, facts: Mapping[str, str], *, resume: bool) -> None:
+def require(
+    storage: str | None, study: str, facts: Mapping[str, str], *, sampler: str, resume: bool
+) -> None:
     """Raises what Searcher() would, before a session measures anything; creates no study."""
-    _require_optuna()
-    import optuna
-
-    with _quiet(), failing(storage):
-        kept = opened(storage)
-        try:
-            if _exists(kept, storage, study, resume):
-                _check_facts(optuna.load_study(study_name=study, storage=kept), study, dict(facts))
-        finally:
-            kept.remove_session()
+    with failing(storage), _quiet(by_optuna(storage, sampler)):
+        if _exists(storage, study, sampler, resume):
+            kept = _opened(storage, study, sampler)
+            try:
+                check_facts(kept, study, dict(facts))
+            finally:
+                kept.close()
 
 
-def _require_optuna() -> None:
-    try:
-        import optuna  # noqa: F401
-    except ImportError as error:
-        raise NotPossible(
-            f"the search needs optuna: {error}", "docs/dependencies.md says how to install it"
-        ) from None
+def default_sampler(storage: str | None) -> str:
+    """TPE where Optuna is, since it finds more on noisy hosts (docs/search.md), else LOCAL; so is
+    one that continues a study that was begun without Optuna."""
+    ours = bool(storage) and studies.writer(storage or "") == "zfstune"
+    return LOCAL if ours or not has_optuna() else TPE
 
 
-def _open(
-    storage: str | None, name: str, resume: bool
-) -> tuple[optuna.storages.BaseStorage, optuna.Study]:
-    import optuna
-
-    with failing(storage):
-        kept = opened(storage)
-        _exists(kept, storage, name, resume)
-        try:
-            study = optuna.create_study(storage=kept, study_name=name, load_if_exists=resume)
-        except optuna.exceptions.DuplicatedStudyError:
-            # another host has just created it
-            raise _there(storage, name) from None
-        return kept, study
+def has_optuna() -> bool:
+    """Whether this Python has it; does not load it."""
+    return importlib.util.find_spec("optuna") is not None
 
 
-def _exists(
-    kept: optuna.storages.BaseStorage, storage: str | None, name: str, resume: bool
-) -> bool:
-    """Raises UsageError if it exists and resume is false."""
-    import optuna
-
-    there = name in optuna.get_all_study_names(kept)
-    if there and not resume:
-        raise _there(storage, name)
-    return there
-
-
-def _there(storage: str | None, name: str) -> UsageError:
-    return UsageError(
-        f"study {name} already exists in {masked(storage or '')}",
-        "continue it with --resume DIR, or use another --study",
-    )
-
-
-def _sampler(kind: str, seed: int | None) -> optuna.samplers.BaseSampler:
-    if kind not in SAMPLERS:
-        raise UsageError(f"no sampler {kind!r}", f"choose from {', '.join(SAMPLERS)}")
-    import optuna
-
-    if kind == "tpe":
-        return optuna.samplers.TPESampler(
-            seed=seed, n_startup_trials=_STARTUP, multivariate=True, constant_liar=True
+def by_optuna(storage: str | None, sampler: str) -> bool:
+    """Whether Optuna keeps the study. Raises NotPossible when it does and is not there, UsageError
+    for an unknown sampler or a file that Optuna cannot continue."""
+    if sampler not in SAMPLERS:
+        raise UsageError(f"no sampler {sampler!r}", f"choose from {', '.join(SAMPLERS)}")
+    writer = studies.writer(storage or "")
+    why = ""
+    if sampler == TPE:
+        why = "--sampler tpe"
+    elif storage and "://" in storage:
+        why = "--storage with a URL"
+    elif writer == "optuna":
+        why = f"the study in {masked(storage or '')}, which Optuna wrote,"
+    if why and writer == "zfstune":
+        raise UsageError(
+            f"--sampler {sampler} cannot continue the study in {masked(storage or '')}: it was "
+            "begun without Optuna",
+            f"use --sampler {LOCAL}, or begin anew with another --out",
         )
-    return optuna.samplers.RandomSampler(seed=seed)
+    if why and not has_optuna():
+        raise NotPossible(
+            f"{why} needs optuna: {sys.executable} has none",
+            "run `pip install optuna` for that Python, or begin anew without it",
+        )
+    return bool(why)
 
 
-def _distributions(knobs: Sequence[Knob]) -> dict[str, optuna.distributions.BaseDistribution]:
-    from optuna.distributions import FloatDistribution, IntDistribution
+def _opened(
+    storage: str | None,
+    name: str,
+    sampler: str,
+    space: Space | None = None,
+    seed: int | None = None,
+) -> Study:
+    if not by_optuna(storage, sampler):
+        return studies.FileStudy(storage, name)
+    from zfstune.experiment.optuna_study import OptunaStudy
 
-    return {
-        knob.name: IntDistribution(int(knob.low), int(knob.high), log=knob.log)
-        if knob.whole
-        else FloatDistribution(knob.low, knob.high, log=knob.log)
-        for knob in knobs
-    }
+    return OptunaStudy(storage, name, space.knobs if space else (), seed)
 
 
-def _state(name: str) -> optuna.trial.TrialState:
-    from optuna.trial import TrialState
+def _exists(storage: str | None, name: str, sampler: str, resume: bool) -> bool:
+    """Raises UsageError if it exists and resume is false."""
+    if by_optuna(storage, sampler):
+        from zfstune.experiment import optuna_study
 
-    return TrialState[name]
+        found = optuna_study.names(storage)
+    else:
+        found = studies.names(storage) if storage else set()
+    if name in found and not resume:
+        raise UsageError(
+            f"study {name} already exists in {masked(storage or '')}",
+            "continue it with --resume DIR, or use another --study",
+        )
+    return name in found
 
 
 def _attributes(candidate: Candidate, owner: str) -> dict[str, Any]:
@@ -546,24 +460,12 @@ def _key(candidate: Candidate) -> Key:
     return frozenset(candidate.values.items())
 
 
-def _text(said: object) -> str:
-    """Safe to print, and not too long."""
-    return printable(str(said))[:_MOST_TEXT]
-
-
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences Optuna's line per trial, and its warnings of experimental features."""
-    try:
-        import optuna
-    except ImportError:
+def _quiet(optunas: bool) -> Iterator[None]:
+    if not optunas:
         yield
         return
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)
+    from zfstune.experiment import optuna_study
+
+    with optuna_study.quiet():
+        yield

@@ -57,12 +57,21 @@ class Knob:
     def levels(self, count: int) -> list[float]:
         """At most count values, evenly from low to high."""
         shares = [i / (count - 1) for i in range(count)] if count > 1 else [0.5]
-        return sorted({self.clip(self._at(share)) for share in shares})
+        return sorted({self.at(share) for share in shares})
 
-    def _at(self, share: float) -> float:
+    def at(self, share: float) -> float:
+        """The value at this share (0 to 1) of the range, on its scale."""
         if self.log:
-            return math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
-        return self.low + share * (self.high - self.low)
+            low, high = math.log(self.low), math.log(self.high)
+            return self.clip(math.exp(low + share * (high - low)))
+        return self.clip(self.low + share * (self.high - self.low))
+
+    def share(self, value: float) -> float:
+        """The reverse of at()."""
+        low, high, value = self.low, self.high, self.clip(value)
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return (value - low) / (high - low)
 
 
 class Space:

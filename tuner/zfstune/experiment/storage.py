@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +47,7 @@ def opened(storage: str | None) -> optuna.storages.BaseStorage:
     if not storage:
         return optuna.storages.InMemoryStorage()
     if "://" not in storage:
-        return optuna.storages.get_storage(_file(storage))
+        return optuna.storages.get_storage(f"sqlite:///{private_file(storage)}")
     kwargs = _engine(storage)
     from sqlalchemy.exc import IntegrityError, ProgrammingError
 
@@ -82,12 +84,9 @@ def failing(storage: str | None) -> Iterator[None]:
 @contextlib.contextmanager
 def losing(storage: str | None) -> Iterator[None]:
     """For all later uses. Raises StorageLost."""
-    import optuna
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         yield
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+    except _database_errors() as error:
         why, _ = _why(error, storage or "")
         raise StorageLost(
             f"the study's storage {masked(storage or '')} failed: {why}; all parameters are "
@@ -102,6 +101,15 @@ def losing(storage: str | None) -> Iterator[None]:
             f"{type(error).__name__}: {why}; all parameters are restored",
             "use another --study",
         ) from None
+
+
+def _database_errors() -> tuple[type[Exception], ...]:
+    if "optuna" not in sys.modules:
+        return (sqlite3.Error,)
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return sqlite3.Error, SQLAlchemyError, optuna.exceptions.StorageInternalError
 
 
 def _engine(storage: str) -> dict[str, Any]:
@@ -132,8 +140,6 @@ def _engine(storage: str) -> dict[str, Any]:
 
 def _why(error: BaseException, storage: str) -> tuple[str, str]:
     """The message of the database or its driver in one line, and a hint."""
-    from sqlalchemy.exc import ArgumentError
-
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:
@@ -151,15 +157,17 @@ def _why(error: BaseException, storage: str) -> tuple[str, str]:
     why = masked(" ".join(str(said).split()))[:_MOST] or type(said).__name__
     if "://" not in storage or storage.startswith("sqlite"):
         return why, "name a writable file, or a URL like sqlite:///FILE"
+    from sqlalchemy.exc import ArgumentError
+
     if isinstance(error, ArgumentError):
         return why, _FORM
     what = "password (~/.pgpass)" if storage.startswith("postgresql") else "password"
     return why, f"check the URL, and that the server has this database, user and {what}"
 
 
-def _file(path: str) -> str:
-    """The URL of a SQLite file that only its owner can read, whatever the umask, in a directory
-    where no other user can plant links. Raises NotPossible."""
+def private_file(path: str) -> Path:
+    """A file that only its owner can read, whatever the umask, in a directory where no other user
+    can plant links. Raises NotPossible."""
     absolute = Path(path).absolute()
     try:
         files.require_private(absolute.parent)
@@ -168,4 +176,4 @@ def _file(path: str) -> str:
         raise NotPossible(
             f"cannot open the study's file {path}: {error.strerror}", "name another"
         ) from None
-    return f"sqlite:///{absolute}"
+    return absolute

@@ -18,7 +18,7 @@ undoes the changes of a successful session.
 
 LIMIT is METRIC>=CHANGE or METRIC<=CHANGE against the baseline, as in write.throughput>=-5%;
 fsync.p50<=-10% demands a gain. METRIC is fsync.p50, fsync.p99, fsync.p999, fsync.mean or
-write.throughput. The command needs optuna.
+write.throughput. Optuna is needed only for --sampler tpe, and for --storage with a URL.
 
 examples:
   zfstune tune tank --observe --dry-run                       what it would do
@@ -79,11 +79,14 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )
     parser.add_argument(
         "--sampler",
-        choices=("tpe", "random", "grid"),
-        default="tpe",
-        help="how the search draws values (default tpe)",
+        choices=("local", "tpe", "random", "grid"),
+        help="how the search draws values after the model's (default tpe, without optuna local)",
     )
-    parser.add_argument("--storage", metavar="URL", help="Optuna storage (default a file in --out)")
+    parser.add_argument(
+        "--storage",
+        metavar="FILE|URL",
+        help="where the study is, URL: a database that hosts share (default a file in --out)",
+    )
     parser.add_argument(
         "--study",
         metavar="NAME",

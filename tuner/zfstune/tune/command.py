@@ -19,7 +19,7 @@ from zfstune.term.log import say
 from zfstune.term.signals import Stop
 from zfstune.term.table import style_of
 from zfstune.tune.plan import Setup, refusals, require_consent
-from zfstune.tune.request import Request, parse_request, pool_of, require_packages
+from zfstune.tune.request import Request, parse_request, pool_of
 from zfstune.tune.session import TuningRun, not_suspended
 from zfstune.tune.workload import output_directory
 
@@ -32,7 +32,6 @@ def run(args: argparse.Namespace) -> int:
     host = open_host()
     pool = pool_of(args, host)
     prepare(host, TraceOptions(pool), bpf=not args.dry_run)
-    require_packages()
     setup = Setup.of(request, host, pool)
     if args.dry_run:
         reasons = [*refusals(args, setup), *_untraceable(host)]

@@ -14,6 +14,8 @@ from zfstrace.printable import printable
 from zfstrace.zpool.status import scanning
 from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, UsageError
+from zfstune.experiment import search
+from zfstune.experiment.samplers import LOCAL
 from zfstune.experiment.space import Space
 from zfstune.term.secrets import masked
 from zfstune.term.table import aligned
@@ -80,6 +82,7 @@ class Setup:
         return [
             f"pool {self.pool}, {load}",
             f"objective: {request.objective}; limits: {limits}",
+            f"search: candidates of the model, then of the sampler {request.sampler}",
             f"time: {format_span(request.budget_ns)}, about {blocks} blocks of {block_s:g} s, with "
             "3 txgs before each change:",
             "  4 to 12 for the noise, 4 for each candidate, 12 or more fresh ones for the proof",
@@ -93,8 +96,13 @@ class Setup:
         ]
 
     def notes(self) -> list[str]:
-        """Sentences on what slightly disturbs the measurement."""
+        """Sentences on what slightly disturbs the measurement, and on what is missing."""
         found = []
+        if self.request.sampler == LOCAL and not search.has_optuna():
+            found.append(
+                "the search draws by local, for this Python has no optuna; docs/search.md says how "
+                "the two compare"
+            )
         for what, path in (("journal", places().state), ("results", self.request.out)):
             dataset = _dataset(self.host, self.pool, path)
             if dataset:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import random
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from zfstrace.host import Host
 from zfstune.errors import NotPossible, UsageError
+from zfstune.experiment import search
 from zfstune.experiment.objective import Limit, Objective
 from zfstune.experiment.runner import BlockPlan
 from zfstune.term.units import SECOND, format_span
@@ -22,7 +21,6 @@ BUDGET_NS, BLOCK_NS = 60 * 60 * SECOND, 10 * SECOND
 LIMITS = ("write.throughput>=-5%", "fsync.mean<=+10%")
 # the file of the search, in --out
 STUDY = "study.db"
-_PACKAGES = ("optuna",)
 _SHORTEST_BLOCKS = 4 + 4 + 12  # noise, one trial, the shortest proof
 # about the time between two blocks, in which txgs settle
 _BETWEEN_NS = 5 * SECOND
@@ -30,7 +28,8 @@ _BETWEEN_NS = 5 * SECOND
 
 @dataclass(frozen=True)
 class Request:
-    """The command line, checked as far as that needs no host."""
+    """The command line, checked as far as that needs no host. storage: a file or URL, of the
+    study."""
 
     objective: Objective
     limits: tuple[Limit, ...]
@@ -39,6 +38,8 @@ class Request:
     budget_ns: int
     seed: int
     out: Path
+    storage: str
+    sampler: str
 
 
 def parse_request(args: argparse.Namespace) -> Request:
@@ -75,6 +76,10 @@ def parse_request(args: argparse.Namespace) -> Request:
         raise UsageError(
             f"--resume {out}: it has no {STUDY}", "name the directory of an earlier session"
         )
+    storage = args.storage or str(out / STUDY)
+    sampler = args.sampler or search.default_sampler(storage)
+    # early: measuring takes long
+    search.by_optuna(storage, sampler)
     names = catalogue.default_set()
     known = names + catalogue.on_request()
     if args.arc:
@@ -96,6 +101,8 @@ def parse_request(args: argparse.Namespace) -> Request:
         budget_ns,
         args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31),
         out,
+        storage,
+        sampler,
     )
 
 
@@ -114,13 +121,3 @@ def pool_of(args: argparse.Namespace, host: Host) -> str:
     raise UsageError(
         f"no pool given: this host has {len(pools)}", f"name one of {', '.join(pools)}"
     )
-
-
-def require_packages() -> None:
-    """Raises NotPossible when this Python lacks a package that a session needs."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise NotPossible(
-            f"cannot tune: {sys.executable} has no {', '.join(missing)}",
-            "run it with a Python that has it: docs/dependencies.md says how",
-        )

@@ -31,7 +31,6 @@ from zfstune.term.units import SECOND, format_span
 from zfstune.tunables.guard import Refused
 from zfstune.tune import flame as session_flame
 from zfstune.tune.plan import Setup
-from zfstune.tune.request import STUDY
 from zfstune.tune.workload import Workload
 
 TYPE_CHECKING = False
@@ -155,8 +154,11 @@ class TuningRun:
 
     def _found(self) -> Found:
         """Also loads the packages: doing so later would disturb the measurement."""
-        self.progress.line("loading optuna ...")
-        import optuna  # noqa: F401
+        from zfstune.experiment import search
+
+        if search.by_optuna(self.setup.request.storage, self.setup.request.sampler):
+            self.progress.line("loading optuna ...")
+            import optuna  # noqa: F401
 
         from zfstune.experiment.phases import Found
 
@@ -169,7 +171,11 @@ class TuningRun:
 
         setup, request = self.setup, self.setup.request
         search.require(
-            self._storage(), self.args.study, self._facts(), resume=bool(self.args.resume)
+            request.storage,
+            self.args.study,
+            self._facts(),
+            sampler=request.sampler,
+            resume=bool(self.args.resume),
         )
         watch = self._guardrails(session)
         if self.args.workload:
@@ -260,9 +266,9 @@ class TuningRun:
                 setup.current,
                 setup.facts,
                 first=model.candidates(measured, setup.current, setup.facts, names),
-                sampler=self.args.sampler,
+                sampler=request.sampler,
                 seed=request.seed,
-                storage=self._storage(),
+                storage=request.storage,
                 study=self.args.study,
                 facts=self._facts(),
                 resume=bool(self.args.resume),
@@ -287,18 +293,15 @@ class TuningRun:
             found,
         )
 
-    def _storage(self) -> str:
-        return self.args.storage or str(self.setup.request.out / STUDY)
-
     def _facts(self) -> dict[str, str]:
-        from zfstune.experiment import search
+        from zfstune.experiment import sharing
 
         setup = self.setup
-        return search.sharing_facts(
+        return sharing.sharing_facts(
             version=setup.host.version(),
             memory_bytes=setup.host.memory_bytes(),
             layout=",".join(sorted(setup.host.vdev_names(setup.pool).values())),
-            workload=search.workload_name(self.args.workload),
+            workload=sharing.workload_name(self.args.workload),
             objective=str(setup.request.objective),
             baseline=setup.baseline(),
         )

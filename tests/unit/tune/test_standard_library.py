@@ -1,0 +1,52 @@
+"""A session by a Python that has nothing but its standard library."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.fake_module import DEFAULTS, ModuleHost
+
+ALONE = Path(__file__).resolve().parents[2] / "support/session_alone.py"
+DEPTH = "zfs_vdev_async_write_max_active"
+
+
+def session(root: Path, *words: str, stop_at: int = 0) -> subprocess.CompletedProcess[str]:
+    """One on the module in root. -S: no packages, -I: nor any by the environment."""
+    python = (sys.executable, "-I", "-S", str(ALONE), str(root), str(stop_at))
+    return subprocess.run(
+        [*python, "--budget", "40m", *words], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("package", ["numpy", "scipy", "matplotlib", "optuna", "sqlalchemy"])
+def test_such_a_python_has_no_packages(package: str) -> None:
+    code = f"import {package}"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, check=False
+    )
+    assert b"ModuleNotFoundError" in done.stderr
+
+
+def test_a_session_is_stopped_continued_and_proves_a_gain(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    stopped = session(tmp_path, "--out", str(out), stop_at=3)
+    assert stopped.returncode == 1, stopped.stderr
+    assert "the search draws by local, for this Python has no optuna" in stopped.stderr
+    assert ModuleHost(tmp_path, create=False).now() == DEFAULTS
+    with sqlite3.connect(out / "study.db") as database:
+        states = [state for (state,) in database.execute("SELECT state FROM entry")]
+    assert states == ["COMPLETE", "COMPLETE", "RUNNING"]
+
+    done = session(tmp_path, "--resume", str(out))
+    assert done.returncode == 0, done.stderr
+    data = json.loads((out / "session.json").read_text())
+    assert data["in_force"]
+    depth = ModuleHost(tmp_path, create=False).now()[DEPTH]
+    assert depth < DEFAULTS[DEPTH]
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") >= 3
