@@ -175,7 +175,7 @@ bench-reports: all
 
 ## bench-search: measure searches on the simulator; writes docs/measurements/search.md
 bench-search:
-	$(PYTHON) scripts/benchmarks/search.py
+	$(PYTHON) scripts/benchmarks/search.py $(SEARCH)
 
 ## bench-search-lab: the same on a real pool, for hours (less: SEARCH="--seeds 3 --trials 4")
 bench-search-lab: all

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares searches on the write path simulator; writes docs/measurements/search.md.
 
-usage: scripts/benchmarks/search.py [--seeds N] [--trials N]
+usage: scripts/benchmarks/search.py [--seeds N] [--trials N] [--searches NAME,...]
        scripts/benchmarks/search.py --lab [--seeds N] [--trials N]
 
 Each search has the same trials as a session of `zfstune tune` (A B B A in blocks of 20 s), in the
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,8 @@ TRUTH_SEEDS, TRUTH_SECONDS = range(1000, 1008), 100.0
 HEAD = """\
 # How fast a search finds better values
 
-Written by `make bench-search` on {date}. Only the last column, the time of the search itself per
-trial, depends on the machine: {cores} cores of {cpu}, Python {python}.
+Written by `make bench-search{options}` on {date}. Only the last column, the time
+of the search itself per trial, depends on the machine: {cores} cores of {cpu}, Python {python}.
 
 On the simulator of the write path (`tests/support/simulator`; [search.md](../search.md) compares it
 with the lab): one bulk writer and one log writer on a disk of 30 MiB/s, {knobs} parameters, the
@@ -112,7 +113,7 @@ Values = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Way:
-    """A search: its name in the table, Optuna's sampler, and whether the model goes first."""
+    """A search: its name in the table, its sampler, and whether the model goes first."""
 
     name: str
     sampler: str
@@ -120,7 +121,9 @@ class Way:
 
 
 WAYS = (
-    Way("model + TPE (ours)", "tpe", modelled=True),
+    Way("model + local", "local", modelled=True),
+    Way("model + TPE", "tpe", modelled=True),
+    Way("local alone", "local"),
     Way("TPE alone", "tpe"),
     Way("random", "random"),
     Way("grid", "grid"),
@@ -146,7 +149,9 @@ def main() -> int:
     parser.add_argument("--lab", action="store_true", help="on a real pool in a virtual machine")
     parser.add_argument("--seeds", type=int, help="runs per search (default: 27, with --lab 3)")
     parser.add_argument("--trials", type=int, help="trials per run (default: 30, with --lab 8)")
+    parser.add_argument("--searches", help="names of searches to compare (default: all)")
     args = parser.parse_args()
+    ways = [way for way in WAYS if way.name in (args.searches or way.name).split(",")]
     args.seeds = args.seeds or (3 if args.lab else 27)
     args.trials = args.trials or (8 if args.lab else 30)
     if args.lab:
@@ -156,13 +161,18 @@ def main() -> int:
     text = head(args.seeds, args.trials)
     for title, device in HOSTS.items():
         runs: dict[str, list[Run]] = {}
-        for way in WAYS:
-            print(f"bench: {title}: {way.name}", file=sys.stderr)
-            seeds = range(args.seeds)
-            runs[way.name] = [search(way, device, seed, args.trials) for seed in seeds]
-        text += table(title, runs, device, args.trials)
+        with ProcessPoolExecutor() as pool:
+            for way in ways:
+                print(f"bench: {title}: {way.name}", file=sys.stderr)
+                one = functools.partial(search, way, device, trials=args.trials)
+                runs[way.name] = list(pool.map(one, range(args.seeds)))
+            known = {step.best for each in runs.values() for run in each for step in run.steps}
+            true = functools.partial(truth, device)
+            truths = dict(zip(known, pool.map(true, known), strict=True))
+        found = table(title, runs, truths, args.trials)
+        print(found, flush=True)
+        text += found
     PAGE.write_text(text, encoding="utf-8")
-    print(text)
     return 0
 
 
@@ -322,7 +332,9 @@ def truth_of(device: Device, values: Values, seed: int) -> dict[str, float]:
 
 
 def head(seeds: int, trials: int) -> str:
+    words = " ".join(f"'{word}'" if " " in word else word for word in sys.argv[1:])
     return HEAD.format(
+        options=f' SEARCH="{words}"' if words else "",
         date=datetime.date.today().isoformat(),
         cores=os.cpu_count(),
         cpu=host_cpu(),
@@ -337,10 +349,9 @@ def head(seeds: int, trials: int) -> str:
     )
 
 
-def table(title: str, runs: dict[str, list[Run]], device: Device, trials: int) -> str:
-    known = {step.best for each in runs.values() for run in each for step in run.steps}
-    true = functools.partial(truth, device)
-    best = min(known, key=true)
+def table(title: str, runs: dict[str, list[Run]], truths: dict[Values, float], trials: int) -> str:
+    true = truths.__getitem__
+    best = min(truths, key=true)
     text = TABLE.format(
         title=title,
         trials=trials,

@@ -1,10 +1,11 @@
 """A whole `zfstune tune` on a fake module, for a Python that has nothing but its standard library.
 
-usage: python3 -I -S tests/support/session_alone.py DIRECTORY STOP ARGUMENT...
+usage: python3 -I -S tests/support/session_alone.py SOURCES DIRECTORY STOP ARGUMENT...
 
 Real are the command line, the search, its study, the verdict, changes with journal and supervisor,
 and the report. Fake are the module, the clock and what a block measures: depths that are small make
-fsyncs fast. STOP: the trial that Ctrl-C interrupts; 0 for none. Exits with the command's status.
+fsyncs fast. SOURCES: folders of packages with colons between, or the one file. STOP: the trial that
+Ctrl-C interrupts; 0 for none. Exits with the command's status.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import random
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / part) for part in ("tests", "tracers", "tuner", "platform/linux")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), *sys.argv[1].split(":")]
 
 from support.fake_host import FakeStop  # noqa: E402
 from support.fake_module import ModuleHost  # noqa: E402
@@ -61,16 +61,20 @@ def main(directory: str, stop_at: str, *words: str) -> int:
             self.records.append(record)
             return record
 
-    command.open_host = lambda: host  # type: ignore[assignment]
-    command.prepare = lambda *_, **__: None  # type: ignore[assignment]
-    command.Stop = lambda _: FakeStop()  # type: ignore[assignment, misc]
-    session.Experiment = Blocks  # type: ignore[misc]
-    session.TuningRun._warm_up = lambda *_: None  # type: ignore[method-assign]
-    flame.record = lambda *_: None  # type: ignore[assignment]
-    plan.scanning = lambda _: None  # type: ignore[assignment]
-    production.signs = lambda: []  # type: ignore[assignment]
+    fakes: list[tuple[object, str, object]] = [
+        (command, "open_host", lambda: host),
+        (command, "prepare", lambda *_, **__: None),
+        (command, "Stop", lambda _: FakeStop()),
+        (session, "Experiment", Blocks),
+        (session.TuningRun, "_warm_up", lambda *_: None),
+        (flame, "record", lambda *_: None),
+        (plan, "scanning", lambda _: None),
+        (production, "signs", list),
+    ]
+    for where, name, fake in fakes:
+        setattr(where, name, fake)
     return cli.main(["tune", "tank", "--observe", "--yes", "--seed", "1", *words])
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(*sys.argv[2:]))

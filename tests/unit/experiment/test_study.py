@@ -194,7 +194,7 @@ def test_the_tables_and_the_mark_come_at_once(tmp_path: Path) -> None:
     connect = sqlite3.connect
 
     def traced(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-        database = connect(*args, **kwargs)
+        database: sqlite3.Connection = connect(*args, **kwargs)
         database.set_trace_callback(seen.append)
         return database
 

@@ -253,3 +253,12 @@ def test_what_every_command_loads_is_byte_code(made: Path) -> None:
     for name in sorted(names):
         if name.startswith(("zfstrace/bpf/", "zfstune/term/", "zfstune/trace/", "zfs_linux/")):
             assert not name.endswith(".py") or f"{name}c" in names, name
+
+
+def test_a_session_of_tuning_needs_nothing_else(made: Path, tmp_path: Path) -> None:
+    """On a fake module; from the search to the report with its pictures, without any package."""
+    alone = ROOT / "tests/support/session_alone.py"
+    words = (one_file(made), tmp_path, "0", "--budget", "40m", "--out", tmp_path / "out")
+    status, said = run(sys.executable, "-I", "-S", alone, *words, cwd=tmp_path)
+    assert status == 0, said
+    assert (tmp_path / "out/report.html").read_text().count("<svg") >= 3

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from support.fake_module import DEFAULTS, ModuleHost
 
-ALONE = Path(__file__).resolve().parents[2] / "support/session_alone.py"
+ROOT = Path(__file__).resolve().parents[3]
+SOURCES = ":".join(str(ROOT / part) for part in ("tracers", "tuner", "platform/linux"))
 DEPTH = "zfs_vdev_async_write_max_active"
 
 
 def session(root: Path, *words: str, stop_at: int = 0) -> subprocess.CompletedProcess[str]:
     """One on the module in root. -S: no packages, -I: nor any by the environment."""
-    python = (sys.executable, "-I", "-S", str(ALONE), str(root), str(stop_at))
-    return subprocess.run(
-        [*python, "--budget", "40m", *words], capture_output=True, text=True, check=False
-    )
+    program = (str(ROOT / "tests/support/session_alone.py"), SOURCES, str(root), str(stop_at))
+    command = [sys.executable, "-I", "-S", *program, "--budget", "40m", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("package", ["numpy", "scipy", "matplotlib", "optuna", "sqlalchemy"])
