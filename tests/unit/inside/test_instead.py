@@ -86,7 +86,7 @@ def test_the_best_for_fsyncs_is_a_file_of_the_checkout(there: tuple[str, ...], b
 
 def test_with_kstats_alone_they_are_named_with_what_they_lack() -> None:
     (way,) = Instead(Host(), [BTF], "tank").ways("fsync")
-    assert way.command == "zfstune check tank --show zil.commits,zil.fallbacks,txg.sync.p99"
+    assert way.command == "zfstune check tank --show zil.commits,txg.sync.p99"
     assert "no time of any fsync" in way.gives
     assert commands(Host(), "flame") == []
 

@@ -24,9 +24,9 @@ _SBIN = ("/usr/local/sbin", "/usr/sbin")
 _DIRECTORY = "/root/tools"
 TITLE = "this works here all the same, best first:"
 
-# A way is a one-file tool or, with spaces, a command that reads kstats: what it gives. {zfstune}
-# runs this copy, {pool} is a pool.
-_LOG = "{zfstune} check {pool} --show zil.commits,zil.fallbacks,txg.sync.p99"
+# A way is a one-file tool or, with spaces, a command that reads kstats, only those of every version
+# of ZFS. {zfstune} runs this copy, {pool} is a pool.
+_LOG = "{zfstune} check {pool} --show zil.commits,txg.sync.p99"
 _THROTTLE = "{zfstune} check {pool} --show throttle.delays,txg.dirty"
 _TXG = "{zfstune} trace txg {pool} --source kstat"
 _ARC = "{zfstune} trace arc --source kstat"
@@ -48,7 +48,7 @@ GIVES = {
     "arcstate.d": "pressure on the cache, and who waited for room",
     "fsyncstack.d": "stacks in which fsyncs wait, and run; `zfstune flame` draws them",
     "fsyncoffcpu.bt": "stacks in which fsyncs wait; `zfstune flame` draws them",
-    _LOG: "how many commits, and how many waited for a txg; no time of any fsync",
+    _LOG: "how many commits, how long txgs sync; no time of any fsync",
     _THROTTLE: "how many transactions were delayed, and the most dirty data; not whose",
     _TXG: "one line per txg: its times, its size",
     _ARC: "size, hits and misses; not who waited",
