@@ -116,7 +116,8 @@ examples:
 
 
 class InstallError(Exception):
-    """Printed as `install: error: WHAT: WHY` and `hint: WHAT TO DO`."""
+    """Printed as `PROGRAM: error: WHAT: WHY` and `hint: WHAT TO DO`; scripts/package.py and
+    scripts/dist raise it as well."""
 
     def __init__(self, message: str, hint: str, *, status: int = NOT_POSSIBLE) -> None:
         super().__init__(message)
@@ -124,7 +125,9 @@ class InstallError(Exception):
         self.status = status
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Its errors come with a hint, as all others."""
+
     def error(self, message: str) -> NoReturn:
         raise InstallError(message, f"see `{self.prog} -h`", status=USAGE)
 
@@ -324,7 +327,7 @@ def base_of(prefix: str, destdir: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
-    parser = _Parser(
+    parser = Parser(
         prog="scripts/install.py",
         description="Installs zfstune below a prefix; running it again replaces everything.",
         epilog=USES,
@@ -367,9 +370,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def fail(error: InstallError) -> int:
+def fail(error: InstallError, program: str = "install") -> int:
     """Prints the error and its hint; returns its status."""
-    print(f"install: error: {error}\nhint: {error.hint}", file=sys.stderr)
+    print(f"{program}: error: {error}\nhint: {error.hint}", file=sys.stderr)
     return error.status
 
 

@@ -19,9 +19,11 @@ import time
 from collections.abc import Sequence
 from email.utils import formatdate
 from pathlib import Path
-from typing import NoReturn
 
-ROOT = Path(__file__).resolve().parents[1]
+import install
+from install import InstallError
+
+ROOT = install.ROOT
 PACKAGING = ROOT / "platform/linux"
 SNIPPETS = PACKAGING / "packages"
 BUILD = ROOT / "build/packages"
@@ -41,35 +43,12 @@ TOOLS = {
     "rpm": ("rpmbuild", "rpm"),
 }
 
-USAGE, NOT_POSSIBLE = 2, 3
-
 USES = """\
 examples:
   scripts/package.py deb                      dist/zfstune_VERSION_ARCH.deb, and zfstune-tools
   scripts/package.py rpm --out /tmp           the same for RHEL and its clones
   scripts/package.py deb --version 0.2.0~rc1  under another version
 """
-
-
-class PackageError(Exception):
-    """Printed as `package: error: WHAT: WHY` and `hint: WHAT TO DO`."""
-
-    def __init__(self, message: str, hint: str, *, status: int = NOT_POSSIBLE) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.status = status
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise PackageError(message, f"see `{self.prog} -h`", status=USAGE)
-
-
-def own_version() -> str:
-    (found,) = re.findall(
-        r'^__version__ = "(.+)"$', (ROOT / "tuner/zfstune/__init__.py").read_text(), re.MULTILINE
-    )
-    return str(found)
 
 
 def epoch() -> int:
@@ -103,7 +82,7 @@ def stage(base: Path, version: str, when: int) -> None:
             shutil.copy(source, base / name)
     # `zfstune --version` says which package it is
     init = base / "tuner/zfstune/__init__.py"
-    init.write_text(init.read_text().replace(f'"{own_version()}"', f'"{version}"'))
+    init.write_text(init.read_text().replace(f'"{install.version()}"', f'"{version}"'))
     debian = base / "debian"
     shutil.copytree(PACKAGING / "debian", debian)
     for script in debian.glob("zfstune.p*"):
@@ -132,7 +111,7 @@ def with_snippets(text: str, indent: str) -> str:
 
 
 def run(command: Sequence[str], cwd: Path, when: int) -> None:
-    """Runs a tool, whose output comes in full if it fails. Raises PackageError."""
+    """Runs a tool, whose output comes in full if it fails. Raises InstallError."""
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(when), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     log = cwd.parent / "log"
     with log.open("w") as out:
@@ -141,7 +120,7 @@ def run(command: Sequence[str], cwd: Path, when: int) -> None:
         )
     if done.returncode:
         sys.stderr.write(log.read_text(errors="replace")[-8000:])
-        raise PackageError(f"{command[0]} failed: status {done.returncode}", f"see {log}")
+        raise InstallError(f"{command[0]} failed: status {done.returncode}", f"see {log}")
 
 
 def build_deb(base: Path, when: int) -> list[Path]:
@@ -170,14 +149,16 @@ BUILDERS = {"deb": build_deb, "rpm": build_rpm}
 
 
 def build(kind: str, version: str, out: Path) -> list[Path]:
-    """The packages, in the directory out. Raises PackageError."""
+    """The packages, in the directory out. Raises InstallError."""
     if not VERSION.fullmatch(version):
         what = f"{version!r} is not a version"
-        raise PackageError(what, "begin with a digit; use digits, letters, . + ~", status=USAGE)
+        raise InstallError(
+            what, "begin with a digit; use digits, letters, . + ~", status=install.USAGE
+        )
     packages = missing(kind)
     if packages:
         what = f"cannot build a .{kind}: {TOOLS[kind][0]} is not installed"
-        raise PackageError(what, f"run `apt install {packages}`, or on Fedora its equivalent")
+        raise InstallError(what, f"run `apt install {packages}`, or on Fedora its equivalent")
     when = epoch()
     folder = BUILD / kind
     shutil.rmtree(folder, ignore_errors=True)
@@ -191,7 +172,7 @@ def build(kind: str, version: str, out: Path) -> list[Path]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
-    parser = _Parser(
+    parser = install.Parser(
         prog="scripts/package.py",
         description="Builds packages of zfstune, from this checkout.",
         epilog=USES,
@@ -199,19 +180,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("kind", choices=BUILDERS)
-    parser.add_argument("--version", default=own_version(), help="default: that of zfstune")
+    parser.add_argument("--version", default=install.version(), help="default: that of zfstune")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="default: dist")
     try:
         given = parser.parse_args(arguments)
         for path in build(given.kind, given.version, given.out):
             print(path)
-    except PackageError as error:
-        print(f"package: error: {error}\nhint: {error.hint}", file=sys.stderr)
-        return error.status
+    except InstallError as error:
+        return install.fail(error, "package")
     except OSError as error:
         what = f"{error.filename}: {error.strerror}"
-        print(f"package: error: {what}\nhint: make room or use another --out", file=sys.stderr)
-        return NOT_POSSIBLE
+        return install.fail(InstallError(what, "make room or use another --out"), "package")
     except KeyboardInterrupt:
         return 130
     return 0
