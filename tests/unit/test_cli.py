@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,32 @@ def test_usage_errors_are_one_line(
     assert captured.out == ""
     assert re.fullmatch(ONE_ERROR, captured.err)
     assert hint in captured.err
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser and all below it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+def test_words_of_a_list_stand_on_both_sides_of_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lists = {
+        parser.prog: (action.dest, parser.get_default("anywhere"))
+        for parser in parsers(cli.build_parser())
+        for action in parser._actions
+        if not action.option_strings and action.nargs in ("+", "*")
+    }
+    assert len(lists) == 5
+    assert all(name == anywhere for name, anywhere in lists.values()), lists
+    words = ["zfs_txg_timeout", "--json", "zil_nocacheflush"]
+    assert cli.main(["params", "explain", *words]) == 0
+    explained = json.loads(capsys.readouterr().out)["parameters"]
+    assert [row["name"] for row in explained] == [words[0], words[2]]
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,10 @@ def _run(argv: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")
     _check_first(argv)
     args, unknown = build_parser(argv[0] if argv else "").parse_known_args(argv)
-    if unknown:
+    if hasattr(args, "anywhere") and not any(word.startswith("-") for word in unknown):
+        # argparse takes the words of an argument from one place only: none after an option
+        setattr(args, args.anywhere, [*getattr(args, args.anywhere), *unknown])
+    elif unknown:
         name = " ".join(filter(None, (args.command, getattr(args, "what", None))))
         raise UsageError(f"unrecognized arguments: {_shown(*unknown)}", f"see `zfstune {name} -h`")
     _check_names(args)

@@ -79,6 +79,25 @@ def test_again_is_no_error_and_a_changed_file_stays(
     assert mine.read_text() != "mine"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "DIR zilcommit.bt zilslower.bt --system linux",
+        "DIR --system linux zilcommit.bt zilslower.bt",
+        "--system linux DIR zilcommit.bt --json zilslower.bt",
+        "--json DIR zilcommit.bt --force zilslower.bt --system=linux",
+    ],
+)
+def test_names_and_options_come_in_any_order(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "new"
+    given = (str(folder) if word == "DIR" else word for word in words.split())
+    status, _, errors = run(capsys, "tools", "extract", *given)
+    assert (status, errors) == (0, "")
+    assert {path.name for path in folder.iterdir()} == {"zilcommit.bt", "zilslower.bt"}
+
+
 def test_a_link_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other"
     other.write_text("keep")
@@ -99,6 +118,8 @@ def test_a_link_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (("file",), 3, "File exists"),
         (("file/dir",), 3, "Not a directory"),
         (("none/dir",), 3, "No such file or directory"),
+        (("dir", "--system", "linux", "zilcomit.bt"), 2, "did you mean zilcommit.bt?"),
+        (("dir", "zilcommit.bt", "--jsn", "zilslower.bt"), 2, "unrecognized arguments: "),
         (("",), 2, "DIR is empty"),
         ((), 2, "DIR is missing"),
     ],

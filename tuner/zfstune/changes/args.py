@@ -105,7 +105,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--format", choices=FORMATS, help="only print the values as this system wants them"
     )
     keep.add_argument("--json", action="store_true", help="one JSON object")
-    keep.set_defaults(run="changes.keep")
+    keep.set_defaults(run="changes.keep", anywhere="names")
     recover = commands.add_parser(
         "recover",
         help="restore what a killed session has left",

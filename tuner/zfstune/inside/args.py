@@ -55,6 +55,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     extract.add_argument(
         "names", metavar="NAME", nargs="*", default=[], help="default: all of the system"
     )
+    extract.set_defaults(anywhere="names")
     extract.add_argument("--force", action="store_true", help="replace files that differ")
     for parser in (listed, extract):
         parser.add_argument(

@@ -101,6 +101,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "get", help="values for scripts", description="Prints values.", epilog=_GET
     )
     get.add_argument("names", metavar="NAME", nargs="+", help="a parameter")
+    get.set_defaults(anywhere="names")
     form = get.add_mutually_exclusive_group()
     form.add_argument("--value", action="store_true", help="only the values, one per line")
     _add_json(form)
@@ -111,6 +112,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         epilog=_EXPLAIN,
     )
     explain.add_argument("names", metavar="NAME", nargs="+", help="a parameter")
+    explain.set_defaults(anywhere="names")
     _add_json(explain)
     setting = below.add_parser(
         "set",
@@ -119,6 +121,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         epilog=_SET,
     )
     setting.add_argument("values", metavar="NAME=VALUE", nargs="+", help="what to set")
+    setting.set_defaults(anywhere="values")
     setting.add_argument(
         "--dry-run", action="store_true", help="print the writes in order; write nothing"
     )
