@@ -156,10 +156,7 @@ def entries(
     library = (HOME if private else LIB) / soname()
     command = LAUNCHER.replace("%%LIBRARY%%", str(library.relative_to(LIB)))
     yield Entry(COMMAND, command.encode(), 0o755)
-    for path in sorted((ROOT / "docs/man").glob("*.1")):
-        yield Entry(MAN / path.name, path.read_bytes())
-    for name, target in COMPLETIONS.items():
-        yield Entry(target, (COMPLETION / name).read_bytes())
+    yield from help_entries()
     if system == "freebsd":
         yield Entry(RC, RC_SCRIPT.read_bytes().replace(b"%%PREFIX%%", prefix.encode()), 0o555)
         for pattern in SCRIPTS:
@@ -172,6 +169,14 @@ def entries(
         yield Entry(library, LIBRARY.read_bytes())
     else:
         yield from library_entries(prefix)
+
+
+def help_entries() -> Iterator[Entry]:
+    """Manual pages of the command, and its completion for shells."""
+    for path in sorted((ROOT / "docs/man").glob("*.1")):
+        yield Entry(MAN / path.name, path.read_bytes())
+    for name, target in COMPLETIONS.items():
+        yield Entry(target, (COMPLETION / name).read_bytes())
 
 
 def modules() -> Iterator[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""Packs zfstune into one file for each machine, and writes SHA256SUMS; called by `make dist`.
+"""Packs zfstune into one file for each machine; called by `make dist`.
 
 The file is a zip that Python runs. Packing the same sources with the same Python writes the same
 bytes.
@@ -28,9 +28,9 @@ HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "build/dist/src"
 LICENCES = "zfstune/inside/licences.json"
 LIMIT = 1_000_000  # bytes of a file
-# Python reads a file that is no whole zip as text, stops at its second line, and prints this name
-# after "encoding problem" or "unknown encoding".
-HEAD = b"#!/usr/bin/env -S python3 -I\n# coding: zfstune-is-cut-short.copy-the-file-again\n"
+# Python reads a file that is no whole zip as text, stops at its first line, and prints this name, or
+# its beginning, after "encoding problem" or "unknown encoding". For env(1) it is a comment.
+HEAD = b"#!/usr/bin/env -S python3 -I # coding:zfstune-is-cut-short.copy-the-file-again\n"
 # Byte code of all would not fit. First what every command loads, then by how much a second of its
 # start matters; the longest prefix decides.
 BYTE_CODE = (
@@ -50,19 +50,24 @@ def contents(library: bytes) -> dict[str, bytes]:
         "__main__.py": bare((HERE / "main.py").read_bytes()),
         "zfstrace/bpf/libzfstrace.so.xz": lzma.compress(library, preset=9),
     }
-    for name, data in install.modules():
-        if name == LICENCES:
-            data = json.dumps([*json.loads(data), *linked()]).encode()
+    for name, data in modules().items():
         files[name] = bare(data) if name.endswith(".py") else data
     room = LIMIT - len(HEAD) - 22 - sum(weight(name, data) for name, data in files.items())
-    modules = [name for name in files if name.endswith(".py") and "/" in name]
-    for name in sorted(modules, key=lambda name: (priority(name), name)):
+    sources = [name for name in files if name.endswith(".py") and "/" in name]
+    for name in sorted(sources, key=lambda name: (priority(name), name)):
         code = byte_code(name, files[name])
         room -= weight(f"{name}c", code)
         if room < 0:
             break
         files[f"{name}c"] = code
     return files
+
+
+def modules() -> dict[str, bytes]:
+    """What install.modules() has, with the licences of what is linked into the library."""
+    found = dict(install.modules())
+    found[LICENCES] = json.dumps([*json.loads(found[LICENCES]), *linked()]).encode()
+    return found
 
 
 def linked() -> list[dict[str, str]]:
@@ -134,15 +139,20 @@ def pack(files: dict[str, bytes]) -> bytes:
     """The whole file."""
     made = io.BytesIO(HEAD)
     made.seek(len(HEAD))
+    add(made, dict(sorted(files.items())))
+    return made.getvalue()
+
+
+def add(made: io.BytesIO, files: dict[str, bytes]) -> None:
+    """Adds a zip with these files, in their order."""
     with zipfile.ZipFile(made, "a") as archive:
-        for name, data in sorted(files.items()):
+        for name, data in files.items():
             entry = zipfile.ZipInfo(name)  # of 1980
             entry.external_attr = 0o644 << 16
             entry.create_system = 3
             packed = not name.endswith(".xz")
             entry.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
             archive.writestr(entry, data, compresslevel=9)
-    return made.getvalue()
 
 
 def machine(library: bytes) -> str:
@@ -150,25 +160,39 @@ def machine(library: bytes) -> str:
     return MACHINES[int.from_bytes(library[18:20], "little")]
 
 
-def main() -> None:
-    """Runs the command line."""
-    parser = argparse.ArgumentParser(description="Packs zfstune into one file for each machine.")
+def write(folder: Path, name: str, data: bytes) -> Path:
+    """Writes a file, and SHA256SUMS of all that users may download from the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / name
+    made.write_bytes(data)
+    print(f"{made}: {len(data):,} bytes")
+    sums = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+        for path in sorted(folder.iterdir())
+        if path.suffix in (".pyz", ".whl")
+    ]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+    return made
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """Those of a packer."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("libraries", nargs="+", type=Path, help="libzfstrace.so of each machine")
     parser.add_argument("--output", type=Path, default=Path("dist"), help="default: dist")
-    given = parser.parse_args()
-    given.output.mkdir(exist_ok=True)
-    sums = []
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Runs the command line."""
+    given = arguments("Packs zfstune into one file for each machine.")
     for path in given.libraries:
         library = path.read_bytes()
-        made = given.output / f"zfstune-{install.version()}-linux-{machine(library)}.pyz"
+        name = f"zfstune-{install.version()}-linux-{machine(library)}.pyz"
         data = pack(contents(library))
         if len(data) > LIMIT:
-            sys.exit(f"pack: error: {made} has {len(data):,} bytes, more than {LIMIT:,}")
-        made.write_bytes(data)
-        made.chmod(0o755)
-        sums.append(f"{hashlib.sha256(data).hexdigest()}  {made.name}\n")
-        print(f"{made}: {len(data):,} bytes")
-    (given.output / "SHA256SUMS").write_text("".join(sums))
+            sys.exit(f"pack: error: {name} has {len(data):,} bytes, more than {LIMIT:,}")
+        write(given.output, name, data).chmod(0o755)
 
 
 if __name__ == "__main__":

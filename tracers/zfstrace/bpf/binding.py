@@ -177,7 +177,7 @@ PROTOTYPES = {
 
 def find_library() -> str:
     """The path or name of libzfstrace.so: $ZFSTUNE_LIB, else in the one file of `make dist`, the
-    checkout, the installation or the system. Raises LibraryMissing."""
+    wheel, the checkout, the installation or the system. Raises LibraryMissing."""
     named = os.environ.get("ZFSTUNE_LIB")
     if named:
         if Path(named).exists():
@@ -190,6 +190,7 @@ def find_library() -> str:
     if inside:
         return inside.path
     for path in (
+        Path(__file__).with_name(FILE),
         Path(__file__).resolve().parents[2] / "libzfstrace" / FILE,
         Path(sys.prefix) / "lib" / f"{FILE}.{ABI}",
     ):
