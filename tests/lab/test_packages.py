@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import install
 import package
 import pytest
 from lab import everything, packaging
@@ -31,7 +32,7 @@ def packages(debs: Path, scenario: Callable[[str, str], Json], flavour: str) -> 
 def test_lintian_finds_nothing(debs: Path) -> None:
     if not shutil.which("lintian"):
         pytest.skip("not looked at by lintian: run `apt install lintian`")
-    found = [str(path) for path in debs.glob(f"*_{package.own_version()}_*.deb")]
+    found = [str(path) for path in debs.glob(f"*_{install.version()}_*.deb")]
     done = subprocess.run(
         ["lintian", "--allow-root", "--fail-on", "error,warning", *found],
         capture_output=True,
@@ -44,7 +45,7 @@ def test_lintian_finds_nothing(debs: Path) -> None:
 def test_two_builds_are_equal(debs: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     if pytestconfig.getoption("--sample"):
         pytest.skip("not built twice: a sample")
-    for path in package.build("deb", package.own_version(), tmp_path):
+    for path in package.build("deb", install.version(), tmp_path):
         assert path.read_bytes() == (debs / path.name).read_bytes(), path.name
 
 
@@ -52,14 +53,14 @@ def test_the_rpm_installs_and_its_command_runs(tmp_path: Path, pytestconfig: pyt
     """Into a directory: there is no system of rpm here, so its scripts do not run."""
     if pytestconfig.getoption("--sample") or package.missing("rpm"):
         pytest.skip("no rpm is built: a sample, or rpmbuild is missing")
-    made = package.build("rpm", package.own_version(), tmp_path / "rpm")
+    made = package.build("rpm", install.version(), tmp_path / "rpm")
     root = tmp_path / "root"
     root.mkdir()
     rpm = ["rpm", "--root", str(root), "--dbpath", "/rpm", "--nodeps", "--noscripts"]
     subprocess.run([*rpm, "-i", *map(str, made)], check=True)
     command = [str(root / "usr/bin/zfstune"), "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"zfstune {package.own_version()}\n"
+    assert done.stdout == f"zfstune {install.version()}\n"
     asked = subprocess.run(
         ["rpm", "-qp", "--requires", *map(str, made)], capture_output=True, text=True, check=True
     ).stdout
