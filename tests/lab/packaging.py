@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import install
 import package
 
 NEXT = "9999"
@@ -22,10 +23,10 @@ def missing() -> str:
 @cache
 def built() -> Path:
     """The directory with the packages of this checkout, and of a later version. Raises
-    package.PackageError."""
+    install.InstallError."""
     out = package.ROOT / "build/lab-packages"
     subprocess.run(["rm", "-rf", out], check=True)
-    for path in package.build("deb", package.own_version(), out):
+    for path in package.build("deb", install.version(), out):
         _as_next(path, out)
     return out
 
@@ -43,7 +44,7 @@ def _as_next(path: Path, out: Path) -> None:
     with TemporaryDirectory() as scratch:
         tree = Path(scratch) / "tree"
         subprocess.run(["dpkg-deb", "-R", path, tree], check=True)
-        old = package.own_version()
+        old = install.version()
         for name, form in (
             ("DEBIAN/control", "Version: {}\n"),
             ("usr/lib/zfstune/python/zfstune/__init__.py", '__version__ = "{}"'),
