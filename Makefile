@@ -21,7 +21,7 @@ PY_DIRS := tracers tuner platform scripts tests
 ON_HOSTS := bin/zfstune platform scripts/dist/main.py scripts/freebsd scripts/install.py tracers/bcc tracers/zfstrace tuner
 # Python without .py in the name, so mypy takes each for a program of its own
 PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo
-SH_FILES := scripts/bootstrap scripts/dist/fetch scripts/freebsd-check .ci/run $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh platform/linux/packages/*.sh) \
+SH_FILES := scripts/bootstrap scripts/dist/fetch scripts/freebsd-check scripts/python39 .ci/run $(wildcard tests/support/*.sh) $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh platform/linux/packages/*.sh) \
 	$(wildcard scripts/completion/*.bash) platform/freebsd/rc.d/zfstune
 
 # _GNU_SOURCE stays unset on purpose: with it glibc 2.38 and later renames
@@ -44,7 +44,7 @@ FLAVOURS ?= trixie bookworm $(if $(ZFSTUNE_ZFS_SOURCE),bookworm-2.2)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
-.PHONY: all rules completion help bootstrap demo test test-unit test-c test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
+.PHONY: all rules completion help bootstrap demo test test-unit test-c test-python39 test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
 	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-start bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
@@ -107,6 +107,10 @@ $(TEST_BPF): build/%: tests/unit/libzfstrace/%.c $(BPF_SHIM) $(LIB_SRC) $(LIB_HD
 		-Wno-unused-parameter -o $@ $< tests/unit/libzfstrace/bpf_shim/shim.c \
 		$(LIB_SRC) -lbpf
 
+## test-python39: the one file, the wheel and what runs on hosts under Debian 11's Python 3.9
+test-python39: dist wheel
+	scripts/python39
+
 ## test-flame: flame graphs in Chromium, speedscope and pprof
 test-flame:
 	$(PYTHON) -m pytest tests/flame
@@ -130,8 +134,8 @@ test-endurance: all
 # What `make test` runs on one flavour or on none (tests/lab/conftest.py), except tune and diagnose.
 ONCE = advise bench bench_matrix causes dist endurance faults flame packages robust slots tools views
 
-## test-matrix: test, also on trixie-backports, more faults, whole tuning sessions, all causes
-test-matrix: test
+## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes
+test-matrix: test test-python39
 	$(MAKE) --no-print-directory test-lab FLAVOURS=trixie-backports
 	$(MAKE) --no-print-directory test-dtrace
 	$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,$(ONCE))) --signals 8 \

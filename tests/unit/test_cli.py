@@ -254,12 +254,12 @@ TRACE |= {"zfstune.trace", "zfstune.trace.args"}
     ("words", "more"), [(("--version",), set()), (("trace", "fsync", "-h"), TRACE)]
 )
 def test_the_start_is_cheap(words: Sequence[str], more: set[str]) -> None:
-    done = zfstune(*words, flags=("-X", "importtime"))
+    done = python("-X", "importtime", str(ROOT / "bin/zfstune"), *words)
     assert done.returncode == 0
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     ours = {name for name in loaded if name.startswith(("zfstune", "zfstrace", "zfs_"))}
     errors = {"zfstune.errors", "zfstrace", "zfstrace.errors"}
-    assert ours <= {"zfstune", "zfstune.cli"} | errors | more
+    assert ours <= {"zfstune", "zfstune.__main__", "zfstune.cli"} | errors | more
     assert not loaded & {"ctypes", "json", "dataclasses", "typing", "asyncio", "numpy"} - site()
 
 

@@ -87,7 +87,7 @@ def test_any_text_is_read(text: str) -> None:
 def test_damaged_text_is_read(text: str) -> None:
     header = "name type data\n"
     for value in kstat.parse_named(header + text).values():
-        assert isinstance(value, int | str)
+        assert isinstance(value, (int, str))
     txg_state(parse_txgs(TXGS[:40] + text), 0, 2000)
     mounts.parse_mountinfo(text)
 
