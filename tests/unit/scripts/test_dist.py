@@ -93,6 +93,19 @@ def test_packing_it_again_makes_equal_bytes(made: Path, tmp_path: Path) -> None:
         assert str(ROOT).encode() not in library(machine).read_bytes()
 
 
+@pytest.mark.usefixtures("made")
+def test_a_change_of_its_rules_compiles_all_again() -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    for changed, again in (("scripts/dist/rules.mk", True), ("README.md", False)):
+        command = ["make", "--dry-run", "--what-if", changed, "dist", f"PYTHON={sys.executable}"]
+        text = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, check=True
+        ).stdout
+        for machine in MACHINES:
+            for name in ("libbpf.a", "libelf.a", "libz.a", "fsync.bpf.o.tmp", "libzfstrace.so.tmp"):
+                assert (f"build/dist/{machine}/{name}" in text) == again, (changed, machine, name)
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.usefixtures("made")
 def test_the_library_needs_only_an_old_libc(machine: str) -> None:
