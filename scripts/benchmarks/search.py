@@ -55,8 +55,9 @@ TRUTH_SEEDS, TRUTH_SECONDS = range(1000, 1008), 100.0
 HEAD = """\
 # How fast a search finds better values
 
-Written by `make bench-search{options}` on {date}. Only the last column, the time
-of the search itself per trial, depends on the machine: {cores} cores of {cpu}, Python {python}.
+Written by `make bench-search{options}` on {date}. Only the last column, the time of
+the search itself per trial, depends on the machine:
+{cores} cores of {cpu}, Python {python}.
 
 On the simulator of the write path (`tests/support/simulator`; [search.md](../search.md) compares it
 with the lab): one bulk writer and one log writer on a disk of 30 MiB/s, {knobs} parameters, the
