@@ -28,8 +28,8 @@ HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "build/dist/src"
 LICENCES = "zfstune/inside/licences.json"
 LIMIT = 1_000_000  # bytes of a file
-# Python reads a file that is no whole zip as text, stops at its first line, and prints this name, or
-# its beginning, after "encoding problem" or "unknown encoding". For env(1) it is a comment.
+# Python reads a file that is no whole zip as text, stops at its first line, and prints this name,
+# or its beginning, after "encoding problem" or "unknown encoding". For env(1) it is a comment.
 HEAD = b"#!/usr/bin/env -S python3 -I # coding:zfstune-is-cut-short.copy-the-file-again\n"
 # Byte code of all would not fit. First what every command loads, then by how much a second of its
 # start matters; the longest prefix decides.

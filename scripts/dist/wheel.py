@@ -87,8 +87,9 @@ def built() -> bytes:
     goal = str(file.relative_to(install.ROOT))
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     try:
+        question = ["make", "--question", goal]
         asked = subprocess.run(
-            ["make", "--question", goal], cwd=install.ROOT, env=env, capture_output=True, check=False
+            question, cwd=install.ROOT, env=env, capture_output=True, check=False
         )
         if asked.returncode == 0:
             return file.read_bytes()
