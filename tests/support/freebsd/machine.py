@@ -33,9 +33,9 @@ class Machine:
             "COLUMNS": "98",
         }
 
-    def start(self, *words: str, packages: bool = False) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> subprocess.Popen[str]:
         # -S: the standard library is enough
-        python = [sys.executable, *([] if packages else ["-S"])]
+        python = (sys.executable, "-S")
         return subprocess.Popen(
             [
                 *python,
@@ -51,8 +51,8 @@ class Machine:
             text=True,
         )
 
-    def run(self, *words: str, status: int = 0, packages: bool = False) -> str:
-        process = self.start(*words, packages=packages)
+    def run(self, *words: str, status: int = 0) -> str:
+        process = self.start(*words)
         out, err = process.communicate(timeout=60)
         assert "Traceback" not in err
         assert process.returncode == status, err
