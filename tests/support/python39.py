@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import tomli  # type: ignore[import-not-found]
-
 TESTS = str(Path(__file__).resolve().parents[1])
 _zip = zip
 
@@ -35,6 +33,5 @@ class Zip(_zip):  # type: ignore[type-arg]
         return _zip(*rows, **options)
 
 
-sys.modules["tomllib"] = tomli
 itertools.pairwise = pairwise  # type: ignore[assignment,misc]
 builtins.zip = Zip  # type: ignore[misc]
