@@ -129,7 +129,9 @@ class ScriptedFsyncs(Scripted):
 
 
 def _slow(row: Json, dataset: int, parts: Mapping[str, int]) -> SlowEvent:
-    wall_ns = round(datetime.fromisoformat(row["time"]).timestamp() * 1_000_000) * 1_000
+    # Python reads a Z from 3.11 on
+    at = datetime.fromisoformat(row["time"].replace("Z", "+00:00"))
+    wall_ns = round(at.timestamp() * 1_000_000) * 1_000
     return SlowEvent(
         start_ns=_monotonic(wall_ns),
         total_ns=row["total_ns"],
