@@ -5,13 +5,18 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from support.fake_module import ModuleHost
 
 from zfstune.changes import keep, revert, status
 from zfstune.params import command
 
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # of a busy machine
+)
 settings.load_profile("repeatable")
 
 # Ignored signals are inherited, from nohup(1) or from a shell that runs a job in the background:
