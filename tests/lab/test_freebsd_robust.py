@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from lab.rows import Json
-from support.errors import ONE_ERROR
+from support.errors import REFUSED
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_what_is_refused_is_one_line(
     found = robust[where][command]
     assert found["status"] == status, found
     assert found["stdout"] == ""
-    assert re.fullmatch(ONE_ERROR, found["stderr"]), found
+    assert re.fullmatch(REFUSED, found["stderr"]), found
     assert words in found["stderr"]
 
 
@@ -49,6 +49,10 @@ def test_parameters_and_kstats_can_be_read(robust: Json, where: str) -> None:
     assert (found["get"]["status"], found["get"]["stdout"]) == (0, "zfs_txg_timeout=5\n")
     assert found["kstat"]["status"] == 0, found["kstat"]
     assert "missing probes: none" in found["kstat"]["stdout"]
+    # what the refusal of a trace offers
+    assert "\n  zfstune check tank --show zil.commits,txg.sync.p99\n" in found["trace"]["stderr"]
+    assert found["check"]["status"] == 0, found["check"]
+    assert "'zil.commits'=" in found["check"]["stdout"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lab.guests import ATTEMPTS, again, count_boots
 from lab.rows import Json, dataset_row, pool_row
-from support.errors import ONE_ERROR
+from support.errors import ONE_ERROR, REFUSED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,7 @@ def test_bad_input_is_one_line(robust: Json, case: str, status: int, words: str)
     result = robust["bad"][case]
     assert result["status"] == status
     assert result["stdout"] == ""
-    assert re.fullmatch(ONE_ERROR, result["stderr"])
+    assert re.fullmatch(REFUSED, result["stderr"])
     assert words in result["stderr"]
 
 

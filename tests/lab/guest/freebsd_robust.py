@@ -24,6 +24,7 @@ COMMANDS = {
     "kstat": ["trace", "txg", "--source", "kstat", "--duration", "1s"],
     "doctor": ["doctor", "--json"],
     "advise": ["advise", "--json"],
+    "check": ["check", "tank", "--show", "zil.commits,txg.sync.p99"],
 }
 # A jail's own /dev, which hides that of DTrace (devfs.rules(5), devfsrules_jail), above the host's
 # files.
