@@ -3,8 +3,8 @@
 set -eu
 cd /tree
 export PYTHONDONTWRITEBYTECODE=1 LC_ALL=C.UTF-8
-mkdir -p /usr/local/lib/python3.9
-mv /packages /usr/local/lib/python3.9/dist-packages
+mkdir -p /usr/local/lib/python3.9/dist-packages
+mv /packages/* /usr/local/lib/python3.9/dist-packages/
 # tests read TOML, what is tested does not (vermin)
 echo 'from tomli import *' >/usr/local/lib/python3.9/dist-packages/tomllib.py
 python3 --version
