@@ -19,10 +19,10 @@ def held(file):
     for flags in (8, 0):  # MFD_NOEXEC_SEAL, which Linux before 6.3 does not know
         try:
             fd = os.memfd_create("zfstune.pyz", os.MFD_CLOEXEC | flags)
+            with os.fdopen(fd, "wb", closefd=False) as copy:
+                copy.write(data)
         except (AttributeError, OSError):
             continue
-        with os.fdopen(fd, "wb", closefd=False) as copy:
-            copy.write(data)
         if os.path.exists("/proc/self/fd/%d" % fd):
             return "/proc/self/fd/%d" % fd
     return os.path.abspath(file)

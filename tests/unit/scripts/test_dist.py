@@ -189,6 +189,24 @@ def test_without_memfd_it_loads_a_copy_and_leaves_nothing(made: Path, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_runs_does_not_need_the_file_any_more(made: Path, tmp_path: Path) -> None:
+    """It is written anew, in place, after the first command; the second loads other modules."""
+    copy = tmp_path / "zfstune.pyz"
+    shutil.copy(one_file(made), copy)
+    script = (
+        "import runpy, sys; sys.argv = [sys.argv[1], '--version']\n"
+        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "with open(sys.argv[0], 'wb') as file: file.write(b'#!/bin/false\\n' * 30000)\n"
+        "from zfstune.__main__ import main\n"
+        "sys.argv[1:] = ['licences']; sys.exit(main())\n"
+    )
+    status, text = run(sys.executable, "-I", "-c", script, str(copy), cwd=tmp_path)
+    assert status == 0, text
+    assert text.startswith(f"zfstune {__version__}\n")
+    assert "libbpf" in text
+
+
 def test_a_wrong_machine_is_one_line(made: Path, tmp_path: Path) -> None:
     other = next(machine for machine in MACHINES if machine != HERE)
     status, text = run(sys.executable, one_file(made, other), "doctor", cwd=tmp_path)

@@ -63,7 +63,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         *("zilcommit.d", "zilcommit.bt", "zildist.py", "zfsflush.d", "zfsflush.bt"),
         *("zfsthrottle.d", "zfsthrottle.bt", _TXG, _LOG, _ADVISE),
     ),
-    "fsync": (*("zilcommit.d", "zilcommit.bt", "zildist.py", "zfsflush.d", "zfsflush.bt", _LOG),),
+    "fsync": ("zilcommit.d", "zilcommit.bt", "zildist.py", "zfsflush.d", "zfsflush.bt", _LOG),
     "slow": ("zilslower.d", "zilslower.py", "zilslower.bt", _LOG),
     "txg": (_TXG, "txgstate.d", "txgstate.bt"),
     "throttle": ("zfsthrottle.d", "zfsthrottle.bt", _THROTTLE),
