@@ -13,8 +13,20 @@ import subprocess
 import time
 from pathlib import Path
 
-from labkit import PARAMETERS, Json, Tracer, finish, make_pool, progress, run, sh, sync_writes
-from uses import busy, changed, everything, traced, values
+from labkit import (
+    SESSION,
+    Json,
+    Tracer,
+    busy,
+    finish,
+    make_pool,
+    progress,
+    run,
+    sh,
+    sync_writes,
+    values,
+)
+from uses import changed, everything, traced
 
 FILE = Path("/root/zfstune.pyz")
 PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
@@ -25,20 +37,6 @@ ABSENT = (
     "/usr/bin/bpftrace /usr/sbin/bpftool /usr/lib/*/libbpf* /usr/lib/*/libelf* /usr/lib/*/libbcc* "
     "/usr/local/bin/* /usr/lib/python3*/*-packages/* /usr/local/lib/python3*"
 )
-# A session that sets a value, and holds it until it is killed
-SESSION = """
-import sys, time
-import __main__
-from zfstune.changes.session import ChangeSession
-from zfstune.host import open_host
-session = ChangeSession(open_host(), "session of a test", ["zfs_delay_scale"])
-with session:
-    session.apply({"zfs_delay_scale": 600000})
-    print(session.supervisor.pid, flush=True)
-    while session.alive():
-        session.overrides()
-        time.sleep(0.2)
-"""
 
 
 def command(file: Path = FILE) -> list[str]:
@@ -154,7 +152,7 @@ def main() -> None:
     results: Json = {"machine": sh("uname -m").strip()}
     make_pool("tank", "/dev/mapper/vdb-delay")
     shutil.copy(shared(results["machine"]), FILE)
-    before = {path.name: path.read_text() for path in PARAMETERS.iterdir()}
+    before = values()
     beside_another(results)
     os.chdir("/")
     sh("umount -l /zfstune")
@@ -166,8 +164,7 @@ def main() -> None:
     bad_files(results)
     replaced(results)
     results["left"] = sh("find / -xdev -newer /root/zfstune.pyz -name '*zfstune*' -type f").split()
-    after = {path.name: path.read_text() for path in PARAMETERS.iterdir()}
-    results["changed"] = {name: after[name] for name in before if before[name] != after[name]}
+    results["changed"] = changed(before)
     finish(results)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from labkit import Json, finish, fio, make_pool, programs, progress, run, sh, sync_writes
+from labkit import Json, busy, finish, fio, make_pool, programs, progress, run, sh, sync_writes
 
 EVENTS = Path("/sys/kernel/tracing/kprobe_events")
 
@@ -59,21 +59,6 @@ def recorded(results: Json, key: str, *args: str) -> Iterator[None]:
         results[key] = recorder.stop()
 
 
-@contextmanager
-def busy(pool: str) -> Iterator[None]:
-    """Fsyncs on a pool until the end of the body."""
-    load = subprocess.Popen(
-        f"exec fio --name=busy --directory=/{pool}/db --rw=write --bs=8k --size=16M --fsync=1 "
-        "--thread --numjobs=2 --time_based --runtime=600 --output=/dev/null",
-        shell=True,
-    )
-    try:
-        yield
-    finally:
-        load.terminate()
-        load.wait()
-
-
 def waits(pool: str) -> Json:
     """A load of four threads; the times of their fsyncs, from fio."""
     job = fio(
@@ -106,7 +91,7 @@ def sleepers(results: Json) -> None:
     )
     writer = subprocess.Popen(["python3", "-uc", script], stdin=subprocess.PIPE)
     assert writer.stdin
-    with busy("tank"), recorded(results, "pid", "--pid", str(writer.pid)):
+    with busy("/tank/db"), recorded(results, "pid", "--pid", str(writer.pid)):
         writer.stdin.write(b"\n")
         writer.stdin.flush()
         time.sleep(8)
@@ -114,7 +99,7 @@ def sleepers(results: Json) -> None:
 
 
 def runners(results: Json) -> None:
-    with busy("fast"), recorded(results, "on_cpu", "--on-cpu"):
+    with busy("/fast/db"), recorded(results, "on_cpu", "--on-cpu"):
         time.sleep(8)
     sh("zfs create -o compression=gzip-9 fast/zip")
     with recorded(results, "zip", "--on-cpu", "--all-zfs"):
@@ -125,12 +110,12 @@ def syncing(results: Json) -> None:
     with recorded(results, "txg_sync", "--txg-sync"):
         sh("dd if=/dev/zero of=/fast/db/dd bs=1M count=200; zpool sync fast")
     sh("rm /fast/db/dd")
-    with busy("fast"), recorded(results, "all_zfs", "--all-zfs"):
+    with busy("/fast/db"), recorded(results, "all_zfs", "--all-zfs"):
         time.sleep(6)
 
 
 def two_pools(results: Json) -> None:
-    with busy("tank"), busy("fast"):
+    with busy("/tank/db"), busy("/fast/db"):
         with recorded(results, "both"):
             time.sleep(4)
         with recorded(results, "fast_only", "--pool", "fast"):
@@ -154,7 +139,7 @@ def ends(results: Json) -> None:
     results["nothing"] = run(command)
     results["nothing_left"] = old.read_text()
     results["events_left"] = EVENTS.read_text()
-    with busy("fast"):
+    with busy("/fast/db"):
         results["svg"] = run([*command, "--pool", "fast"])
     results["svg_begins"] = old.read_text()[:5]
     results["no_pool"] = run(["zfstune", "flame", "--pool", "nope"])

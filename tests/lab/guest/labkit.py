@@ -26,6 +26,19 @@ OUT = Path("/out")
 KSTAT = Path("/proc/spl/kstat/zfs")
 PARAMETERS = Path("/sys/module/zfs/parameters")
 _PT_LOAD = 1
+# A session that sets a value, and holds it until it is killed
+SESSION = """
+import sys, time
+from zfstune.changes.session import ChangeSession
+from zfstune.host import open_host
+session = ChangeSession(open_host(), "session of a test", ["zfs_delay_scale"])
+with session:
+    session.apply({"zfs_delay_scale": 600000})
+    print(session.supervisor.pid, flush=True)
+    while session.alive():
+        session.overrides()
+        time.sleep(0.2)
+"""
 Json = dict[str, Any]
 
 
@@ -124,6 +137,12 @@ def set_parameter(name: str, text: str) -> None:
         (PARAMETERS / name).write_text(text)
 
 
+def values() -> dict[str, str]:
+    """All parameters that can be written."""
+    files = (path for path in PARAMETERS.iterdir() if path.stat().st_mode & 0o200)
+    return {path.name: path.read_text().strip() for path in sorted(files)}
+
+
 def commits() -> int:
     """Calls of zil_commit_impl since the module was loaded, as ZFS counts them."""
     return kstat("zil")["zil_commit_count"]
@@ -148,6 +167,21 @@ def sync_writes(path: str, n: int) -> None:
         os.pwrite(fd, b"x" * 8192, i * 8192)
         os.fsync(fd)
     os.close(fd)
+
+
+@contextmanager
+def busy(directory: str) -> Iterator[None]:
+    """Two writers with an fsync after each write, until the end of the body."""
+    load = subprocess.Popen(
+        f"exec fio --name=busy --directory={directory} --rw=write --bs=8k --size=16M --fsync=1 "
+        "--fallocate=none --thread --numjobs=2 --time_based --runtime=3600 --output=/dev/null",
+        shell=True,
+    )
+    try:
+        yield
+    finally:
+        load.terminate()
+        load.wait()
 
 
 def until_loading(process: subprocess.Popen[str]) -> None:

@@ -15,14 +15,16 @@ from pathlib import Path
 
 from labkit import (
     PARAMETERS,
+    SESSION,
     Json,
     finish,
     make_pool,
     progress,
     run,
     sh,
+    values,
 )
-from uses import everything
+from uses import changed, everything
 
 SHARE = Path("/share")
 PACKAGED, CHECKOUT = "/usr/bin/zfstune", "/zfstune/bin/zfstune"
@@ -32,22 +34,6 @@ MODULES = {
 }
 JOURNALS = (Path("/run/zfstune/journal"), Path("/var/lib/zfstune/journal"))
 KEPT = Path("/etc/modprobe.d/zfstune.conf")
-
-# A session of a package or a checkout that sets a value and holds it until it is killed. What it
-# loads after the upgrade of its package must be in memory or fit.
-SESSION = """
-import sys, time
-sys.path[:0] = sys.argv[1:]
-from zfstune.changes.session import ChangeSession
-from zfstune.host import open_host
-session = ChangeSession(open_host(), "session of a test", ["zfs_delay_scale"])
-with session:
-    session.apply({"zfs_delay_scale": 600000})
-    print(session.supervisor.pid, flush=True)
-    while session.alive():
-        session.overrides()
-        time.sleep(0.2)
-"""
 
 
 def version(which: str = PACKAGED) -> str:
@@ -61,11 +47,6 @@ def packages(number: str) -> list[str]:
 def dpkg(*words: str) -> Json:
     progress(f"dpkg {' '.join(word.rpartition('/')[2] for word in words)}")
     return run(["dpkg", *words], timeout=600)
-
-
-def values() -> dict[str, str]:
-    """All parameters, but for one that zeroes itself when it is read."""
-    return {path.name: path.read_text().strip() for path in sorted(PARAMETERS.iterdir())}
 
 
 def value(name: str) -> str:
@@ -100,8 +81,10 @@ def left() -> list[str]:
 
 @contextmanager
 def session(which: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A session with a value in force, and its supervisor's pid. Afterwards neither is there."""
-    command = [sys.executable, "-I", "-c", SESSION, *MODULES[which]]
+    """A session with a value in force, and its supervisor's pid. Afterwards neither is there. What
+    it loads after the upgrade of its package must be in memory or fit."""
+    found = "import sys; sys.path[:0] = sys.argv[1:]\n"
+    command = [sys.executable, "-I", "-c", found + SESSION, *MODULES[which]]
     with Path("/tmp/session.err").open("w") as err:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, text=True)
     assert process.stdout
@@ -209,8 +192,7 @@ def main() -> None:
     upgrade(results, old, new)
     purge(results, new)
     checkout(results, old)
-    after = values()
-    results["changed"] = {name: after[name] for name in before if before[name] != after[name]}
+    results["changed"] = changed(before)
     finish(results)
 
 

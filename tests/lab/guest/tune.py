@@ -13,18 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-from labkit import OUT, Json, finish, make_pool, programs, progress, run, sh
+from labkit import OUT, PARAMETERS, Json, finish, make_pool, programs, progress, run, sh, values
 
-PARAMETERS = Path("/sys/module/zfs/parameters")
 BULK = "--name=bulk --rw=write --bs=1M --size=1500M"
 WAL = "--name=wal --rw=write --bs=8k --size=64M --fsync=1"
 FIO = "fio --output=/dev/null --fallocate=none --time_based --runtime=3600"
-
-
-def values() -> dict[str, str]:
-    """All parameters that can be written."""
-    files = (path for path in PARAMETERS.iterdir() if path.stat().st_mode & 0o200)
-    return {path.name: path.read_text().strip() for path in sorted(files)}
 
 
 def changed(before: dict[str, str]) -> dict[str, list[str]]:

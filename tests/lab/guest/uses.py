@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from labkit import PARAMETERS, Json, Tracer, commits, progress, run, sync_writes
+from labkit import Json, Tracer, busy, commits, progress, run, sync_writes, values
 
 SYNCS = 137
 OUT = Path("/tmp/everything")
-
-
-@contextmanager
-def busy(directory: str) -> Iterator[None]:
-    """Two writers with an fsync after each write, until the end of the body."""
-    load = subprocess.Popen(
-        f"exec fio --name=busy --directory={directory} --rw=write --bs=8k --size=16M --fsync=1 "
-        "--fallocate=none --thread --numjobs=2 --time_based --runtime=3600 --output=/dev/null",
-        shell=True,
-    )
-    try:
-        yield
-    finally:
-        load.terminate()
-        load.wait()
-
-
-def values() -> dict[str, str]:
-    """All parameters that can be written."""
-    files = (path for path in PARAMETERS.iterdir() if path.stat().st_mode & 0o200)
-    return {path.name: path.read_text().strip() for path in sorted(files)}
 
 
 def traced(command: Sequence[str], pool: str, n: int = SYNCS) -> Json:

@@ -16,53 +16,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_host import DEFAULTS, FACTS, MIB
+from support.searching import DEFAULT, asked, searcher
 
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.experiment import samplers, search, study
 from zfstune.experiment.model import Candidate
-from zfstune.experiment.search import Exhausted, Searcher, by_optuna, require
+from zfstune.experiment.search import Exhausted, by_optuna, require
 from zfstune.experiment.space import Knob, Space
 from zfstune.experiment.storage import StorageLost
 from zfstune.experiment.study import COMPLETE, FAIL, RUNNING, WAITING, FileStudy
 from zfstune.tunables import catalogue, planner
 
-DEFAULT, ARC = catalogue.default_set(), catalogue.on_request()
+ARC = catalogue.on_request()
 SHORT = Candidate({"zfs_dirty_data_max": 32 * MIB, "zfs_wrlog_data_max": 64 * MIB}, "model", {})
 DEPTH = Candidate({"zfs_vdev_async_write_max_active": 4}, "model", {})
 OURS = [samplers.LOCAL, samplers.RANDOM, samplers.GRID]
-
-
-def searcher(
-    *first: Candidate,
-    names: tuple[str, ...] = DEFAULT,
-    seed: int | None = 1,
-    sampler: str = samplers.LOCAL,
-    storage: Path | None = None,
-    facts: dict[str, str] | None = None,
-    resume: bool = False,
-    said: list[str] | None = None,
-) -> Searcher:
-    return Searcher(
-        Space(names, DEFAULTS, FACTS),
-        DEFAULTS,
-        FACTS,
-        first=first,
-        seed=seed,
-        sampler=sampler,
-        storage=str(storage) if storage else None,
-        facts=facts,
-        resume=resume,
-        say=(said if said is not None else []).append,
-    )
-
-
-def asked(search: Searcher, count: int) -> list[dict[str, int]]:
-    out = []
-    for i in range(count):
-        candidate = search.ask()
-        out.append(candidate.values)
-        search.tell(candidate, float(i % 5) - 2)
-    return out
 
 
 # --- the file
