@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,8 @@ class Host(FakeHost):
 
 @pytest.fixture(autouse=True)
 def no_zpool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    which = shutil.which
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "zpool" else which(name))
 
 
 def commands(host: FakeHost, question: str, pool: str | None = "tank") -> list[str]:
@@ -115,12 +117,44 @@ def test_without_a_pool_only_what_needs_none_is_offered() -> None:
 
 def test_the_one_file_copies_its_tools_out_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zfstrace.packaged.archive", lambda package: "/mnt/a b/zfstune.pyz")
+    monkeypatch.setattr("sys.argv", ["/mnt/a b/zfstune.pyz", "trace"])
+    monkeypatch.setattr("sys.executable", "")
     monkeypatch.setattr(instead, "_CHECKOUT", Path("/mnt/a b"))
     monkeypatch.setattr(instead, "_SBIN", ())
     first, *_, last = commands(Host("bpftrace"), "fsync")
     run = "python3 '/mnt/a b/zfstune.pyz'"
     assert first == f"{run} tools extract /root/tools zilcommit.bt && /root/tools/zilcommit.bt"
     assert last.startswith(f"{run} check tank ")
+
+
+@pytest.mark.parametrize(
+    ("file", "python", "called"),
+    [
+        ("zfstune.pyz", "bin/python3", "python3 zfstune.pyz"),
+        ("./a b.pyz", "bin/python3", "python3 './a b.pyz'"),
+        ("zfstune.pyz", "opt/python3.11", "{tmp}/opt/python3.11 zfstune.pyz"),
+        ("bin/zfstune", "", "zfstune"),
+        ("{tmp}/bin/zfstune", "", "zfstune"),
+        ("checkout/bin/zfstune", "", "checkout/bin/zfstune"),
+        ("{tmp}/checkout/bin/zfstune", "", "{tmp}/checkout/bin/zfstune"),
+        ("bin/python3", "", "zfstune"),
+    ],
+)
+def test_commands_call_zfstune_as_it_was_called(
+    file: str, python: str, called: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bin/zfstune", "bin/python3", "opt/python3.11", "checkout/bin/zfstune"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr("zfstrace.packaged.archive", lambda package: file if python else "")
+    monkeypatch.setattr("sys.executable", f"{tmp_path}/{python}")
+    monkeypatch.setattr("sys.argv", [file.format(tmp=tmp_path), "trace"])
+    (command,) = commands(Host(), "txg")
+    assert command == f"{called.format(tmp=tmp_path)} trace txg tank --source kstat"
 
 
 def test_an_installed_tool_is_named_by_its_path(

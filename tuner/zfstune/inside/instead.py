@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,9 +126,20 @@ def lines(ways: Sequence[Way], indent: str = "  ") -> Iterator[str]:
 
 
 def _zfstune() -> str:
-    """How this copy is called."""
-    archive = packaged.archive("zfstune")
-    return f"python3 {shlex.quote(archive)}" if archive else "zfstune"
+    """How this copy was called, for a shell in the same directory."""
+    program = sys.argv[0]
+    if packaged.archive("zfstune"):
+        return f"{_in_path(sys.executable) or 'python3'} {shlex.quote(program)}"
+    # another name is that of a program which imports ours
+    return _in_path(program) if Path(program).name == "zfstune" else "zfstune"
+
+
+def _in_path(program: str) -> str:
+    """A program for a shell: by its name alone where that finds the same file."""
+    name = Path(program).name
+    found = shutil.which(name)
+    same = found and Path(program).exists() and Path(found).samefile(program)
+    return name if same else shlex.quote(program) if program else ""
 
 
 def _found(name: str) -> str:
