@@ -4,7 +4,12 @@
 DIST := build/dist
 DIST_ARCHES := x86_64 aarch64
 DIST_SRC := $(DIST)/src
-DIST_CFLAGS := -O2 -g0 -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections -DNDEBUG
+# Small: all of it is in a file of less than a megabyte, beside byte code that makes commands start
+# faster. Nothing unwinds these stacks.
+DIST_CFLAGS := -Os -g0 -fPIC -fvisibility=hidden -ffunction-sections -fdata-sections -DNDEBUG \
+	-fno-asynchronous-unwind-tables -fno-unwind-tables
+# Only linkers of BPF programs read these.
+DIST_STRIP := -g --remove-section=.rel.BTF --remove-section=.rel.BTF.ext
 THIRD_PARTY := $(DIST_SRC)/.unpacked
 # Whatever is compiled by these rules is made again after a change of them.
 DIST_RULES := scripts/dist/rules.mk
@@ -48,7 +53,7 @@ define dist_library
 $(DIST)/$(1)/%.bpf.o: $(BPF_DIR)/%.bpf.c $(wildcard $(BPF_DIR)/*.h) $(LIB_DIR)/zfstrace_tables.h $(THIRD_PARTY) $(DIST_RULES)
 	mkdir -p $$(@D)
 	$(CLANG) -I$(DIST_SRC)/include $$(BPF_CFLAGS) -I/usr/$$(MACHINE)/include -c $$< -o $$@.tmp
-	$(LLVM_STRIP) -g $$@.tmp
+	$(LLVM_STRIP) $(DIST_STRIP) $$@.tmp
 	mv $$@.tmp $$@
 
 $(DIST)/$(1)/libzfstrace.so: $(DIST_LIB_SRC) $(LIB_HDR) $(DIST_RULES) $(addprefix $(DIST)/$(1)/,$(notdir $(BPF_OBJ)) $(DIST_LIBS))

@@ -8,7 +8,8 @@ import sys
 
 
 def read(package: str, name: str) -> bytes:
-    """A file beside a package's modules. Raises OSError if there is none.
+    """A file beside a package's modules, some of which scripts/dist/pack.py has packed by xz.
+    Raises OSError if there is none, or it is damaged.
 
     By the package's own loader: importlib.resources would do it too, but takes longer to import
     than most commands to start.
@@ -18,7 +19,17 @@ def read(package: str, name: str) -> bytes:
         raise FileNotFoundError(f"no package {package}")
     # Not pathlib: the command line does without it, until a command runs.
     path = os.path.join(os.path.dirname(spec.origin), name)  # noqa: PTH118, PTH120
-    data: bytes = spec.loader.get_data(path)  # type: ignore[attr-defined]
+    get = spec.loader.get_data  # type: ignore[attr-defined]
+    try:
+        data: bytes = get(path)
+    except OSError:
+        packed = get(f"{path}.xz")
+        import lzma
+
+        try:
+            data = lzma.decompress(packed)
+        except (lzma.LZMAError, EOFError) as error:
+            raise OSError(f"{path}.xz: {error}") from None
     return data
 
 

@@ -21,8 +21,13 @@ def open_host() -> Host:
 
 
 def _freebsd() -> Host:
-    from zfs_freebsd.dtrace import process
-    from zfs_freebsd.host import FreeBSDHost
+    try:
+        from zfs_freebsd.dtrace import process
+        from zfs_freebsd.host import FreeBSDHost
+    except ModuleNotFoundError:  # scripts/dist/pack.py
+        raise NotPossible(
+            "cannot trace: this file is for Linux", "on FreeBSD use a checkout or the port"
+        ) from None
     from zfstune.term import log
     from zfstune.tunables import catalogue, planner
 

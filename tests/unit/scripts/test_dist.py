@@ -281,12 +281,65 @@ def test_modules_keep_their_lines() -> None:
         b'def f():\n    """One\n    two."""\n    return 1\n'
     )
     bare = pack.bare(source)
-    assert bare == b'\n\nx = "# no comment"\ndef f():\n\n\n    return 1\n'
+    assert bare == b'\n\nx = "# no comment"\ndef f():\n\n\n return 1\n'
     for path in sorted((ROOT / "tuner/zfstune").rglob("*.py")):
         text = path.read_bytes()
         nodes = [node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assign)]
         after = ast.walk(ast.parse(pack.bare(text)))
         assert nodes == [node.lineno for node in after if isinstance(node, ast.Assign)]
+
+
+@pytest.mark.parametrize(
+    ("source", "bare"),
+    [
+        (
+            "def f(a: int = 1, *b: str, c: 'x -> y' = '->', **d: object) -> list[int]: pass",
+            "def f(a = 1, *b, c = '->', **d) : pass",
+        ),
+        (
+            'def ü(é: "ß", b: int) -> Callable[[], int]:  # -> ü\n    return lambda x: x',
+            "def ü(é, b) :\n return lambda x: x",
+        ),
+        (
+            "def f(\n    a: tuple[\n        int, str\n    ],  # why\n) -> None:\n    g()",
+            "def f(\n a,\n\n\n) :\n g()",
+        ),
+        ("class A:\n    a: int = 1\n    b: str", "class A:\n a: int = 1\n b: str"),
+        ("if a:\n    b = '''\n    c\n    d'''\n    e()", "if a:\n b = '''\n    c\n    d'''\n e()"),
+        ("if a:\n    b = f'''\n    {a}\n    '''", "if a:\n b = f'''\n    {a}\n    '''"),
+    ],
+)
+def test_what_nothing_reads_is_left_out(source: str, bare: str) -> None:
+    assert pack.bare(source.encode()).decode() == bare
+
+
+def read_by_python(source: bytes) -> str:
+    """All but places, docstrings and the annotations of functions."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if isinstance(node, pack.DOCUMENTED) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or node.body
+    return ast.dump(tree)
+
+
+def test_modules_are_the_same_program() -> None:
+    for name, source in pack.modules().items():
+        if name.endswith(".py"):
+            assert read_by_python(pack.bare(source)) == read_by_python(source), name
+
+
+def test_on_freebsd_it_says_that_it_is_for_linux(made: Path, tmp_path: Path) -> None:
+    script = (
+        "import runpy, sys; sys.platform = 'freebsd15'; sys.argv[:] = sys.argv[1:];"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    status, text = run(sys.executable, "-c", script, one_file(made), "doctor", cwd=tmp_path)
+    assert status == 3
+    assert text.splitlines()[0] == "zfstune: error: cannot trace: this file is for Linux"
 
 
 def test_tools_and_licences_come_out_of_it(made: Path, tmp_path: Path) -> None:
@@ -301,13 +354,14 @@ def test_tools_and_licences_come_out_of_it(made: Path, tmp_path: Path) -> None:
         assert title in text
 
 
-def test_what_every_command_loads_is_byte_code(made: Path) -> None:
+def test_what_incidents_and_monitoring_load_is_byte_code(made: Path) -> None:
     with zipfile.ZipFile(one_file(made)) as archive:
         names = set(archive.namelist())
         assert archive.testzip() is None
-    for name in sorted(names):
-        if name.startswith(("zfstrace/bpf/", "zfstune/term/", "zfstune/trace/", "zfs_linux/")):
-            assert not name.endswith(".py") or f"{name}c" in names, name
+    last = pack.BYTE_CODE.index("zfstune/bench/")
+    for name in sorted(names - {"__main__.py"}):
+        if name.endswith(".py") and pack.priority(name) <= last:
+            assert f"{name}c" in names, name
 
 
 def test_a_session_of_tuning_needs_nothing_else(made: Path, tmp_path: Path) -> None:

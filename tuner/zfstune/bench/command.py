@@ -15,7 +15,6 @@ from zfstrace.printable import printable
 from zfstune.bench import place as bench_place
 from zfstune.bench import scratch
 from zfstune.bench.load import SIZE, TESTS, Load, Test, bytes_needed, committers, committers_of
-from zfstune.bench.matrix import pools
 from zfstune.bench.measure import measure
 from zfstune.bench.place import Place
 from zfstune.bench.programs import find_load, raw
@@ -61,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     host = open_host()
     place = bench_place.find(host, args.where)
     bench_place.check_room(place.path, bytes_needed(tests, args.size or SIZE))
+    from zfstune.bench.matrix import pools
+
     for other in (*pools.leftovers(host), *map(_other, bench_place.others(place.path))):
         say(other)
     disk = None
