@@ -107,9 +107,11 @@ $(TEST_BPF): build/%: tests/unit/libzfstrace/%.c $(BPF_SHIM) $(LIB_SRC) $(LIB_HD
 		-Wno-unused-parameter -o $@ $< tests/unit/libzfstrace/bpf_shim/shim.c \
 		$(LIB_SRC) -lbpf
 
-## test-python39: the one file, the wheel and what runs on hosts under Debian 11's Python 3.9
-test-python39: dist wheel
+## test-python39: the one file, the wheel and unit tests under Debian 11's Python 3.9, and a trace in a VM
+test-python39: all dist wheel
 	scripts/python39
+	scripts/lab build bookworm
+	$(PYTHON) -m pytest -s tests/lab/test_python39.py --flavour bookworm
 
 ## test-flame: flame graphs in Chromium, speedscope and pprof
 test-flame:

@@ -53,6 +53,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "bench": (("size=4G", "size=1G"), 900),
     "packages": (("size=2G",), 1500),
     "dist": (("size=4G,flush-delay=20ms",), 1500),
+    "python39": (("size=4G,flush-delay=20ms",), 1500),
     "bench_matrix": (
         ("size=4G,flush-delay=5ms", "size=2G", "size=2G", "size=2G", "size=128M"),
         1200,
@@ -93,7 +94,11 @@ MACHINES = {
 }
 
 # What else a guest is given: the directory, made when it is needed.
-SHARES: dict[str, Callable[[], Path]] = {"dist": packaging.one_files, "packages": packaging.built}
+SHARES: dict[str, Callable[[], Path]] = {
+    "dist": packaging.one_files,
+    "packages": packaging.built,
+    "python39": packaging.debian_11,
+}
 
 # With --sample these run on one flavour, whose index is here, -1 for the last: others test the
 # kernel's part in it as well, or it is small.
@@ -113,7 +118,7 @@ ONCE = {
 }
 
 # With --sample these do not run: they are about long runs and large machines, or take long.
-MATRIX_ONLY = {"slots", "endurance", "packages"}
+MATRIX_ONLY = {"slots", "endurance", "packages", "python39"}
 
 # Of these scenarios in a run that is not about them.
 FEW = {

@@ -1,8 +1,9 @@
-"""What the lab installs, built once in a run: the one files, and the packages, these also as the
-next version."""
+"""What the lab installs, built once in a run: the one files, alone and with an old system, and the
+packages, these also as the next version."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,19 @@ def one_files() -> Path:
     command = ["make", "--no-print-directory", "-C", str(package.ROOT), "dist"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return package.ROOT / "dist"
+
+
+@cache
+def debian_11() -> Path:
+    """The directory with the one files, and the files of Debian 11 that its Python needs."""
+    out = package.ROOT / "build/lab-python39"
+    out.mkdir(parents=True, exist_ok=True)
+    for path in one_files().glob("*.pyz"):
+        shutil.copy(path, out)
+    tree = out / "debian-11.tar"
+    command = ["mmdebstrap", "--quiet", "--variant=extract", "--include=python3,dash,coreutils"]
+    subprocess.run([*command, "bullseye", tree], check=True)
+    return out
 
 
 def _as_next(path: Path, out: Path) -> None:
