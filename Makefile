@@ -133,16 +133,19 @@ test-endurance: all
 	$(PYTHON) -m pytest -s tests/lab/test_endurance.py --endurance 600 \
 		$(addprefix --flavour ,$(FLAVOURS))
 
-# What `make test` runs on one flavour or on none (tests/lab/conftest.py), except tune and diagnose.
-ONCE = advise bench bench_matrix causes dist endurance faults flame packages robust slots tools views
+# What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except tune,
+# diagnose and python39.
+SAMPLED = advise bench bench_matrix causes counts dist endurance faults flame packages robust slots tools views
+SAMPLED_FREEBSD = freebsd_check freebsd_faults freebsd_robust
 
 ## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes
 test-matrix: test test-python39
 	$(MAKE) --no-print-directory test-lab FLAVOURS=trixie-backports
 	$(MAKE) --no-print-directory test-dtrace
-	$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,$(ONCE))) --signals 8 \
+	$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,$(SAMPLED))) --signals 8 \
 		--rounds 200 $(addprefix --flavour ,$(FLAVOURS))
-	$(if $(FREEBSD),$(PYTHON) -m pytest -s tests/lab/test_freebsd_faults.py --rounds 200 --flavour $(FREEBSD))
+	$(if $(FREEBSD),$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,$(SAMPLED_FREEBSD))) \
+		--rounds 200 --flavour $(FREEBSD))
 	$(PYTHON) -m pytest -s tests/lab/test_tune.py --tune full $(addprefix --flavour ,$(FLAVOURS))
 	$(MAKE) --no-print-directory test-diagnose
 

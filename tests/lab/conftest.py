@@ -31,6 +31,11 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "robust": (("size=2G", "size=1G"), 1500),
     "tools": (("size=4G", "size=2G,flush-delay=40ms"), 1500),
     "views": (("size=6G", "size=2G"), 1500),
+    "freebsd_views": (
+        ("size=4G", "size=2G,flush-delay=40ms", "size=2G,write-delay=40ms", "size=1G"),
+        2400,
+    ),
+    "counts": (("size=4G",), 1500),
     "diagnose": (
         ("size=4G", "size=4G", "size=1G", "size=4G,write-bps=30M,write-iops=600", "size=1G"),
         7200,
@@ -49,7 +54,6 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
     "faults": (("size=2G",), 9000),
     "slots": (("size=4G",), 2400),
-    "counts": (("size=4G",), 1500),
     "bench": (("size=4G", "size=1G"), 900),
     "packages": (("size=2G",), 1500),
     "dist": (("size=4G,flush-delay=20ms",), 1500),
@@ -77,10 +81,6 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "freebsd_check": (("size=1G",), 1800),
     "dtrace": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "dtrace_traces": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
-    "freebsd_views": (
-        ("size=4G", "size=2G,flush-delay=40ms", "size=2G,write-delay=40ms", "size=1G"),
-        2400,
-    ),
     "freebsd_counts": (("size=2G", "size=1G"), 2400),
 }
 
@@ -100,30 +100,34 @@ SHARES: dict[str, Callable[[], Path]] = {
     "python39": packaging.debian_11,
 }
 
-# With --sample these run on one flavour, whose index is here, -1 for the last: others test the
-# kernel's part in it as well, or it is small.
-ONCE = {
-    "tune": 0,
-    "robust": -1,
-    "advise": 0,
-    "views": -1,
-    "tools": 1,
-    "diagnose": 0,
-    "causes": -1,
-    "flame": 0,
-    "faults": 1,
-    "bench": 0,
-    "bench_matrix": 1,
-    "dist": 0,
+# With --sample these run on few flavours, by index, -1 for the last: others test the kernel's part
+# in it as well, or it is small. The two of counts attach in different ways.
+SAMPLE: dict[str, tuple[int, ...]] = {
+    "tune": (0,),
+    "robust": (1,),
+    "advise": (0,),
+    "views": (-1,),
+    "tools": (1,),
+    "diagnose": (0,),
+    "causes": (-1,),
+    "flame": (0,),
+    "faults": (1,),
+    "counts": (0, 1),
+    "bench": (0,),
+    "dist": (0,),
 }
 
-# With --sample these do not run: they are about long runs and large machines, or take long.
-MATRIX_ONLY = {"slots", "endurance", "packages", "python39"}
+# With --sample these do not run: they are about long runs and large machines, take long, or repeat
+# for a system or a way to install what others show.
+MATRIX_ONLY = {
+    *("slots", "endurance", "packages", "python39", "bench_matrix"),
+    *("freebsd_robust", "freebsd_check"),
+}
 
 # Of these scenarios in a run that is not about them.
 FEW = {
-    "diagnose": "healthy,slow_flush,failing_log,mapped",
-    "freebsd_diagnose": "healthy,idle,slow_flush,failing_log",
+    "diagnose": "healthy,mapped",
+    "freebsd_diagnose": "healthy,slow_flush",
 }
 
 # Arguments of the scenario "tune", by --tune.
@@ -168,7 +172,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample",
         action="store_true",
-        help=f"{', '.join(ONCE)}: on one flavour only; {', '.join(sorted(MATRIX_ONLY))}: on none",
+        help=f"{', '.join(SAMPLE)}: on a few flavours; {', '.join(sorted(MATRIX_ONLY))}: on none",
     )
     parser.addoption("--endurance", default="45", help="seconds that test_endurance takes")
     parser.addoption(
@@ -196,8 +200,8 @@ def flavours_of(name: str, config: pytest.Config) -> list[str]:
     sample = config.getoption("--sample")
     if sample and name in MATRIX_ONLY:
         return []
-    if flavours and sample and name in ONCE:
-        return [flavours[ONCE[name] % len(flavours)]]
+    if flavours and sample and name in SAMPLE:
+        return list(dict.fromkeys(flavours[i % len(flavours)] for i in SAMPLE[name]))
     if name.startswith("dtrace"):
         return [one for one in flavours if one.endswith("-dtrace")]
     return flavours
@@ -217,10 +221,11 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         return ["1", FEW[name]] if option("--runs") == "0" else [option("--runs")]
     return {
         "bench_matrix": [option("--signals")],
+        "dist": ["few"] if option("--sample") else [],
         "endurance": [option("--endurance")],
         "faults": [option("--rounds")],
         "freebsd_faults": [",".join(FEW_FAULTS) if option("--sample") else option("--rounds")],
-        "robust": ["10" if option("--sample") else "25"],
+        "robust": ["5" if option("--sample") else "25"],
         "tools": ["few"] if option("--sample") else [],
         "tune": TUNE[option("--tune")],
     }.get(name, [])

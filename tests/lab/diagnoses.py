@@ -15,8 +15,7 @@ def the_injected_cause_comes_first(found: Json) -> None:
         for run in runs
         if not right(run) and run["diagnosis"]
     ]
-    # of a few one may be wrong on a busy machine
-    assert rate(runs) >= (0.9 if len(runs) >= 10 else 0.75), wrong
+    assert rate(runs) >= 0.9, wrong
 
 
 def healthy_pools_are_not_accused(found: Json) -> None:

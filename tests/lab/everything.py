@@ -29,13 +29,16 @@ def reads_and_traces(found: Json) -> None:
     assert "<svg" in found["picture"]
 
 
-def tunes_and_reverts(found: Json) -> None:
-    """What each session finds differs; that it measured, and that all is undone, does not."""
+def sets_and_reverts(found: Json) -> None:
     assert found["set"]["status"] == 0, found["set"]
     assert found["in_force"] == {"zfs_txg_timeout": "1"}
+    assert found["revert"]["status"] == 0, found["revert"]
+    assert found["after"] == {}
+
+
+def tunes(found: Json) -> None:
+    """What each session finds differs; that it measured does not."""
     assert found["tune"]["status"] in (0, 1), found["tune"]
     session = json.loads(found["tune"]["stdout"])
     assert session["blocks"], session
     assert {"report.html", "session.json"} <= set(found["session"]), found["session"]
-    assert found["revert"]["status"] == 0, found["revert"]
-    assert found["after"] == {}

@@ -30,13 +30,8 @@ FEW = (
     "tuner killed",
     "supervisor killed",
     "tuner and supervisor killed",
-    "tuner does not go on",
-    "supervisor stopped",
-    "SIGTERM",
-    "disk full",
     "state frozen",
     "administrator",
-    "module reloaded",
 )
 
 

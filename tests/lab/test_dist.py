@@ -29,8 +29,14 @@ def test_it_traces_and_diagnoses(dist: Json) -> None:
     assert '"slow_flush"' in said, said
 
 
-def test_it_tunes_and_reverts(dist: Json) -> None:
-    everything.tunes_and_reverts(dist["everything"])
+def test_it_sets_and_reverts(dist: Json) -> None:
+    everything.sets_and_reverts(dist["everything"])
+
+
+def test_it_tunes(dist: Json, pytestconfig: pytest.Config) -> None:
+    if pytestconfig.getoption("--sample"):
+        pytest.skip("no session of the one file: a sample")
+    everything.tunes(dist["everything"])
 
 
 @pytest.mark.parametrize("key", ["noexec", "read_only"])

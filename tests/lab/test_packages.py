@@ -87,7 +87,8 @@ def test_it_installs_and_enables_its_units(packages: Json) -> None:
 def test_the_command_does_everything(packages: Json) -> None:
     found = packages["everything"]
     everything.reads_and_traces(found)
-    everything.tunes_and_reverts(found)
+    everything.sets_and_reverts(found)
+    everything.tunes(found)
     assert "/usr/lib/zfstune/libzfstrace.so" in found["doctor"]["stdout"]
     assert packages["tool"]["status"] == 0
     assert packages["completion"]

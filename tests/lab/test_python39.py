@@ -29,5 +29,6 @@ def test_it_traces_and_diagnoses(python39: Json) -> None:
 
 
 def test_it_tunes_and_reverts(python39: Json) -> None:
-    everything.tunes_and_reverts(python39["everything"])
+    everything.sets_and_reverts(python39["everything"])
+    everything.tunes(python39["everything"])
     assert python39["changed"] == {}

@@ -1,6 +1,8 @@
 """Scenario: the one file alone, on a system without a compiler, bpftrace, libbpf, further packages
 of Python and this checkout; from file systems that refuse; under faults. /share has the files.
 
+dist.py few: without a session of `tune`.
+
 The pool is on /dev/mapper/vdb-delay, whose flushes are slow.
 """
 
@@ -10,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -159,7 +162,7 @@ def main() -> None:
     sh(f"rm -rf {ABSENT}", check=False)
     results["absent"] = sh("ls -d /zfstune/* $(which gcc cc make bpftrace pip3) || true").split()
     results["imports"] = run(["python3", "-I", "-c", "import numpy"])["status"]
-    results["everything"] = everything(command(), "tank")
+    results["everything"] = everything(command(), "tank", tune=sys.argv[1:] != ["few"])
     refusing(results)
     bad_files(results)
     replaced(results)

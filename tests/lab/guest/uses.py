@@ -25,8 +25,9 @@ def traced(command: Sequence[str], pool: str, n: int = SYNCS) -> Json:
     }
 
 
-def everything(command: Sequence[str], pool: str) -> Json:
-    """Runs each; afterwards all parameters are as before, if it did what it promises."""
+def everything(command: Sequence[str], pool: str, *, tune: bool = True) -> Json:
+    """Runs each, a session of `tune` if asked; afterwards all parameters are as before, if it did
+    what it promises."""
     OUT.mkdir(exist_ok=True)
     before = values()
     results: Json = {"trace": traced(command, pool)}
@@ -52,8 +53,9 @@ def everything(command: Sequence[str], pool: str) -> Json:
                 *("--parameters", "zfs_delay_scale,zfs_commit_timeout_pct"),
             ],
         }.items():
-            progress(key)
-            results[key] = run([*command, *words], timeout=900)
+            if key != "tune" or tune:
+                progress(key)
+                results[key] = run([*command, *words], timeout=900)
     results["picture"] = picture.read_text()[:200] if picture.exists() else ""
     results["session"] = sorted(path.name for path in session.glob("*"))
     results["status"] = run([*command, "status", "--json"])
