@@ -12,7 +12,15 @@ import numpy.typing as npt
 from support.paths import DATA
 
 from zfstrace import hist
-from zfstune.experiment.statistics import ALPHA, BETTER, Design, Sequential, Verdict, flips
+from zfstune.experiment.statistics import (
+    ALPHA,
+    BETTER,
+    Design,
+    Sequential,
+    Verdict,
+    critical,
+    signed_rank_p,
+)
 
 DATA = DATA / "noise"
 
@@ -135,12 +143,12 @@ def accepted(ratios: Floats, design: Design) -> npt.NDArray[np.bool_]:
     also asks the interval and ends early without hope, say `better`."""
     found = np.zeros(len(ratios), dtype=np.bool_)
     for pairs, alpha in zip(design.looks, design.alphas, strict=True):
-        columns = np.stack([np.frombuffer(one, dtype=np.uint8) for one in flips(pairs)], axis=1)
-        flipped = np.unpackbits(columns, axis=1, count=pairs, bitorder="little").astype(np.float64)
-        for start in range(0, len(ratios), 100):
-            rows = ratios[start : start + 100, :pairs].T
-            limit = -1e-12 * np.abs(rows).sum(axis=0)
-            found[start : start + 100] |= (flipped @ rows >= limit).mean(axis=0) <= alpha
+        rows = ratios[:, :pairs]
+        ranks = np.abs(rows).argsort(axis=1).argsort(axis=1) + 1
+        one = np.where(rows > 0, ranks, 0).sum(axis=1) <= critical(pairs, alpha)
+        for odd in np.flatnonzero((rows == 0).any(axis=1)):
+            one[odd] = signed_rank_p(rows[odd].tolist()) <= alpha
+        found |= one
     return found
 
 

@@ -324,9 +324,7 @@ class Tuning:
         values = self._baseline | best.values
         pair_s = self._experiment.pair_s(self._baseline, values)
         most = max(_FEWEST_PAIRS, int(self._left_s() / (_SPARE * pair_s)))
-        sequential = statistics.Sequential(
-            statistics.design_for(most, self._task.margin), self._task.seed
-        )
+        sequential = statistics.Sequential(statistics.design_for(most, self._task.margin))
         self._progress.line(
             f"proof on fresh blocks, {sequential.design.looks[0]} to {most} pairs: "
             f"{describe(best.values)}"
@@ -358,7 +356,7 @@ class Tuning:
                 break
         self.found.verdict = ended or sequential.verdict()
         self.found.limits = self._judge(done)
-        self.found.changes = _changes(done, self._task.seed)
+        self.found.changes = _changes(done)
         for result in self.found.limits:
             if not result.ok:
                 self._note(f"the limit {result.limit} {result.missed}")
@@ -475,15 +473,15 @@ def metric_ratios(records: Sequence[Record], name: str) -> list[float]:
         return []
 
 
-def _changes(records: Sequence[Record], seed: int) -> dict[str, MetricChange]:
+def _changes(records: Sequence[Record]) -> dict[str, MetricChange]:
     """For every metric that all blocks have."""
     changes = {}
     for name in METRICS:
         ratios = metric_ratios(records, name)
         if ratios:
-            low, high = statistics.interval(ratios, 0.95, seed)
-            mean = sum(ratios) / len(ratios)
-            changes[name] = MetricChange(*map(math.expm1, (mean, low, high)))
+            low, high = statistics.interval(ratios, 0.95)
+            middle = statistics.location(ratios)
+            changes[name] = MetricChange(*map(math.expm1, (middle, low, high)))
     return changes
 
 

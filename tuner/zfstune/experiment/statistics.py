@@ -3,8 +3,9 @@
 The unit is the block, never the single fsync. Two adjacent blocks, one under the baseline (A) and
 one under the candidate (B), make a pair, and a pair gives one number: log(B/A) of a cost (less is
 better). A coin decides for each pair which block comes first (`order`). If A and B are the same,
-that coin alone determines the sign of each number, so the sign-flip test holds for any noise: heavy
-tails, drift, waves with the period of the blocks.
+that coin alone determines the sign of each number, so a test that depends on the signs alone holds
+for any noise: heavy tails, drift, waves with the period of the blocks. The test is of ranks, so one
+pair of a stalled disk weighs no more than the next largest.
 
 This requires that only the values depend on the coins: the session waits by the same rule before
 every block, even if the values do not change.
@@ -16,12 +17,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress
-from operator import add
-from statistics import NormalDist, StatisticsError
+from statistics import median
 
 BETTER = "better"
 EQUIVALENT = "equivalent"
@@ -33,10 +33,6 @@ POWER = 0.8
 
 _FEWEST = 6  # pairs at the first look
 _MOST_LOOKS = 3
-_EXACT = 14  # up to this number of pairs all signs are tried
-_FLIPS = 1 << 15
-_RESAMPLES = 4999
-_BITS = 8  # of a byte, which flips as many pairs
 
 
 @dataclass(frozen=True)
@@ -75,107 +71,65 @@ def log_ratios(blocks: Sequence[tuple[str, float]]) -> list[float]:
     return ratios
 
 
-@lru_cache(maxsize=4)
-def flips(pairs: int) -> tuple[bytes, ...]:
-    """All ways to flip signs, or many random ones (always the same), the first flipping none: bit b
-    of byte i of the string c says whether way i flips pair 8 c + b."""
-    columns = range(max(1, math.ceil(pairs / _BITS)))
-    if pairs <= _EXACT:
-        return tuple(bytes(way >> _BITS * c & 255 for way in range(1 << pairs)) for c in columns)
-    coins = random.Random(pairs)
-    return tuple(b"\0" + coins.randbytes(_FLIPS - 1) for _ in columns)
+def signed_rank_p(ratios: Sequence[float]) -> float:
+    """One-sided p of Wilcoxon's signed-rank test for ratios below 0: the share of all ways to give
+    them signs in which the ranks of the positive ones sum to no more. Exact, for any number of
+    ratios, equal ones and zeros included (these keep their ranks and have no sign; Pratt 1959,
+    "Remarks on Zeros and Ties in the Wilcoxon Signed Rank Procedures")."""
+    sizes = sorted(map(abs, ratios))
+    # twice the mean rank of equal sizes is whole
+    ranks = {size: bisect_left(sizes, size) + bisect_right(sizes, size) + 1 for size in sizes}
+    signed = [(ranks[abs(ratio)], ratio > 0) for ratio in ratios if ratio]
+    return _share(tuple(sorted(rank for rank, _ in signed)), sum(map(math.prod, signed)))
 
 
-def _flipped(values: Sequence[float]) -> list[float]:
-    """The sum of those values that each of `flips` flips. With a table for each byte, which takes
-    milliseconds."""
-    sums: list[float] = []
-    for place, column in enumerate(flips(len(values))):
-        table = [0.0]
-        for bit in range(_BITS * place, _BITS * (place + 1)):
-            value = values[bit] if bit < len(values) else 0.0
-            table += [value + one for one in table]
-        part = map(table.__getitem__, column)
-        sums = list(map(add, sums, part) if sums else part)
-    return sums
+def critical(pairs: int, tail: float) -> int:
+    """The largest sum of the ranks of positive ratios whose p is at most tail; -1 if none is."""
+    ranks = tuple(range(1, pairs + 1))
+    low, high = -1, sum(ranks)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _share(ranks, middle) <= tail:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
-@lru_cache(maxsize=4)
-def _sizes(pairs: int) -> list[float]:
-    """How many signs each of `flips` flips."""
-    return _flipped([1.0] * pairs)
+def _share(ranks: tuple[int, ...], most: int) -> float:
+    """The share of subsets of ranks whose sum is at most that."""
+    bits = len(ranks) + 1
+    below = _subsets(ranks) & (1 << bits * (most + 1)) - 1
+    # the sum of the digits of a number leaves the same rest by the largest digit
+    return below % ((1 << bits) - 1) / (1 << len(ranks)) if ranks else 1.0
 
 
-def sign_flip_p(ratios: Sequence[float]) -> float:
-    """One-sided p of the sign-flip test for a mean below 0: the share of sign assignments whose
-    mean is at least as low. Exact up to 14 pairs, then from 32,768 assignments: the real one and
-    random ones."""
-    size = math.fsum(map(abs, ratios))
-    if not size:
-        return 1.0
-    # flipping makes the mean lower or leaves it if the sum of what it flips is not negative; sums
-    # that differ only by rounding are equal
-    sums = _flipped([ratio / size for ratio in ratios])
-    return sum(one >= -1e-12 for one in sums) / len(sums)
+@lru_cache(maxsize=16)
+def _subsets(ranks: tuple[int, ...]) -> int:
+    """How many subsets of ranks have each sum: digit s, of len(ranks) + 1 bits, is that of s."""
+    counts = 1
+    for rank in ranks:
+        counts += counts << rank * (len(ranks) + 1)
+    return counts
 
 
-def interval(ratios: Sequence[float], confidence: float, seed: int = 0) -> tuple[float, float]:
-    """Two-sided interval of the mean log ratio; infinite with too few pairs.
-
-    A bootstrap interval (BCa) is too narrow for few pairs: at six it misses two to four times as
-    often as it claims. So it is widened to what the sign-flip test does not exclude.
-    """
-    test = _not_excluded(ratios, (1 - confidence) / 2)
-    if len(ratios) < 2 or max(ratios) - min(ratios) <= 1e-12 * max(map(abs, ratios)):
-        return test
-    low, high = bootstrap(ratios, confidence, random.Random(seed).choices)
-    return min(test[0], low), max(test[1], high)
+def interval(ratios: Sequence[float], confidence: float) -> tuple[float, float]:
+    """The two-sided interval of the log ratios that the signed-rank test does not exclude; infinite
+    with too few pairs (Hodges and Lehmann 1963, "Estimates of Location Based on Rank Tests")."""
+    means = _walsh(ratios)
+    place = critical(len(ratios), (1 - confidence) / 2 + 1e-12)
+    return (means[place], means[-1 - place]) if place >= 0 else (-math.inf, math.inf)
 
 
-def _not_excluded(values: Sequence[float], tail: float) -> tuple[float, float]:
-    """The lowest and highest mean that the sign-flip test does not exclude at the level tail.
-
-    It excludes a mean m if at most a share tail of all subsets, including the empty one, has a
-    mean of m or more (or less; Hartigan 1969, "Using Subsample Values as Typical Values").
-    """
-    sums, sizes = _flipped(values), _sizes(len(values))
-    means = sorted(one / size for one, size in zip(compress(sums, sizes), filter(None, sizes)))
-    # an empty subset has a mean beyond all
-    rank = int(tail * len(sums) + 1e-9) - (len(sums) - len(means))
-    return (means[rank], means[-1 - rank]) if rank >= 0 else (-math.inf, math.inf)
+def location(ratios: Sequence[float]) -> float:
+    """The log ratio that the signed-rank test excludes last: the median of the means of all two of
+    them, each with itself, too. 0 without any."""
+    means = _walsh(ratios)
+    return median(means) if means else 0.0
 
 
-def bootstrap(
-    values: Sequence[float], confidence: float, draw: Callable[..., list[float]]
-) -> tuple[float, float]:
-    """The BCa interval of the mean (Efron 1987, "Better Bootstrap Confidence Intervals"), or where
-    that is not defined the percentile interval. draw is random.choices or the like. At least two
-    different values."""
-    count = len(values)
-    mean = math.fsum(values) / count
-    # fsum: resamples of the same values in another order must have the same mean
-    means = sorted(math.fsum(draw(values, k=count)) / count for _ in range(_RESAMPLES))
-    shares = [(1 - confidence) / 2, (1 + confidence) / 2]
-    normal = NormalDist()
-    below = sum((one < mean) + (one <= mean) for one in means) / (2 * _RESAMPLES)
-    # the jackknife's influences are, for the mean, the distances from it
-    away = [value - mean for value in values]
-    try:
-        skewness = math.fsum(one**3 for one in away) / math.fsum(one**2 for one in away) ** 1.5
-        bias = normal.inv_cdf(below)
-        moved = [bias + normal.inv_cdf(share) for share in shares]
-        shares = [normal.cdf(bias + z / (1 - skewness / 6 * z)) for z in moved]
-    except (StatisticsError, ZeroDivisionError):
-        pass
-    return _percentile(means, shares[0]), _percentile(means, shares[1])
-
-
-def _percentile(ordered: Sequence[float], share: float) -> float:
-    """Interpolated linearly."""
-    place = share * (len(ordered) - 1)
-    below = min(int(place), len(ordered) - 2)
-    low, high = ordered[below : below + 2]
-    return low + (place - below) * (high - low)
+def _walsh(ratios: Sequence[float]) -> list[float]:
+    return sorted((one + other) / 2 for k, one in enumerate(ratios) for other in ratios[: k + 1])
 
 
 @dataclass(frozen=True)
@@ -231,10 +185,9 @@ def pairs_within(seconds: float, block: float, settle: float) -> int:
 class Sequential:
     """A comparison that ends at the first look that decides it."""
 
-    def __init__(self, design: Design, seed: int = 0) -> None:
+    def __init__(self, design: Design) -> None:
         self.design = design
         self.ratios: list[float] = []
-        self._seed = seed
         self._looked = 0
         self._verdict: Verdict | None = None
 
@@ -264,14 +217,13 @@ class Sequential:
         return self._verdict or self._measure(self.design.alphas[-1])
 
     def _measure(self, alpha: float) -> Verdict:
-        mean = math.fsum(self.ratios) / max(1, len(self.ratios))
-        low, high = interval(self.ratios, 1 - 2 * alpha, self._seed)
+        low, high = interval(self.ratios, 1 - 2 * alpha)
         return Verdict(
             INCONCLUSIVE,
-            math.expm1(mean),
+            math.expm1(location(self.ratios)),
             math.expm1(low),
             math.expm1(high),
-            sign_flip_p(self.ratios),
+            signed_rank_p(self.ratios),
             len(self.ratios),
         )
 
@@ -283,7 +235,7 @@ class Sequential:
             kind = EQUIVALENT
         elif found.p <= alpha and found.high < 0:
             kind = BETTER
-        elif found.low > 0 and sign_flip_p([-r for r in self.ratios]) <= alpha:
+        elif found.low > 0 and signed_rank_p([-ratio for ratio in self.ratios]) <= alpha:
             kind = WORSE
         return Verdict(kind, found.change, found.low, found.high, found.p, found.pairs)
 
