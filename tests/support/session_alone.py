@@ -44,7 +44,13 @@ def main(directory: str, stop_at: str, *words: str) -> int:
         """Blocks that measure the values in force at once."""
 
         def block(
-            self, phase: str, trial: int | None, label: str, values: Values, *, wait: bool = False
+            self,
+            phase: str,
+            trial: int | None,
+            label: str,
+            values: Values,
+            *,
+            wait_s: float | None = None,
         ) -> Record:
             if trial and trial == int(stop_at):
                 raise Stopped

@@ -65,9 +65,15 @@ class MadeUp(Experiment):
         self.refused = ""
 
     def block(
-        self, phase: str, trial: int | None, label: str, values: Values, *, wait: bool = False
+        self,
+        phase: str,
+        trial: int | None,
+        label: str,
+        values: Values,
+        *,
+        wait_s: float | None = None,
     ) -> Record:
-        changed = wait or not self.applied or self.applied[-1] != dict(values)
+        changed = wait_s is not None or not self.applied or self.applied[-1] != dict(values)
         self.applied.append(dict(values))
         if self.refused and values[self.refused] != BASE[self.refused]:
             raise guard.Refused("cannot set that")

@@ -214,8 +214,16 @@ def test_guardrails_are_checked_every_second() -> None:
 
 def test_in_the_proof_every_block_waits() -> None:
     one, _, _ = make()
-    done = one.blocks("confirm", None, "ABBA", {"x": 1}, {"x": 2}, wait=True)
+    done = one.blocks("confirm", None, "ABBA", {"x": 1}, {"x": 2}, wait_s=0.0)
     assert all(r.settle_s > 8 for r in done)
+
+
+def test_in_the_proof_no_block_waits_less_than_it_must() -> None:
+    one, _, _ = make()
+    done = one.blocks("confirm", None, "ABBA", {"x": 1}, {"x": 2}, wait_s=50.0)
+    assert all(50 <= r.settle_s < 52 for r in done)
+    # what the values need is another matter
+    assert one.settle_s({"x": 1}) < 30
 
 
 def test_the_time_of_a_pair_is_learned() -> None:

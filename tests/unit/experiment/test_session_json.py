@@ -10,7 +10,8 @@ from support.samples import txg_row
 from zfstune.experiment.blocks import Block
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import Limit, Objective
-from zfstune.experiment.phases import Dropped, Found, LimitResult, MetricChange, Trial
+from zfstune.experiment.phases import Dropped, Found, MetricChange, Trial
+from zfstune.experiment.proof import LimitResult
 from zfstune.experiment.runner import Record
 from zfstune.experiment.session_json import Circumstances, session
 from zfstune.experiment.statistics import Verdict
@@ -101,7 +102,11 @@ def test_a_change_of_throughput_is_not_shown_as_a_cost() -> None:
 def test_limits_and_trials_survive_json() -> None:
     limit = Limit.parse("fsync.mean<=+10%")
     found = Found(
-        limits=[LimitResult(limit, 0.2), LimitResult(limit, 0.1), LimitResult(limit, None)],
+        limits=[
+            LimitResult(limit, 0.2, "missed", 0.15, 0.3),
+            LimitResult(limit, 0.05, "kept", 0.0, 0.09),
+            LimitResult(limit, None, "unknown"),
+        ],
         dropped=[Dropped(("zfs_txg_timeout", "zil_slog_bulk"), 0.01, "no loss")],
         changes={"fsync.mean": MetricChange(-0.5, -0.6, -0.4)},
         trials=[Trial(3, Candidate({"zfs_txg_timeout": 2}, "tpe", {}), None, None, 0, "refused")],
@@ -111,9 +116,12 @@ def test_limits_and_trials_survive_json() -> None:
     assert json.dumps([made["limits"], made["dropped"]]) == json.dumps(
         [
             [
-                {"text": text, "change": 0.2, "ok": False},
-                {"text": text, "change": 0.1, "ok": True},
-                {"text": text, "change": None, "ok": False},
+                {"text": text, "change": 0.2, "low": 0.15, "high": 0.3, "state": "missed"}
+                | {"ok": False},
+                {"text": text, "change": 0.05, "low": 0.0, "high": 0.09, "state": "kept"}
+                | {"ok": True},
+                {"text": text, "change": None, "low": -1.0, "high": None, "state": "unknown"}
+                | {"ok": False},
             ],
             [{"names": ["zfs_txg_timeout", "zil_slog_bulk"], "change": 0.01, "why": "no loss"}],
         ]

@@ -13,6 +13,15 @@ from zfstune.errors import NotPossible
 from zfstune.experiment import statistics
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import METRICS, Limit, Objective
+from zfstune.experiment.proof import (
+    LimitResult,
+    Proof,
+    Tails,
+    metric_change,
+    metric_ratios,
+    shown,
+    tails,
+)
 from zfstune.experiment.runner import Abort, Experiment, Record, too_few
 from zfstune.experiment.search import Exhausted
 from zfstune.term.progress import Progress
@@ -69,25 +78,6 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class LimitResult:
-    """A limit and the change of its metric; None if that could not be measured."""
-
-    limit: Limit
-    change: float | None
-
-    @property
-    def ok(self) -> bool:
-        """Whether the limit was kept; one that could not be measured was not."""
-        return self.change is not None and self.limit.allows(self.change)
-
-    @property
-    def missed(self) -> str:
-        """How the limit was missed."""
-        change = self.change
-        return "could not be measured" if change is None else f"was missed: {change:+.1%}"
-
-
-@dataclass(frozen=True)
 class Dropped:
     """Parameters that the gain does not need, and the change of the objective without them."""
 
@@ -132,6 +122,7 @@ class Found:
     dropped: list[Dropped] = field(default_factory=list)
     limits: list[LimitResult] = field(default_factory=list)
     changes: dict[str, MetricChange] = field(default_factory=dict)
+    tails: Tails | None = None
     note: str | None = None
     later: list[Callable[[], None]] = field(default_factory=list)
 
@@ -141,6 +132,7 @@ class Found:
             self.verdict is not None
             and self.verdict.kind == statistics.BETTER
             and all(limit.ok for limit in self.limits)
+            and (self.tails is None or self.tails.ok)
         )
 
 
@@ -271,7 +263,7 @@ class Tuning:
         if mean is None:
             return Trial(number, candidate, None, None, 0, "too few fsyncs")
         missed = [result for result in self._judge(done) if not result.ok]
-        note = f"limit {missed[0].limit} {missed[0].missed}" if missed else None
+        note = f"limit {missed[0].limit} {missed[0].why}" if missed else None
         trial = Trial(
             number,
             candidate,
@@ -322,44 +314,45 @@ class Tuning:
     def _prove(self, best: Candidate) -> None:
         """Compares on fresh blocks, none of which had a part in the choice."""
         values = self._baseline | best.values
-        pair_s = self._experiment.pair_s(self._baseline, values)
+        wait_s = max(self._experiment.settle_s(one) for one in (self._baseline, values))
+        pair_s = self._proof_pair_s(best)
         most = max(_FEWEST_PAIRS, int(self._left_s() / (_SPARE * pair_s)))
-        sequential = statistics.Sequential(statistics.design_for(most, self._task.margin))
+        proof = Proof(
+            self._task.objective,
+            self._task.limits,
+            statistics.design_for(most, self._task.margin),
+        )
         self._progress.line(
-            f"proof on fresh blocks, {sequential.design.looks[0]} to {most} pairs: "
-            f"{describe(best.values)}"
+            f"proof on fresh blocks, {proof.looks[0]} to {most} pairs: {describe(best.values)}"
         )
         done: list[Record] = []
-        ended: statistics.Verdict | None = None
-        for first, second in _by_two(statistics.order(most, self._task.seed)):
+        for both in _by_two(statistics.order(most, self._task.seed)):
             done += self._experiment.blocks(
-                "confirm",
-                None,
-                (first, second),
-                self._baseline,
-                values,
-                wait=True,
+                "confirm", None, both, self._baseline, values, wait_s=wait_s
             )
-            ratio = self._mean(done[-2:])
-            if ratio is None:
+            try:
+                ended = proof.add(done[-2:])
+            except ValueError:
                 # this pair may be the worst, so it cannot be left out
                 self._note(f"{self._task.objective} of a block is unknown, so nothing is proved")
-                ended = sequential.so_far()
+                self.found.verdict = proof.so_far()
                 break
-            ended = sequential.add(ratio)
-            now = sequential.so_far()
+            now = proof.so_far()
             known = f" ({now.low:+.0%} to {now.high:+.0%})" if math.isfinite(now.high) else ""
             self._progress.line(
-                f"pair {now.pairs}: {self._task.objective} {now.change:+.0%}{known}"
+                f"pair {len(done) // 2}: {self._task.objective} {now.change:+.0%}{known}"
             )
-            if ended or (now.pairs >= _FEWEST_PAIRS and self._left_s() < pair_s):
+            if ended or (len(done) >= 2 * _FEWEST_PAIRS and self._left_s() < pair_s):
                 break
-        self.found.verdict = ended or sequential.verdict()
-        self.found.limits = self._judge(done)
+        self.found.verdict = self.found.verdict or proof.verdict()
+        self.found.limits = proof.limits()
         self.found.changes = _changes(done)
+        self.found.tails = tails(done)
         for result in self.found.limits:
             if not result.ok:
-                self._note(f"the limit {result.limit} {result.missed}")
+                self._note(f"the limit {result.limit} {result.why}")
+        if self.found.tails and not self.found.tails.ok:
+            self._note(self.found.tails.why)
 
     # --- time
 
@@ -390,7 +383,7 @@ class Tuning:
 
     def _time_for_proof(self, best: Candidate) -> bool:
         """Whether the shortest proof ends in time, or a tenth later."""
-        pair_s = self._experiment.pair_s(self._baseline, self._baseline | best.values)
+        pair_s = self._proof_pair_s(best)
         if self._left_s() * _SPARE >= _FEWEST_PAIRS * pair_s:
             return True
         self._note(
@@ -398,6 +391,12 @@ class Tuning:
             "longer --budget"
         )
         return False
+
+    def _proof_pair_s(self, best: Candidate) -> float:
+        """The time of a pair of a proof, whose sides wait equally long."""
+        both = (self._baseline, self._baseline | best.values)
+        waits_s = [self._experiment.settle_s(values) for values in both]
+        return 2 * (self._experiment.block_s() + max(waits_s))
 
     def _ablation_pairs(self, search: Search) -> int:
         """The pairs that it takes to find the needed parameters of the best candidate."""
@@ -421,10 +420,7 @@ class Tuning:
         return sum(ratios) / len(ratios) if ratios else None
 
     def _judge(self, records: Sequence[Record]) -> list[LimitResult]:
-        return [
-            LimitResult(limit, metric_change(records, limit.metric.name))
-            for limit in self._task.limits
-        ]
+        return [shown(limit, records) for limit in self._task.limits]
 
     def _score(self, mean: float, records: Sequence[Record]) -> float:
         """The log ratio of the objective, worsened by missed limits."""
@@ -455,22 +451,6 @@ def _noise_of(quiet: Sequence[Record], limit: Limit) -> float:
     if not ratios:
         return _LEAST_NOISE
     return max(_LEAST_NOISE, 2 * math.sqrt(sum(r * r for r in ratios) / len(ratios) / 2))
-
-
-def metric_change(records: Sequence[Record], name: str) -> float | None:
-    """The change (ratio minus 1) of a metric from A to B, by the mean log ratio; None if a block
-    lacks the metric."""
-    ratios = metric_ratios(records, name)
-    return math.expm1(sum(ratios) / len(ratios)) if ratios else None
-
-
-def metric_ratios(records: Sequence[Record], name: str) -> list[float]:
-    """log(B/A) of each pair; [] if a block has no positive value."""
-    values = [(r.label, r.block.metrics.get(name, 0.0)) for r in records]
-    try:
-        return statistics.log_ratios(values)
-    except ValueError:
-        return []
 
 
 def _changes(records: Sequence[Record]) -> dict[str, MetricChange]:

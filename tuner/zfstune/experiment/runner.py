@@ -132,33 +132,39 @@ class Experiment:
         b: Values,
         *,
         go_on: Callable[[Sequence[Record]], bool] = lambda _: True,
-        wait: bool = False,
+        wait_s: float | None = None,
     ) -> list[Record]:
         """Measures blocks in this order of "A" and "B". After each pair it ends unless
         go_on(records so far).
 
-        With wait every block has the same wait before it, also if values do not change: otherwise
-        the coins that draw the order would also draw the times of later blocks, and a test that
-        relies on those coins would not be exact (docs/statistics.md). Raises Stopped,
-        RestoredError, guard.Refused.
+        With wait_s every block has the same wait before it, at least that long, also if values do
+        not change: otherwise the coins that draw the order would also draw the times of later
+        blocks, and a test that relies on those coins would not be exact (docs/statistics.md).
+        Raises Stopped, RestoredError, guard.Refused.
         """
         done: list[Record] = []
         for label in order:
             if done and len(done) % 2 == 0 and not go_on(done):
                 break
             values = a if label == "A" else b
-            done.append(self.block(phase, trial, label, values, wait=wait))
+            done.append(self.block(phase, trial, label, values, wait_s=wait_s))
         return done
 
     def block(
-        self, phase: str, trial: int | None, label: str, values: Values, *, wait: bool = False
+        self,
+        phase: str,
+        trial: int | None,
+        label: str,
+        values: Values,
+        *,
+        wait_s: float | None = None,
     ) -> Record:
-        """Measures a block under values, after a wait if they change or with wait. Raises Stopped,
-        RestoredError, guard.Refused."""
+        """Measures a block under values, after a wait if they change or with wait_s, and then at
+        least that long. Raises Stopped, RestoredError, guard.Refused."""
         what = f"{phase} {trial}" if trial is not None else phase
         settled_s = 0.0
-        if wait or self._in_force != dict(values):
-            settled_s = self._settle(f"{what}, {label}", values)
+        if wait_s is not None or self._in_force != dict(values):
+            settled_s = self._settle(f"{what}, {label}", values, wait_s or 0.0)
         self.watch(self.meter, False)
         start_s = self.now_s()
         self.meter.start(self.stop.now())
@@ -168,7 +174,7 @@ class Experiment:
         self.records.append(record)
         return record
 
-    def _settle(self, what: str, values: Values) -> float:
+    def _settle(self, what: str, values: Values, least_s: float) -> float:
         begin = self.stop.now()
         self.meter.start(begin)
         # A change may take a while: a limit is lowered only when that delays no writer.
@@ -177,20 +183,24 @@ class Experiment:
         self.apply(values)
         self._in_force = dict(values)
         after = max(before, kstat_txgs.newest(self.host.txg_rows(self.pool)))
+        known_s: float | None = None
         while True:
             done = kstat_txgs.done_since(self.host.txg_rows(self.pool), after)
             waited_s = (self.stop.now() - begin) / SECOND
             to_go = self.plan.settle_txgs - len(done)
-            if to_go <= 0 and (_stable(done) or len(done) >= self.plan.settle_most):
+            settled = to_go <= 0 and (_stable(done) or len(done) >= self.plan.settle_most)
+            if settled and known_s is None:
+                known_s = waited_s
+            if known_s is not None and waited_s >= least_s:
                 break
-            if waited_s > self.plan.settle_s:
+            if known_s is None and waited_s > self.plan.settle_s:
                 raise Abort(
                     f"no {self.plan.settle_txgs} txgs in {format_span(int(waited_s * SECOND))}: "
                     "the pool does not sync; all parameters are restored"
                 )
             self.progress.status(f"{what}: settling, {max(0, to_go)} txgs to go")
             self._pause(measuring=False)
-        self._waits_s.setdefault(frozenset(values.items()), []).append(waited_s)
+        self._waits_s.setdefault(frozenset(values.items()), []).append(known_s)
         return waited_s
 
     def _measure(self, what: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from zfstrace.types import SCHEMA, Json
 from zfstune.experiment.objective import Objective
-from zfstune.experiment.phases import Dropped, Found, LimitResult, Trial
+from zfstune.experiment.phases import Dropped, Found, Trial
+from zfstune.experiment.proof import LimitResult
 from zfstune.experiment.runner import Record
 from zfstune.term.units import SECOND
 
@@ -62,6 +64,7 @@ def session(
         "seed": about.seed,
         "verdict": _verdict(found, about.objective),
         "limits": [_limit(result) for result in found.limits],
+        "tails": None if found.tails is None else asdict(found.tails) | {"ok": found.tails.ok},
         "changes": {name: asdict(change) for name, change in found.changes.items()},
         "baseline": dict(about.baseline),
         "winner": winner.values if winner else None,
@@ -120,7 +123,14 @@ def _block(record: Record) -> Json:
 
 
 def _limit(result: LimitResult) -> Json:
-    return {"text": str(result.limit), "change": result.change, "ok": result.ok}
+    return {
+        "text": str(result.limit),
+        "change": result.change,
+        "low": result.low,
+        "high": result.high if math.isfinite(result.high) else None,
+        "state": result.state,
+        "ok": result.ok,
+    }
 
 
 def _dropped(dropped: Dropped) -> Json:

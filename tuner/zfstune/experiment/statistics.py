@@ -191,6 +191,10 @@ class Sequential:
         self._looked = 0
         self._verdict: Verdict | None = None
 
+    @property
+    def ended(self) -> bool:
+        return self._verdict is not None
+
     def add(self, ratio: float) -> Verdict | None:
         """Adds a pair. Returns the verdict if that ends the comparison, else None."""
         if self._verdict is not None:

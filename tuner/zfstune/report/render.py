@@ -130,7 +130,8 @@ def _notes(session: Json) -> Iterable[str]:
         yield f"{state}: {str(session['note']).rstrip('. ')}."
     for one in words.missed(session):
         moved = words.change(finite(one.get("change")))
-        yield f"A limit was missed: {one.get('text')} ({moved})."
+        how = "may be missed" if words.unproved(one) else "was missed"
+        yield f"A limit {how}: {one.get('text')} ({moved})."
     for one in listed(session, "overrides"):
         yield f"Another process changed a parameter, which was left alone: {words.override(one)}."
     lost = finite(session.get("lost")) or 0
@@ -241,7 +242,8 @@ def _limits(session: Json) -> str:
         moved = finite(limit.get("change"))
         state = '<span class="ok">✓ kept</span>'
         if not limit.get("ok"):
-            state = '<span class="missed">✗ missed</span>'
+            how = "not proved" if words.unproved(limit) else "missed"
+            state = f'<span class="missed">✗ {how}</span>'
         rows.append([code(limit.get("text")), state, esc(words.change(moved))])
     measures = _other_measures(session)
     if not rows:

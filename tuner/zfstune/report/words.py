@@ -258,7 +258,7 @@ def source(name: object) -> str:
 def limit_result(limit: Json) -> str:
     """Whether a limit was kept, and the change: ``kept, 1 % lower``."""
     moved = finite(limit.get("change"))
-    state = "kept" if limit.get("ok") else "MISSED"
+    state = "kept" if limit.get("ok") else "NOT PROVED" if unproved(limit) else "MISSED"
     return f"{state}, {change(moved)}" if moved is not None else f"{state}, not measured"
 
 
@@ -299,6 +299,11 @@ def closing(session: Json) -> list[tuple[str, str]]:
     ]
 
 
+def unproved(limit: Json) -> bool:
+    """Whether a limit may be kept or missed."""
+    return limit.get("state") == "unknown"
+
+
 def missed(session: Json) -> list[Json]:
-    """The limits that were missed."""
+    """The limits that were missed, or may have been."""
     return [one for one in listed(session, "limits") if not one.get("ok")]
