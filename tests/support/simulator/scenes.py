@@ -58,7 +58,7 @@ class Bursty(WritePath):
 
     def _bulk_dirty(self, _: object) -> None:
         size = self._load.bulk_bytes
-        self._bulk += size
+        self.written += size
         self._in_burst += size
         self._dirtied(size)
         wait = size / self._load.bulk_bytes_per_s
@@ -115,5 +115,53 @@ SEEN: dict[str, Scene] = {
         Workload(bulk_bytes_per_s=400 * MIB, think_s=0.005),
         FAST,
         (300 * MIB, 20.0),
+    ),
+}
+
+UNSEEN: dict[str, Scene] = {
+    "nvme": Scene(
+        _disk(
+            1200,
+            60000,
+            raw_bytes_per_s=2e9,
+            write_s=0.00005,
+            flush_s=0.00002,
+            spread=0.3,
+            stalls_per_s=0.02,
+            stall_s=0.01,
+        ),
+        Workload(bulk_bytes_per_s=1500 * MIB, log_writers=4),
+        replace(FAST, issue_bytes_per_s=4000 * MIB),
+    ),
+    "usb": Scene(
+        _disk(18, 120, write_s=0.006, flush_s=0.02, stalls_per_s=0.2, stall_s=0.3),
+        Workload(bulk_bytes_per_s=60 * MIB, log_writers=3, think_s=0.05),
+        FAST,
+    ),
+    "cloud": Scene(
+        _disk(
+            250,
+            3000,
+            burst_s=1.0,
+            raw_bytes_per_s=1e9,
+            write_s=0.0015,
+            flush_s=0.0015,
+            spread=0.8,
+            stalls_per_s=0.1,
+            stall_s=0.2,
+        ),
+        Workload(bulk_bytes_per_s=200 * MIB, log_writers=8, think_s=0.005),
+        FAST,
+    ),
+    "backup": Scene(
+        _disk(120, 250, write_s=0.004, flush_s=0.008),
+        Workload(bulk_bytes_per_s=300 * MIB, log_writers=2, think_s=0.01),
+        FAST,
+        (120 * MIB, 7.0),
+    ),
+    "log-only": Scene(
+        _disk(60, 600, write_s=0.003, flush_s=0.005),
+        Workload(bulk_bytes=0, log_writers=6, think_s=0.002),
+        FAST,
     ),
 }

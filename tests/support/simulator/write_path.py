@@ -80,6 +80,7 @@ class _Lwb:
 
     members: list[tuple[float, int]] = field(default_factory=list)
     issued: float = 0.0
+    written: float = 0.0
     durable: bool = False
 
 
@@ -100,6 +101,9 @@ class WritePath:
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[..., None], object]] = []
         self._number = 0
+        self.syncs: list[tuple[float, float, int]] = []
+        # the end of the last sync before begin()
+        self._synced_at: float | None = None
         self._p: dict[str, int] = {}
         self.apply({**DEFAULTS, **(parameters or {})})
         # dirty data and txgs
@@ -123,7 +127,7 @@ class WritePath:
         self._lwbs: deque[_Lwb] = deque()
         self._lwb: _Lwb | None = None
         self._last_latency = 0.01
-        self._clear()
+        self.begin()
         for writer in range(self._load.log_writers):
             self._at(self._chance.random() * 0.01, self._log_write, writer)
         if self._load.bulk_bytes:
@@ -150,13 +154,17 @@ class WritePath:
         """Lets time (more than 0) pass; its metrics: as of a block of a session (so
         write.throughput is what was synced, from txg to txg), and write.accepted (bytes/s that
         write() took), txg.dirty (bytes), txg.bandwidth (bytes/s while syncing)."""
-        self._clear()
+        self.begin()
+        self.advance(seconds)
+        return self.metrics(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass within what begin() began and metrics() ends."""
         end, events = self.now + seconds, self._events
         while events and events[0][0] <= end:
             self.now, _, what, argument = heapq.heappop(events)
             what(argument)
         self.now = end
-        return self._metrics(seconds)
 
     def block(
         self, parameters: Mapping[str, int], seconds: float = 20.0, settle: float = 10.0
@@ -210,7 +218,7 @@ class WritePath:
 
     def _bulk_dirty(self, _: object) -> None:
         size = self._load.bulk_bytes
-        self._bulk += size
+        self.written += size
         self._dirtied(size)
         self._at(self.now + size / self._load.bulk_bytes_per_s, self._bulk_write, None)
 
@@ -219,7 +227,7 @@ class WritePath:
 
     def _log_dirty(self, writer: int) -> None:
         size = self._load.log_bytes
-        self._bulk += size
+        self.written += size
         self._wrlog += size
         self._open_log += size
         self._dirtied(size)
@@ -361,33 +369,42 @@ class WritePath:
 
     def _log_written(self, lwb: _Lwb) -> None:
         self._log_active -= 1
+        lwb.written = self.now
         self._at(self._disk.flush(self.now), self._log_flushed, lwb)
         self._pump()
 
     def _log_flushed(self, lwb: _Lwb) -> None:
         """Log blocks are done in order: each waits for those before it."""
         lwb.durable = True
+        self.waits["log_write"] += (lwb.written - lwb.issued) * len(lwb.members)
+        self.waits["flush"] += (self.now - lwb.written) * len(lwb.members)
         while self._lwbs and self._lwbs[0].durable:
             first = self._lwbs.popleft()
             self._last_latency = (self._last_latency * 7 + self.now - first.issued) / 8
             for since, writer in first.members:
                 done = self.now + self._jitter(self._costs.fsync_s)
-                self._fsyncs.append(done - since)
+                self.fsyncs.append(done - since)
                 self._at(done + self._load.think_s, self._log_write, writer)
 
     def _jitter(self, median: float) -> float:
         return median * self._chance.lognormvariate(0.0, self._costs.spread)
 
-    def _clear(self) -> None:
-        self._fsyncs: list[float] = []
-        self.syncs: list[tuple[float, float, int]] = []
-        self._bulk = self._delays = self._over = self._stalls = 0
+    def begin(self) -> None:
+        """Begins what metrics() counts: fsyncs (s each), syncs (end, span, bytes), written (bytes
+        that write() took), waits (s of all fsyncs by stage)."""
+        self.fsyncs: list[float] = []
+        if self.syncs:
+            self._synced_at = self.syncs[-1][0]
+        self.syncs = []
+        self.waits = {"log_write": 0.0, "flush": 0.0}
+        self.written = self._delays = self._over = self._stalls = 0
 
-    def _metrics(self, seconds: float) -> dict[str, float]:
+    def metrics(self, seconds: float) -> dict[str, float]:
+        """Of the seconds since begin(); see run()."""
         out = {
-            "fsync.rate": len(self._fsyncs) / seconds,
-            "write.accepted": self._bulk / seconds,
-            "write.throughput": self._bulk / seconds,
+            "fsync.rate": len(self.fsyncs) / seconds,
+            "write.accepted": self.written / seconds,
+            "write.throughput": self.written / seconds,
             "throttle.delays": (self._delays + self._over + self._stalls) / seconds,
         }
         if self.syncs:
@@ -395,10 +412,10 @@ class WritePath:
             out["txg.sync"] = sorted(spans)[len(spans) // 2] * 1e9
             out["txg.dirty"] = sorted(sizes)[len(sizes) // 2]
             out["txg.bandwidth"] = sum(sizes) / sum(spans)
-            if len(ends) > 1:
-                out["write.throughput"] = sum(sizes[1:]) / (ends[-1] - ends[0])
-        if self._fsyncs:
-            fsyncs = sorted(self._fsyncs)
+            if self._synced_at is not None:
+                out["write.throughput"] = sum(sizes) / (ends[-1] - self._synced_at)
+        if self.fsyncs:
+            fsyncs = sorted(self.fsyncs)
             for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999)):
                 out[f"fsync.{name}"] = fsyncs[round(share * (len(fsyncs) - 1))] * 1e9
             out["fsync.mean"] = sum(fsyncs) / len(fsyncs) * 1e9

@@ -37,14 +37,19 @@ class BlockMeter:
     Call note_txgs() every second, also between blocks: the kstat keeps at most a hundred rows. Call
     count_written() more often: the data of a txg follows from the counts around its birth, and
     writers that wait for memory write most of it in the second after that (docs/statistics.md).
+
+    periodic: blocks are whole periods of the load, so that what is written in each is the same, and
+    tells the throughput better than the txgs, which may have more or fewer bursts than the block.
     """
 
     host: Host
     pool: str
     session: FsyncSession
+    periodic: bool = False
     _counts: list[DatasetCounts] = field(default_factory=list)
     _losses: Losses = field(default_factory=Losses)
     _start_ns: int = 0
+    _begin: int = 0
     _txg: int = 0
     _throttled: int = 0
     _rows: dict[int, TxgRow] = field(default_factory=dict)
@@ -73,12 +78,21 @@ class BlockMeter:
             self._written = self._written[old:]
             self._rows = {n: row for n, row in self._rows.items() if row.birth_ns > now - _KEPT_NS}
 
+    def accepted(self) -> list[float]:
+        """The bytes that programs have written in each whole second of what is recorded."""
+        if len(self._written) < 2:
+            return []
+        begin = self._written[0][0]
+        ends = range(begin, self._written[-1][0] + 1, SECOND)
+        counts = [_at(self._written, end) for end in ends]
+        return [after - before for before, after in zip(counts, counts[1:])]
+
     def start(self, now_ns: int) -> None:
         """Begins a block."""
         self.look()
         self.session.refresh()
         self._counts, self._losses = self.session.datasets(), self.session.losses()
-        self._start_ns = now_ns
+        self._start_ns, self._begin = now_ns, self._written[-1][1]
         self._txg = newest_done(self._history())
         self._throttled = throttled(self.host)
 
@@ -103,6 +117,8 @@ class BlockMeter:
         rows = self._history()
         seconds = duration_ns / SECOND
         metrics = fsync_metrics(summary) | txg_metrics(rows, self._txg, self._written)
+        if self.periodic:
+            metrics["write.throughput"] = (self._written[-1][1] - self._begin) / seconds
         metrics["throttle.delays"] = (throttled(self.host) - self._throttled) / seconds
         return Block(
             seconds,
@@ -168,11 +184,15 @@ def _until(written: Sequence[tuple[int, int]], born: TxgRow | None) -> float | N
     """Bytes written before a txg was born, interpolated; None if unknown."""
     if born is None:
         return None
-    k = bisect_left(written, (born.birth_ns,))
-    if not 0 < k < len(written):
-        return None
+    inside = written and written[0][0] < born.birth_ns <= written[-1][0]
+    return _at(written, born.birth_ns) if inside else None
+
+
+def _at(written: Sequence[tuple[int, int]], when_ns: int) -> float:
+    """Bytes written up to a time within the record, interpolated."""
+    k = max(1, bisect_left(written, (when_ns,)))
     (before, low), (after, high) = written[k - 1], written[k]
-    return low + (high - low) * (born.birth_ns - before) / max(1, after - before)
+    return low + (high - low) * (when_ns - before) / max(1, after - before)
 
 
 def throttled(host: Host) -> int:

@@ -5,11 +5,13 @@ blocks of fsyncs share the disks with it. An fsync that arrives during a sync wa
 writes that a disk has already accepted (vdev_queue.c issues at most
 zfs_vdev_async_write_max_active of them), and this repeats for as long as the sync lasts: dirty
 bytes divided by bandwidth. So there are two levers: the length of a sync, and the depth of the
-queue.
+queue. A model may be wrong about a pool, so its candidates are few steps of each lever and of
+both together, for a race; what it knows is their order, and the reasons.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,24 +34,31 @@ MIB = 1 << 20
 
 
 # A txg has fixed costs: several passes, labels, flushes, metadata. On a disk of 30 MiB/s txgs of
-# a second cost some 5 % of the throughput (docs/search.md); so one candidate has longer ones.
+# a second cost some 5 % of the throughput (docs/search.md); so one candidate has longer ones. Where
+# writers do not fill the disk, shorter ones are free.
 TARGET_SYNC_NS = SECOND
+SHORTER_SYNC_NS = SECOND // 2
 LONGER_SYNC_NS = 2 * SECOND
-GENTLE_SYNC_NS = 4 * SECOND
 # The largest write that vdev_queue_aggregate() makes (zfs_vdev_aggregation_limit).
 _AGGREGATE = MIB
 _BULK = 4 * _AGGREGATE
+_DEPTHS = (1, 2, 3, 5)
 _GENTLE_DEPTH = 3
+# A flush that takes a smaller part of an fsync says nothing about the disk: it may be free there
+_FLUSH_SHARE = 0.05
 _BATCH_SHARE = 0.1
 _SLOG_SHARE = 0.2
-_MOST = 5
+_MOST = 10
+# the source of these candidates
+MODEL = "model"
 
 
 @dataclass(frozen=True)
 class Measured:
     """The pool under its load, with the current parameters.
 
-    bandwidth: bytes/s that txg syncs write. sync_ns, dirty_bytes: medians of the txgs.
+    bandwidth: bytes/s that txg syncs write. sync_ns, dirty_bytes: of the txg that a typical byte is
+    in.
     stages: share of each stage in the time of fsyncs, 0 to 1. queue: ``log_queue_ns`` and
     ``log_device_ns``, if known: the mean times of a log write in ZFS's queue and at the device.
     slog: whether there is a log device. vdevs: number of top-level vdevs with data.
@@ -87,7 +96,7 @@ Part = dict[str, tuple[int, str]]
 def candidates(
     measured: Measured, current: Mapping[str, int], facts: guard.Facts, names: Sequence[str]
 ) -> list[Candidate]:
-    """At most five legal candidates, best guess first. Only parameters in names change, and
+    """At most ten legal candidates, best guess first. Only parameters in names change, and
     zfs_wrlog_data_max with zfs_dirty_data_max. Empty if the measurements do not point to the
     write path."""
     allowed = {name for name in names if name in current}
@@ -105,23 +114,24 @@ def candidates(
 def _combinations(
     measured: Measured, current: Mapping[str, int], facts: guard.Facts
 ) -> Iterator[Part]:
-    dirty = _dirty(measured, current, facts, TARGET_SYNC_NS)
-    depth = _depth(measured, current, _enough_depth(measured))
-    log = _log(measured, current)
-    timer = _timer(measured, current)
+    def dirty(target_ns: int) -> Part:
+        return _dirty(measured, current, facts, target_ns)
+
+    enough = _enough_depth(measured)
+    nearest = sorted(_DEPTHS, key=lambda depth: abs(math.log(depth / enough)))
+    depth, other, *more = [_depth(measured, current, one) for one in nearest]
+    log, timer = _log(measured, current), _timer(measured, current)
     # The queue first: two parameters, and no throughput lost. Adding shorter txgs gained little
     # in the lab, and cost more throughput than a session allows (docs/search.md).
     yield depth
-    yield {**dirty, **depth, **timer}
+    yield {**dirty(TARGET_SYNC_NS), **depth, **timer}
+    yield {**dirty(SHORTER_SYNC_NS), **timer}
     if log:
-        yield {**dirty, **depth, **timer, **log}
-    yield {**_dirty(measured, current, facts, LONGER_SYNC_NS), **depth, **timer}
-    yield {**dirty, **timer}
-    gentle = max(_enough_depth(measured), _GENTLE_DEPTH)
-    yield {
-        **_dirty(measured, current, facts, GENTLE_SYNC_NS),
-        **_depth(measured, current, gentle),
-    }
+        yield {**depth, **log}
+    yield other
+    yield {**dirty(LONGER_SYNC_NS), **_depth(measured, current, _GENTLE_DEPTH)}
+    yield {**dirty(TARGET_SYNC_NS), **other, **timer}
+    yield from more
 
 
 def sync_limit(bandwidth: float, target_ns: int, facts: guard.Facts) -> int:
@@ -143,7 +153,11 @@ def _dirty(
     """A limit that shortens syncs; empty if they are short enough."""
     now = current.get(DIRTY, 0)
     limit = sync_limit(measured.bandwidth, target_ns, facts)
-    if not _bulk(measured) or limit >= now or measured.sync_ns <= TARGET_SYNC_NS // 2:
+    if (
+        not _bulk(measured)
+        or limit >= now
+        or measured.sync_ns <= min(target_ns, TARGET_SYNC_NS) // 2
+    ):
         return {}
     span = format_time(round(limit / measured.bandwidth * SECOND))
     reason = (
@@ -162,12 +176,13 @@ def _enough_depth(measured: Measured) -> int:
     """The number of writes in flight that keeps one disk busy: bandwidth times latency, in the
     largest writes.
 
-    The latency is of the disk alone. The median fsync includes the queue that is to be cut, but its
-    flush bypasses the queue, and a write takes about as long again. Without stages it is 1, and the
-    gentle candidate has more.
+    The latency is of the disk alone, and what fsyncs wait for includes the queue that is to be cut.
+    But their flush bypasses the queue, and a write takes about as long again. Where a flush is
+    free, it is at most what a log write takes. Without stages it is 1.
     """
-    flush = measured.stages.get("flush", 0.0) * measured.fsync_p50_ns
-    latency = 2 * flush / SECOND
+    flush = measured.stages.get("flush", 0.0)
+    share = 2 * flush if flush >= _FLUSH_SHARE else measured.stages.get("log_write", 0.0)
+    latency = share * measured.fsync_p50_ns / SECOND
     in_flight = measured.bandwidth * latency / max(1, measured.vdevs)
     return max(1, min(_GENTLE_DEPTH, round(in_flight / _AGGREGATE)))
 
@@ -252,7 +267,7 @@ def _legal(
         if not violations:
             changed = {n: v for n, v in values.items() if v != current[n]}
             kept = {n: reasons.get(n, "") for n in changed}
-            return Candidate(changed, "model", kept) if changed else None
+            return Candidate(changed, MODEL, kept) if changed else None
         for violation in violations:
             for name, value in violation.nearest.items():
                 if name in allowed:
@@ -285,14 +300,25 @@ def measured(records: Sequence[Record], slog: bool, vdevs: int) -> Measured:
     whole = sum(totals.values()) or 1.0
     return Measured(
         bandwidth=sum(dirty) * SECOND / busy_ns if busy_ns else 0.0,
-        sync_ns=round(_median([row.sync_ns for row in rows])),
-        dirty_bytes=round(_median(dirty)),
+        sync_ns=round(_typical([(row.sync_ns, row.dirty_bytes or 0) for row in rows])),
+        dirty_bytes=round(_typical([(size, size) for size in dirty])),
         fsync_p50_ns=round(_median([r.block.metrics.get("fsync.p50", 0.0) for r in records])),
         fsync_p99_ns=round(_median([r.block.metrics.get("fsync.p99", 0.0) for r in records])),
         stages={name: total / whole for name, total in totals.items()},
         slog=slog,
         vdevs=vdevs,
     )
+
+
+def _typical(values: Sequence[tuple[float, float]]) -> float:
+    """The median of values with weights: of txgs by their bytes, so that those between two bursts
+    do not count."""
+    half, ordered = sum(weight for _, weight in values) / 2, sorted(values)
+    for value, weight in ordered:
+        half -= weight
+        if half <= 0:
+            return value
+    return 0.0
 
 
 def _median(values: Sequence[float]) -> float:

@@ -77,8 +77,19 @@ class OptunaStudy:
     def tell(self, number: int, state: str, score: float | None = None) -> None:
         self._study.tell(number, score, state=TrialState[state], skip_if_finished=True)
 
+    def spent(self, owner: str) -> float:
+        said = self._study.user_attrs.get(_spent(owner), 0.0)
+        return float(said) if isinstance(said, (int, float)) else 0.0
+
+    def spend(self, owner: str, alpha: float) -> None:
+        self._study.set_user_attr(_spent(owner), self.spent(owner) + alpha)
+
     def close(self) -> None:
         self._storage.remove_session()
+
+
+def _spent(owner: str) -> str:
+    return f"alpha spent by {owner}"
 
 
 def names(storage: str | None) -> set[str]:

@@ -1,28 +1,21 @@
-"""A session from its first block to its verdict: noise, search, ablation, proof."""
+"""A session from its first block to its last: noise, race, proofs, soak."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from zfstrace.strict import strict_zip
 from zfstune.errors import NotPossible
-from zfstune.experiment import statistics
-from zfstune.experiment.model import Candidate
-from zfstune.experiment.objective import METRICS, Limit, Objective
-from zfstune.experiment.proof import (
-    LimitResult,
-    Proof,
-    Tails,
-    metric_change,
-    metric_ratios,
-    shown,
-    tails,
-)
-from zfstune.experiment.runner import Abort, Experiment, Record, too_few
+from zfstune.experiment import lengths, soak, statistics
+from zfstune.experiment.found import Dropped, Found, Outcome, Task, Trial
+from zfstune.experiment.model import MODEL, Candidate
+from zfstune.experiment.objective import THROUGHPUT, Limit
+from zfstune.experiment.proof import LimitResult, Proof, metric_change, metric_ratios, shown
+from zfstune.experiment.race import Arm, Race
+from zfstune.experiment.runner import Abort, BlockPlan, Experiment, Record, too_few
 from zfstune.experiment.search import Exhausted
 from zfstune.term.progress import Progress
 from zfstune.term.units import SECOND, format_span, format_time
@@ -30,16 +23,25 @@ from zfstune.tunables import catalogue
 from zfstune.tunables import values as sizes
 from zfstune.tunables.guard import Refused
 
-# Part of the budget for 2 to 6 pairs without any change
-_NOISE_SHARE = 0.1
-# Part of the budget for the proof: a gain of 20 % takes twice as many pairs as one of 30 %
+# At least two pairs without any change; more for a minute of them, in which the rhythm of most
+# loads shows, as far as a part of the budget goes
+_NOISE_PAIRS, _NOISE_S, _NOISE_SHARE = 2, 60.0, 0.1
+# Part of the budget that the race leaves for the proof: a gain of 20 % takes twice as many pairs as
+# one of 30 %
 _PROOF_SHARE = 0.4
-_FEWEST_PAIRS = 6
+# A proof takes this part of the alpha and of the time that are left, as long as that leaves enough
+# for another
+_ONE_OF_SOME = 0.6
+# The pairs that the first candidate may take before the others have had one
+_FIRST_PROOF = 12
+_FEWEST_PAIRS = statistics.fewest_pairs(statistics.ALPHA)
+# So many pairs for each candidate of the race: one for all, more for the best (race.py)
+_PAIRS_EACH = 3
+# With proved values, the search ends after so many candidates none of which was better
+_PATIENCE = 8
 _TRIAL_ORDER = "ABBA"
 # Safety factor: the remaining work may take 10 % longer than measured so far
 _SPARE = 1.1
-# A trial that is worse than this ends after its first pair
-_HOPELESS = math.log(1.3)
 # The score of a trial that clearly violates a limit (e times as slow), growing with the violation.
 # Marginal violations are interpolated: two pairs cannot tell -7 % from -5 % on a noisy pool, and a
 # candidate that is better otherwise deserves its proof
@@ -53,6 +55,8 @@ _SMALLEST, _LARGEST = 0.03, 0.2
 class Search(Protocol):
     """The source of candidates; see search.Searcher."""
 
+    def waiting(self) -> int: ...
+
     def ask(self) -> Candidate: ...
 
     def tell(self, candidate: Candidate, score: float) -> None: ...
@@ -61,79 +65,9 @@ class Search(Protocol):
 
     def prune(self, candidate: Candidate, why: str) -> None: ...
 
-    def best(self) -> tuple[Candidate, float] | None: ...
+    def alpha(self) -> float: ...
 
-
-@dataclass(frozen=True)
-class Trial:
-    """A candidate and the result of its blocks. change is the one of the objective; None if it
-    could not be judged."""
-
-    number: int
-    candidate: Candidate
-    score: float | None
-    change: float | None
-    pairs: int
-    note: str | None = None
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """Parameters that the gain does not need, and the change of the objective without them."""
-
-    names: tuple[str, ...]
-    change: float
-    why: str
-
-
-@dataclass(frozen=True)
-class MetricChange:
-    """The change of a metric (ratio minus 1), and the ends of its 95 % interval."""
-
-    change: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a session has to do. deadline_ns is on CLOCK_MONOTONIC; reserve_s is reserved for the
-    time after the proof."""
-
-    objective: Objective
-    limits: Sequence[Limit]
-    margin: float
-    seed: int
-    deadline_ns: int
-    reserve_s: float
-    observe: bool
-
-
-@dataclass
-class Found:
-    """What a session has found so far; complete after Tuning.run(). later has slow work for when
-    the parameters are final, however the session ended."""
-
-    verdict: statistics.Verdict | None = None
-    winner: Candidate | None = None
-    aa: list[float] = field(default_factory=list)
-    effect: float = 1.0
-    trials: list[Trial] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    limits: list[LimitResult] = field(default_factory=list)
-    changes: dict[str, MetricChange] = field(default_factory=dict)
-    tails: Tails | None = None
-    note: str | None = None
-    later: list[Callable[[], None]] = field(default_factory=list)
-
-    @property
-    def accepted(self) -> bool:
-        return (
-            self.verdict is not None
-            and self.verdict.kind == statistics.BETTER
-            and all(limit.ok for limit in self.limits)
-            and (self.tails is None or self.tails.ok)
-        )
+    def spend(self, alpha: float) -> None: ...
 
 
 class Tuning:
@@ -156,39 +90,80 @@ class Tuning:
         self.found = found
         self._task, self._experiment, self._progress = task, experiment, progress
         self._baseline = dict(baseline)
-        self._search, self._parts = search, parts
+        self._make_search, self._parts = search, parts
         self._noises: dict[str, float] = {}
+        self._race = Race(self._score)
+        self._proved: Arm | None = None
+        # how many candidates the race began with
+        self._first = 0
+        self._b_first = False
+        self._said: set[str] = set()
 
     def run(self) -> None:
         """Runs all phases. Raises Stopped, RestoredError, guard.Refused, NotPossible; found then
         has the results so far."""
         self.noise()
-        best = self._look()
-        if best is not None:
-            self.found.winner = best = self._ablate(best)
-            if self._time_for_proof(best):
-                self._prove(best)
+        self._search = self._make_search(self._experiment.records)
+        self._alpha = self._search.alpha()
+        # the storage may not answer, and restoring must not wait for it
+        self.found.later.append(self._tell)
+        self._compete()
+        self._soak()
+        if not self.found.accepted:
+            self.found.more = self._missing()
 
-    # --- phases
+    # --- noise
 
     def noise(self) -> None:
-        """The first phase: blocks under the baseline only, for the noise. Raises what run()
-        does."""
+        """The first phase: blocks under the baseline only, for the noise and the length of a
+        block. Raises what run() does."""
         self._progress.line("measuring the noise: blocks without any change")
-        first = self._experiment.block("aa", None, "A", self._baseline)
-        self._say(first)
-        self._require(first)
-        pairs = int(_NOISE_SHARE * self._left_s() / (2 * first.block.seconds))
-        order = (_TRIAL_ORDER * 3)[1 : 2 * min(6, max(2, pairs))]
-        rest = [self._experiment.block("aa", None, label, self._baseline) for label in order]
-        self._require(*rest)
-        quiet = [first, *rest]
+        quiet = [self._experiment.block("aa", None, "A", self._baseline)]
+        self._say(quiet[0])
+        self._lengthen(lengths.for_fsyncs(self._experiment.plan, quiet[0].block), "for its fsyncs")
+        self._require(*quiet)
+        if quiet[0].block.seconds < self._experiment.plan.seconds:
+            quiet = []
+        wanted_s = min(_NOISE_S, _NOISE_SHARE * self._left_s())
+        pairs = max(_NOISE_PAIRS, int(wanted_s / (2 * self._experiment.plan.seconds)))
+        for label in (_TRIAL_ORDER * pairs)[len(quiet) : 2 * pairs]:
+            quiet.append(self._experiment.block("aa", None, label, self._baseline))
+        self._require(*quiet)
         self.found.aa = self._ratios(quiet)
         self._noises = {one.metric.name: _noise_of(quiet, one) for one in self._task.limits}
-        self.found.effect = statistics.noise(
-            self.found.aa, max(_FEWEST_PAIRS, int(_PROOF_SHARE * self._pairs_left()))
+        self._keep_rhythm()
+        pairs = max(_FEWEST_PAIRS, int(_PROOF_SHARE * self._pairs_left()))
+        self.found.effect = statistics.noise(self.found.aa, pairs)
+        self._progress.line(
+            f"noise: this session can prove a change of {self.found.effect:.0%} or more; the "
+            f"shortest proof takes {_span(self._least_proof_s())}, {_span(self._left_s())} are left"
         )
-        self._progress.line(f"noise: changes of {self.found.effect:.0%} or more can be detected")
+
+    def _lengthen(self, plan: BlockPlan, why: str) -> None:
+        if plan.seconds != self._experiment.plan.seconds:
+            self._experiment.plan = plan
+            self._progress.line(f"a block takes {plan.seconds:g} s here, {why}")
+
+    def _keep_rhythm(self) -> None:
+        """Blocks of whole periods of the load."""
+        plan = self._experiment.plan
+        period_s = lengths.period(self._experiment.meter.accepted())
+        longer = lengths.for_period(plan, period_s)
+        if longer is None:
+            raise NotPossible(
+                f"the load repeats every {period_s} s, and a block of {plan.seconds:g} s would "
+                "hold now more, now less of it",
+                f"use --block {period_s}s or a multiple of it",
+            )
+        if longer is plan:
+            return
+        self._lengthen(longer, f"since the load repeats every {period_s} s")
+        # bursts are written by the clock, a full disk by its txgs
+        whole = lengths.parts(self._experiment.meter.accepted(), round(longer.seconds))
+        by_clock = _noise([math.log(b / a) for a, b in zip(whole, whole[1:]) if a and b])
+        if by_clock < self._noises.get(THROUGHPUT, 0.0) / 2:
+            self._experiment.meter.periodic = True
+            self._noises[THROUGHPUT] = by_clock
 
     def _require(self, *records: Record) -> None:
         """Raises NotPossible when a record has too little to judge."""
@@ -200,91 +175,279 @@ class Tuning:
             reason = reason or str(error)
         if reason:
             load = "load" if self._task.observe else "workload"
-            raise NotPossible(reason, f"use a longer --block or a heavier {load}")
-
-    def _look(self) -> Candidate | None:
-        """The search; the best candidate, None if none looked better than the baseline."""
-        search = self._search(self._experiment.records)
-        while self._time_for_trial(self._ablation_pairs(search)):
-            try:
-                candidate = search.ask()
-            except Exhausted:
-                break
-            try:
-                trial = self.trial(len(self.found.trials) + 1, candidate)
-            except Abort as error:
-                # A resumed session must not try again what endangers the host. But the storage
-                # may not answer, and restoring must not wait for it.
-                self.found.later.append(functools.partial(search.prune, candidate, str(error)))
-                raise
-            self.found.trials.append(trial)
-            if trial.score is None:
-                search.fail(candidate, trial.note or "")
-            else:
-                search.tell(candidate, trial.score)
-        # in a resumed session also of earlier trials
-        best = search.best()
-        if best is None or best[1] >= 0:
-            self._note(
-                "no candidate looked better than the current values"
-                if best
-                else f"no time for a candidate and its proof: they take {_span(self._first_s())} "
-                f"here, {_span(self._left_s())} are left; use a longer --budget"
+            raise NotPossible(
+                reason, f"use a longer --block, a heavier {load}, or --objective fsync.mean"
             )
-            return None
-        return best[0]
 
-    def _note(self, text: str) -> None:
-        self.found.note = text
-        self._progress.line(text)
+    # --- race
 
-    def trial(self, number: int, candidate: Candidate) -> Trial:
-        if not candidate.values.keys() <= self._baseline.keys():
-            # the next block under the baseline would not undo it
-            return Trial(number, candidate, None, None, 0, "not a parameter of this session")
-        self._progress.line(f"trial {number} ({candidate.source}): {describe(candidate.values)}")
-        for name, reason in candidate.reasons.items():
-            if reason:
-                self._progress.line(f"  {name}: {reason}")
+    def _compete(self) -> None:
+        """The first candidate straight to its proof, if it looks that good; then pairs for those
+        that look best, and proofs in order of rank, as long as there is time."""
+        for _ in range(min(self._search.waiting(), max(1, self._pairs_free() // _PAIRS_EACH))):
+            self._enter()
+        self._first = len(self._race.arms)
+        if self._race.arms and self._race.arms[0].candidate.source == MODEL:
+            self._first_proof(self._race.arms[0])
+        while self._another_pair() or self._another_proof():
+            pass
+        if self.found.verdict is None and not self.found.note:
+            self._note(self._why_nothing())
+
+    def _another_pair(self) -> bool:
+        """Measures a pair, of whichever candidate deserves it most; False without time for one."""
+        while self._pairs_free() >= 1:
+            arm = self._race.next() or self._enter()
+            if arm is None and self._proved is None:
+                arm = self._race.again()
+            if arm is None:
+                return False
+            if self._pair(arm):
+                return True
+        return False
+
+    def _enter(self) -> Arm | None:
+        """The next candidate of the search; None if it has no more, or they lead nowhere."""
+        if not self._search.waiting():
+            if self._fruitless() >= _PATIENCE:
+                return None
+            self._tell()
         try:
-            done = self._experiment.blocks(
-                "trial",
-                number,
-                _TRIAL_ORDER if number % 2 else _TRIAL_ORDER[::-1],
-                self._baseline,
-                self._baseline | candidate.values,
-                go_on=lambda so_far: (self._mean(so_far) or 0.0) < _HOPELESS,
-            )
+            arm = self._race.enter(self._search.ask())
+        except Exhausted:
+            return None
+        if not arm.candidate.values.keys() <= self._baseline.keys():
+            # the next block under the baseline would not undo it
+            self._out(arm, "not a parameter of this session")
+            return self._enter()
+        return arm
+
+    def _introduce(self, arm: Arm) -> None:
+        """Says what is about to be tried, and why; each reason once."""
+        if arm.records:
+            return
+        self._progress.line(
+            f"candidate {arm.number} ({arm.candidate.source}): {describe(arm.candidate.values)}"
+        )
+        for name, reason in arm.candidate.reasons.items():
+            if reason and arm.candidate.source == MODEL and reason not in self._said:
+                self._said.add(reason)
+                self._progress.line(f"  {name}: {reason}")
+
+    def _fruitless(self) -> int:
+        """With proved values, how many candidates have come and gone since a better one."""
+        if self._proved is None:
+            return 0
+        better = self._challenger() or self._proved
+        return len(self._race.arms) - max(self._first, better.number)
+
+    def _pair(self, arm: Arm) -> bool:
+        """Measures one pair of it; False if the guard refuses its values."""
+        self._introduce(arm)
+        order = "BA" if self._b_first else "AB"
+        values = self._baseline | arm.candidate.values
+        try:
+            done = self._blocks("trial", arm, order, values)
         except Refused as error:
             # the host, e.g. the ARC's size, has changed since the space was made
-            self._progress.line(f"trial {number}: {error}")
-            return Trial(number, candidate, None, None, 0, str(error))
-        mean = self._mean(done)
-        if mean is None:
-            return Trial(number, candidate, None, None, 0, "too few fsyncs")
-        missed = [result for result in self._judge(done) if not result.ok]
-        note = f"limit {missed[0].limit} {missed[0].why}" if missed else None
-        trial = Trial(
-            number,
-            candidate,
-            self._score(mean, done),
-            math.expm1(mean),
-            len(done) // 2,
-            note,
+            self._out(arm, str(error))
+            return False
+        self._b_first = not self._b_first
+        self._took(arm, done)
+        return True
+
+    def _blocks(
+        self,
+        phase: str,
+        arm: Arm,
+        order: str,
+        values: Mapping[str, int],
+        wait_s: float | None = None,
+    ) -> list[Record]:
+        try:
+            return self._experiment.blocks(
+                phase, arm.number, order, self._baseline, values, wait_s=wait_s
+            )
+        except Abort as error:
+            # a resumed session must not try again what endangers the host
+            arm.told = True
+            self.found.later.append(
+                functools.partial(self._search.prune, arm.candidate, str(error))
+            )
+            raise
+
+    def _took(self, arm: Arm, pair: Sequence[Record]) -> None:
+        arm.records += pair
+        self._update()
+        (trial,) = (one for one in self.found.trials if one.number == arm.number)
+        if trial.change is None:
+            self._out(arm, "too few fsyncs")
+            return
+        known = f" ({trial.note})" if trial.note else ""
+        self._progress.line(
+            f"candidate {arm.number}, {_pairs(arm.pairs)}: {self._task.objective} "
+            f"{trial.change:+.0%}{known}"
+        )
+
+    def _out(self, arm: Arm, why: str) -> None:
+        arm.why = why
+        self._progress.line(f"candidate {arm.number}: {why}")
+        self._update()
+
+    def _update(self) -> None:
+        self.found.trials = [self._trial(arm) for arm in self._race.arms if arm.records or arm.why]
+
+    def _trial(self, arm: Arm) -> Trial:
+        change = self._change(arm.records)
+        if arm.why or change is None:
+            return Trial(arm.number, arm.candidate, None, None, 0, arm.why or None)
+        missed = [result for result in self._judge(arm.records) if not result.ok]
+        return Trial(
+            arm.number,
+            arm.candidate,
+            self._score(arm.records),
+            math.expm1(change),
+            arm.pairs,
+            f"limit {missed[0].limit} {missed[0].why}" if missed else None,
+        )
+
+    def _tell(self) -> None:
+        """Tells the search what has been measured since."""
+        for arm in self._race.arms:
+            if arm.told or not (arm.why or arm.records):
+                continue
+            arm.told = True
+            if arm.why:
+                self._search.fail(arm.candidate, arm.why)
+            else:
+                self._search.tell(arm.candidate, self._score(arm.records))
+
+    # --- proofs
+
+    def _first_proof(self, arm: Arm) -> None:
+        """Of a candidate that no measurement of its own has chosen, so that all of its pairs count.
+        It goes back into the race as soon as it does not look like a large gain."""
+
+        def promising() -> bool:
+            losses = sum(ratio >= 0 for ratio in self._ratios(arm.records))
+            return self._score(arm.records) < 0 and losses <= arm.pairs // 3
+
+        self._introduce(arm)
+        alpha, pairs = self._stake(arm)
+        if pairs >= statistics.fewest_pairs(alpha):
+            self._prove(arm, arm.candidate, alpha, min(_FIRST_PROOF, pairs), promising)
+
+    def _another_proof(self) -> bool:
+        """Of the best candidate that looks better than the values to beat; False if there is none,
+        or no time for it."""
+        best = self._challenger()
+        if best is None:
+            return False
+        candidate = best.candidate if best.candidate.source == MODEL else self._ablate(best)
+        alpha, pairs = self._stake(best)
+        if pairs < statistics.fewest_pairs(alpha):
+            if self._proved is None:
+                self._note(
+                    f"{describe(candidate.values)} looked better, but there is no time for its "
+                    "proof; use a longer --budget"
+                )
+            return False
+        self._prove(best, candidate, alpha, pairs, lambda: True)
+        best.failed = self._proved is not best
+        return True
+
+    def _challenger(self) -> Arm | None:
+        """The best candidate, if it looks better than the current values, and clearly better than
+        proved ones."""
+        bar = 0.0
+        if self._proved is not None:
+            bar = self._race.score(self._proved) + 2 * math.log1p(-self._task.margin)
+        best = next((arm for arm in self._race.ranked() if arm.records), None)
+        return best if best and self._race.score(best) < bar else None
+
+    def _stake(self, arm: Arm) -> tuple[float, int]:
+        """The alpha of a proof and its most pairs: a part of what is left, if the rest is enough
+        for another. The shortest one may end a tenth too late."""
+        alpha, one_s = _ONE_OF_SOME * self._alpha, self._proof_pair_s(arm)
+        pairs = int(self._left_s() / one_s)
+        if pairs >= 2 * statistics.fewest_pairs(alpha):
+            return alpha, int(_ONE_OF_SOME * pairs)
+        least = statistics.fewest_pairs(self._alpha)
+        late = self._left_s() * _SPARE >= least * one_s
+        return self._alpha, max(pairs, least) if late else pairs
+
+    def _prove(
+        self,
+        arm: Arm,
+        candidate: Candidate,
+        alpha: float,
+        most: int,
+        promising: Callable[[], bool],
+    ) -> None:
+        """Compares on fresh blocks, none of which had a part in the choice."""
+        values = self._baseline | candidate.values
+        wait_s = max(self._experiment.settle_s(one) for one in (self._baseline, values))
+        proof = Proof(
+            self._task.objective,
+            self._task.limits,
+            statistics.design_for(most, self._task.margin, alpha),
         )
         self._progress.line(
-            f"trial {number}: {self._task.objective} {math.expm1(mean):+.0%} "
-            f"in {trial.pairs} pairs{f', {note}' if note else ''}"
+            f"proof on fresh blocks, {proof.looks[0]} to {most} pairs: {describe(candidate.values)}"
         )
-        return trial
+        # what is not spent comes back; what a killed session has not told counts as spent
+        self._search.spend(alpha)
+        done: list[Record] = []
+        verdict = None
+        for order in _by_two(
+            statistics.order(most, self._task.seed + len(self._experiment.records))
+        ):
+            pair = self._blocks("confirm", arm, order, values, wait_s)
+            done += pair
+            if candidate is arm.candidate:
+                arm.records += pair
+                self._update()
+            try:
+                ended = proof.add(pair)
+            except ValueError:
+                # this pair may be the worst, so it cannot be left out
+                self._note(f"{self._task.objective} of a block is unknown, so nothing is proved")
+                verdict = proof.so_far()
+                break
+            now = proof.so_far()
+            known = f" ({now.low:+.0%} to {now.high:+.0%})" if math.isfinite(now.high) else ""
+            self._progress.line(
+                f"pair {len(done) // 2}: {self._task.objective} {now.change:+.0%}{known}"
+            )
+            looked = len(done) >= 2 * proof.looks[0]
+            if ended or (looked and self._left_s() < self._proof_pair_s(arm)):
+                verdict = proof.verdict()
+                break
+            if not promising():
+                verdict = now if looked else None
+                break
+        if verdict:
+            self._conclude(arm, Outcome.of(verdict, candidate, proof.limits(), done))
+        self._alpha -= proof.spent
+        self._search.spend(proof.spent - alpha)
 
-    def _ablate(self, best: Candidate) -> Candidate:
+    def _conclude(self, arm: Arm, outcome: Outcome) -> None:
+        why = outcome.why()
+        if why:
+            self._progress.line(why)
+        if outcome.proved:
+            self._proved = arm
+        if outcome.proved or self._proved is None:
+            self.found.outcome, self.found.note = outcome, why or self.found.note
+
+    def _ablate(self, arm: Arm) -> Candidate:
         """Drops, one after the other, parameters that the gain does not need."""
+        best = arm.candidate
         allowed = min(_LARGEST, max(_SMALLEST, statistics.noise(self.found.aa, 2) / 2))
         for names, _ in self._parts(best):
             # from best as reduced so far
             rest = dict(self._parts(best)).get(names)
-            if rest is None or not self._time_for_trial(0):
+            if rest is None or self._pairs_free() < len(_TRIAL_ORDER) // 2:
                 continue
             self._progress.line(f"ablation: without {', '.join(names)}")
             try:
@@ -294,65 +457,94 @@ class Tuning:
                     _TRIAL_ORDER,
                     self._baseline | best.values,
                     self._baseline | rest.values,
-                    go_on=lambda so_far: (self._mean(so_far) or 0.0) < math.log1p(2 * allowed),
+                    go_on=lambda so_far: (self._change(so_far) or 0.0) < math.log1p(2 * allowed),
                 )
             except Refused:
                 continue
-            mean = self._mean(done)
+            change = self._change(done)
             missed = any(not result.ok for result in self._judge(done))
-            if mean is None or math.expm1(mean) > allowed or missed:
+            if change is None or math.expm1(change) > allowed or missed:
                 continue
             why = (
-                f"without it {self._task.objective} changed by {math.expm1(mean):+.0%}, not a "
+                f"without it {self._task.objective} changed by {math.expm1(change):+.0%}, not a "
                 "detectable loss"
             )
-            self.found.dropped.append(Dropped(names, math.expm1(mean), why))
+            self.found.dropped.append(Dropped(names, math.expm1(change), why))
             self._progress.line(f"{', '.join(names)} dropped: {why}")
             best = rest
         return best
 
-    def _prove(self, best: Candidate) -> None:
-        """Compares on fresh blocks, none of which had a part in the choice."""
-        values = self._baseline | best.values
-        wait_s = max(self._experiment.settle_s(one) for one in (self._baseline, values))
-        pair_s = self._proof_pair_s(best)
-        most = max(_FEWEST_PAIRS, int(self._left_s() / (_SPARE * pair_s)))
-        proof = Proof(
-            self._task.objective,
-            self._task.limits,
-            statistics.design_for(most, self._task.margin),
-        )
-        self._progress.line(
-            f"proof on fresh blocks, {proof.looks[0]} to {most} pairs: {describe(best.values)}"
-        )
+    # --- soak
+
+    def _soak(self) -> None:
+        """With time left, looks whether the proved values stay good."""
+        outcome = self.found.outcome
+        if self._proved is None or outcome is None:
+            return
+        values = self._baseline | outcome.candidate.values
         done: list[Record] = []
-        for both in _by_two(statistics.order(most, self._task.seed)):
-            done += self._experiment.blocks(
-                "confirm", None, both, self._baseline, values, wait_s=wait_s
-            )
-            try:
-                ended = proof.add(done[-2:])
-            except ValueError:
-                # this pair may be the worst, so it cannot be left out
-                self._note(f"{self._task.objective} of a block is unknown, so nothing is proved")
-                self.found.verdict = proof.so_far()
+        for _ in range(soak.ROUNDS):
+            seconds = len(soak.ROUND) * self._experiment.block_s()
+            seconds += self._experiment.settle_s(values) + self._experiment.settle_s(self._baseline)
+            if self._left_s() < seconds:
                 break
-            now = proof.so_far()
-            known = f" ({now.low:+.0%} to {now.high:+.0%})" if math.isfinite(now.high) else ""
-            self._progress.line(
-                f"pair {len(done) // 2}: {self._task.objective} {now.change:+.0%}{known}"
-            )
-            if ended or (len(done) >= 2 * _FEWEST_PAIRS and self._left_s() < pair_s):
+            if not done:
+                self._progress.line("soak: do the proved values stay good?")
+            done += self._blocks("soak", self._proved, soak.ROUND, values)
+            self.found.soak = soak.judge(done, outcome.records, self._task.objective)
+            if not self.found.soak.ok:
+                self._note(f"the proved values {self.found.soak.why}")
                 break
-        self.found.verdict = self.found.verdict or proof.verdict()
-        self.found.limits = proof.limits()
-        self.found.changes = _changes(done)
-        self.found.tails = tails(done)
-        for result in self.found.limits:
-            if not result.ok:
-                self._note(f"the limit {result.limit} {result.why}")
-        if self.found.tails and not self.found.tails.ok:
-            self._note(self.found.tails.why)
+
+    # --- what to say
+
+    def _note(self, text: str) -> None:
+        self.found.note = text
+        self._progress.line(text)
+
+    def _why_nothing(self) -> str:
+        if self.found.trials:
+            return "no candidate looked better than the current values"
+        return (
+            "no time for a candidate and its proof: they take "
+            f"{_span(self._least_proof_s() + self._experiment.pair_s())} here, "
+            f"{_span(self._left_s())} are left; use a longer --budget"
+        )
+
+    def _missing(self) -> str | None:
+        """What would have to change for such a session to find something."""
+        ruled_out = [
+            (change, arm)
+            for arm in self._race.arms
+            if (change := self._change(arm.records)) is not None and change < math.log1p(-0.2)
+            if any(not one.ok for one in self._judge(arm.records))
+        ]
+        if ruled_out:
+            change, arm = min(ruled_out, key=lambda one: one[0])
+            missed = next(one for one in self._judge(arm.records) if not one.ok)
+            return (
+                f"{describe(arm.candidate.values)} showed {self._task.objective} "
+                f"{math.expm1(change):+.0%}, but the limit {missed.limit} {missed.why}; with "
+                "another --limit it could be proved"
+            )
+        best = next((arm for arm in self._race.ranked() if arm.records), None)
+        if best is not None and self._score(best.records) < 0:
+            return (
+                f"with more time it would look again at {describe(best.candidate.values)}, which "
+                f"showed {math.expm1(self._change(best.records) or 0.0):+.0%} in "
+                f"{_pairs(best.pairs)}; use a longer --budget"
+            )
+        return (
+            f"gains below {self.found.effect:.0%} cannot be told from the noise in this time; a "
+            "longer --budget or --block, or a steadier load, would show smaller ones"
+        )
+
+    def _say(self, record: Record) -> None:
+        p99 = record.block.metrics.get("fsync.p99")
+        self._progress.line(
+            f"{record.block.fsyncs} fsyncs in {record.block.seconds:.0f} s, "
+            f"p99 {format_time(round(p99)) if p99 else 'unknown'}"
+        )
 
     # --- time
 
@@ -363,45 +555,26 @@ class Tuning:
     def _pairs_left(self) -> int:
         return int(self._left_s() / (_SPARE * self._experiment.pair_s()))
 
-    def _time_for_trial(self, later: int) -> bool:
-        """Whether there is time for four blocks, later pairs and the proof. The first trial may use
-        the proof's share, except the fewest pairs that prove anything; the candidate's txgs are
-        unknown then, and most candidates make them shorter."""
-        if not self.found.trials:
-            return self._left_s() >= self._first_s()
-        trial_s = 4 * self._experiment.block_s() + 2 * self._experiment.settle_s()
+    def _pairs_free(self) -> int:
+        """The pairs of candidates for which there is time beside the proof of one of them."""
+        proof_s = self._least_proof_s()
+        if self.found.verdict is None and self._race.arms:
+            proof_s = max(proof_s, _PROOF_SHARE * (self._experiment.now_s() + self._left_s()))
+        return int((self._left_s() / _SPARE - proof_s) / self._experiment.pair_s())
+
+    def _least_proof_s(self) -> float:
+        """The time of the shortest proof. Before any is measured, a candidate's txgs are taken to
+        be short, as most make them."""
         pair_s = self._experiment.pair_s()
-        share_s = _PROOF_SHARE * (self._experiment.now_s() + self._left_s())
-        proof_s = max(_FEWEST_PAIRS * pair_s, share_s)
-        return self._left_s() >= _SPARE * (trial_s + later * pair_s + proof_s)
+        if not self._race.arms:
+            pair_s = 2 * self._experiment.block_s() + self._experiment.settle_s(self._baseline)
+        return _FEWEST_PAIRS * pair_s
 
-    def _first_s(self) -> float:
-        """The time of the first trial and the shortest proof, with waits only for the baseline's
-        txgs."""
-        block_s, settle_s = self._experiment.block_s(), self._experiment.settle_s(self._baseline)
-        return 4 * block_s + 2 * settle_s + _FEWEST_PAIRS * (2 * block_s + settle_s)
-
-    def _time_for_proof(self, best: Candidate) -> bool:
-        """Whether the shortest proof ends in time, or a tenth later."""
-        pair_s = self._proof_pair_s(best)
-        if self._left_s() * _SPARE >= _FEWEST_PAIRS * pair_s:
-            return True
-        self._note(
-            f"{describe(best.values)} looked better, but there is no time for its proof; use a "
-            "longer --budget"
-        )
-        return False
-
-    def _proof_pair_s(self, best: Candidate) -> float:
+    def _proof_pair_s(self, arm: Arm) -> float:
         """The time of a pair of a proof, whose sides wait equally long."""
-        both = (self._baseline, self._baseline | best.values)
+        both = (self._baseline, self._baseline | arm.candidate.values)
         waits_s = [self._experiment.settle_s(values) for values in both]
         return 2 * (self._experiment.block_s() + max(waits_s))
-
-    def _ablation_pairs(self, search: Search) -> int:
-        """The pairs that it takes to find the needed parameters of the best candidate."""
-        best = search.best()
-        return 2 * len(self._parts(best[0])) if best and best[1] < 0 else 0
 
     # --- judging
 
@@ -411,62 +584,52 @@ class Tuning:
     def _ratios(self, records: Sequence[Record]) -> list[float]:
         return statistics.log_ratios([self._cost(record) for record in records])
 
-    def _mean(self, records: Sequence[Record]) -> float | None:
-        """Mean log ratio of the objective; None if a block has no value for it."""
+    def _change(self, records: Sequence[Record]) -> float | None:
+        """The log ratio of the objective; None without pairs, or if a block has no value for it."""
         try:
             ratios = self._ratios(records)
         except ValueError:
             return None
-        return sum(ratios) / len(ratios) if ratios else None
+        return statistics.location(ratios) if ratios else None
 
     def _judge(self, records: Sequence[Record]) -> list[LimitResult]:
         return [shown(limit, records) for limit in self._task.limits]
 
-    def _score(self, mean: float, records: Sequence[Record]) -> float:
+    def _score(self, records: Sequence[Record]) -> float:
         """The log ratio of the objective, worsened by missed limits."""
-        score = mean
+        change = self._change(records)
+        if change is None:
+            return math.inf
+        score, pairs = change, len(records) // 2
         for limit in self._task.limits:
-            change = metric_change(records, limit.metric.name)
-            missed = math.inf if change is None else max(0.0, limit.missed_by(change))
-            sure = min(1.0, missed / self._noises[limit.metric.name])
+            found = metric_change(records, limit.metric.name)
+            missed = math.inf if found is None else max(0.0, limit.missed_by(found))
+            sure = min(1.0, missed / (self._noises[limit.metric.name] / math.sqrt(pairs)))
             score = (1 - sure) * score + sure * (_MISSED + min(missed, 1.0))
         return score
-
-    def _say(self, record: Record) -> None:
-        p99 = record.block.metrics.get("fsync.p99")
-        self._progress.line(
-            f"{record.block.fsyncs} fsyncs in {record.block.seconds:.0f} s, "
-            f"p99 {format_time(round(p99)) if p99 else 'unknown'}"
-        )
 
 
 def _span(seconds: float) -> str:
     return format_span(max(0, round(seconds * SECOND)))
 
 
+def _pairs(count: int) -> str:
+    return f"{count} pair{'s' * (count != 1)}"
+
+
 def _noise_of(quiet: Sequence[Record], limit: Limit) -> float:
-    """The error of the mean of two pairs of a metric that one case in twenty exceeds, as a log
-    ratio."""
-    ratios = metric_ratios(quiet, limit.metric.name)
-    if not ratios:
-        return _LEAST_NOISE
-    return max(_LEAST_NOISE, 2 * math.sqrt(sum(r * r for r in ratios) / len(ratios) / 2))
+    """Of a single pair; see _noise()."""
+    return _noise(metric_ratios(quiet, limit.metric.name))
 
 
-def _changes(records: Sequence[Record]) -> dict[str, MetricChange]:
-    """For every metric that all blocks have."""
-    changes = {}
-    for name in METRICS:
-        ratios = metric_ratios(records, name)
-        if ratios:
-            low, high = statistics.interval(ratios, 0.95)
-            middle = statistics.location(ratios)
-            changes[name] = MetricChange(*map(math.expm1, (middle, low, high)))
-    return changes
+def _noise(ratios: Sequence[float]) -> float:
+    """The error of one of these log ratios that one case in twenty exceeds."""
+    mean = sum(ratio * ratio for ratio in ratios) / max(1, len(ratios))
+    return max(_LEAST_NOISE, 2 * math.sqrt(mean))
 
 
-def _by_two(labels: Sequence[str]) -> list[tuple[str, str]]:
-    return list(strict_zip(labels[::2], labels[1::2]))
+def _by_two(labels: Sequence[str]) -> list[str]:
+    return [one + other for one, other in strict_zip(labels[::2], labels[1::2])]
 
 
 def describe(values: Mapping[str, int]) -> str:

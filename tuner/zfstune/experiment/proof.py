@@ -85,6 +85,11 @@ class Proof:
         self._beyond = [Sequential(replace(design, margin=0.0)) for _ in limits]
 
     @property
+    def spent(self) -> float:
+        """The part of alpha that the looks so far have taken."""
+        return self._main.spent
+
+    @property
     def looks(self) -> tuple[int, ...]:
         return self._main.design.looks
 
@@ -159,17 +164,16 @@ def _p99(blocks: Iterable[Block]) -> int:
 
 
 def shown(limit: Limit, records: Sequence[Record]) -> LimitResult:
-    """A limit by the mean of few pairs, which prove nothing."""
+    """A limit by few pairs, which prove nothing."""
     change = metric_change(records, limit.metric.name)
     kept = change is not None and limit.allows(change)
     return LimitResult(limit, change, KEPT if kept else MISSED)
 
 
 def metric_change(records: Sequence[Record], name: str) -> float | None:
-    """The change (ratio minus 1) of a metric from A to B, by the mean log ratio; None if a block
-    lacks the metric."""
+    """The change (ratio minus 1) of a metric from A to B; None if a block lacks the metric."""
     ratios = metric_ratios(records, name)
-    return math.expm1(sum(ratios) / len(ratios)) if ratios else None
+    return math.expm1(statistics.location(ratios)) if ratios else None
 
 
 def metric_ratios(records: Sequence[Record], name: str) -> list[float]:

@@ -15,15 +15,23 @@ from zfstune.experiment.runner import Record
 
 # The share of the candidates that get at least so many pairs, by rank
 _STAGES = ((1.0, 1), (0.5, 3), (0.25, 7))
+# The best one gets so many when there is time for nothing else
+_LAST = 15
+# A candidate without a gain in any of so many pairs is out
+_HOPELESS = 3
 
 
 @dataclass
 class Arm:
-    """A candidate and its pairs of blocks so far. why says why it is out, "" if it is not."""
+    """A candidate and its pairs of blocks so far. why says why it is out, "" if it is not; failed
+    whether a proof of it has ended without success; told whether the search knows its score."""
 
+    number: int
     candidate: Candidate
     records: list[Record] = field(default_factory=list)
     why: str = ""
+    failed: bool = False
+    told: bool = False
 
     @property
     def pairs(self) -> int:
@@ -33,26 +41,40 @@ class Arm:
 class Race:
     """score judges the records of an arm: less is better, below 0 is better than the baseline."""
 
-    def __init__(
-        self, candidates: Sequence[Candidate], score: Callable[[Sequence[Record]], float]
-    ) -> None:
-        self.arms = [Arm(candidate) for candidate in candidates]
+    def __init__(self, score: Callable[[Sequence[Record]], float]) -> None:
+        self.arms: list[Arm] = []
         self._score = score
 
+    def enter(self, candidate: Candidate) -> Arm:
+        """Adds a candidate."""
+        self.arms.append(Arm(len(self.arms) + 1, candidate))
+        return self.arms[-1]
+
     def next(self) -> Arm | None:
-        """The arm to measure a pair of; None when all are done."""
+        """The arm to measure a pair of; None when each has as many as its rank deserves."""
         ranked = self.ranked()
         for share, pairs in _STAGES:
             for arm in ranked[: math.ceil(share * len(self.arms))]:
-                if arm.pairs < pairs:
+                if arm.pairs < pairs and not self._hopeless(arm):
                     return arm
+        return None
+
+    def again(self) -> Arm | None:
+        """The best arm, for a closer look; None when it has had enough of them."""
+        for arm in self.ranked()[:1]:
+            if arm.pairs < _LAST and not self._hopeless(arm):
+                return arm
         return None
 
     def ranked(self) -> list[Arm]:
         """Those that are not out, the best first; unmeasured ones before all others, in their
         order."""
-        left = [arm for arm in self.arms if not arm.why]
+        left = [arm for arm in self.arms if not arm.why and not arm.failed]
         return sorted(left, key=lambda arm: self.score(arm) if arm.records else -math.inf)
 
     def score(self, arm: Arm) -> float:
         return self._score(arm.records)
+
+    def _hopeless(self, arm: Arm) -> bool:
+        pairs = [arm.records[k : k + 2] for k in range(0, len(arm.records), 2)]
+        return len(pairs) >= _HOPELESS and all(self._score(pair) >= 0 for pair in pairs)

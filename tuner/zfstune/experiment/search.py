@@ -16,19 +16,19 @@ import importlib.util
 import math
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from zfstune.errors import NotPossible, UsageError
-from zfstune.experiment import samplers
+from zfstune.experiment import samplers, statistics
 from zfstune.experiment import study as studies
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.samplers import GRID, LOCAL, SAMPLERS, TPE
 from zfstune.experiment.sharing import check_facts, short
 from zfstune.experiment.space import Space
 from zfstune.experiment.storage import failing, losing
-from zfstune.experiment.study import COMPLETE, FAIL, PRUNED, RUNNING, Entry, Study
+from zfstune.experiment.study import COMPLETE, FAIL, PRUNED, RUNNING, WAITING, Entry, Study
 from zfstune.term.secrets import masked
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables import values as sizes
@@ -41,11 +41,17 @@ from zfstune.tunables.names import (
     DELAY_MIN,
     DIRTY,
     SYNC_PERCENT,
+    TXG_TIMEOUT,
     WRLOG,
 )
 
 # Trials for which the slow parameters stay while the others are searched.
 _HOLD = 6
+# The part of the alpha of a study that a session may spend: later ones can still prove something
+_ALPHA_SHARE = 0.8
+# What a sampler varies where the session may: the queue's depth, and how much is dirty when a txg
+# is synced. In eight simulated scenes the others did nothing beside these (docs/search.md)
+_MATTER = frozenset((DIRTY, ASYNC_MAX, SYNC_PERCENT, TXG_TIMEOUT))
 # Draws of known candidates before the space counts as exhausted.
 _PATIENCE = 100
 # How many dropped entries of others are reported one by one.
@@ -71,7 +77,8 @@ class Searcher:
     first: candidates to try before any is drawn. sampler: one of samplers.SAMPLERS. storage: a file
     (SQLite), any URL that Optuna accepts, or None for memory. study: its name there. facts: the
     conditions for sharing scores, see sharing.sharing_facts(). say gets a line when entries of
-    others in the study are dropped.
+    others in the study are dropped. vary: the parameters that a sampler
+    varies, if it is not the grid.
 
     Raises UsageError for an unknown sampler, or a study that exists while resume is false,
     NotPossible when a package or the storage is missing, CommandError when the study has other
@@ -92,6 +99,7 @@ class Searcher:
         facts: Mapping[str, str] | None = None,
         resume: bool = False,
         say: Callable[[str], None] = lambda _: None,
+        vary: Collection[str] = _MATTER,
     ) -> None:
         self._space, self._now, self._host_facts = space, dict(current), host_facts
         self._kind, self._owner = sampler, socket.gethostname()
@@ -112,6 +120,7 @@ class Searcher:
             again = None if seed is None else seed + done
             # a grid goes on by leaving out what is known
             self._draw_point = samplers.sampler(sampler, space, seed if sampler == GRID else again)
+        self._fixed = self._not_in(vary)
         self._held: dict[str, float] = {}
         self._hold_left = 0
         if resume:
@@ -119,6 +128,22 @@ class Searcher:
         if not done:
             for candidate in first:
                 self._enqueue(candidate)
+
+    def waiting(self) -> int:
+        """How many candidates wait to be tried before any is drawn."""
+        with self._talking():
+            return len(self._study.entries(WAITING))
+
+    def alpha(self) -> float:
+        """The probability of a false `better` that this session may spend: part of what sessions of
+        this host on this study have left of it."""
+        with self._talking():
+            return _ALPHA_SHARE * max(0.0, statistics.ALPHA - self._study.spent(self._owner))
+
+    def spend(self, alpha: float) -> None:
+        """Takes it from what is left, or gives it back."""
+        with self._talking():
+            self._study.spend(self._owner, alpha)
 
     def ask(self) -> Candidate:
         """The next candidate to measure. Raises Exhausted."""
@@ -229,12 +254,21 @@ class Searcher:
             return entry
         slow = [knob.name for knob in self._space.knobs if knob.slow]
         held = self._held if self._hold_left > 0 else {}
-        entry = self._drawn(held)
+        entry = self._drawn({**self._fixed, **held})
         if slow and not held:
             self._held = {name: entry.point[name] for name in slow}
             self._hold_left = _HOLD
         self._hold_left -= 1
         return entry
+
+    def _not_in(self, vary: Collection[str]) -> dict[str, float]:
+        """The current values of knobs that a sampler leaves alone: those that are not named, and
+        not slow, if any other is left."""
+        now = self._space.point({})
+        fixed = {
+            k.name: now[k.name] for k in self._space.knobs if k.name not in vary and not k.slow
+        }
+        return fixed if len(fixed) < len(self._space.knobs) else {}
 
     def _drawn(self, held: Mapping[str, float]) -> Entry:
         if self._kind == TPE:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from zfstrace.types import SCHEMA, Json
+from zfstune.experiment.found import Dropped, Found, Trial
 from zfstune.experiment.objective import Objective
-from zfstune.experiment.phases import Dropped, Found, Trial
 from zfstune.experiment.proof import LimitResult
 from zfstune.experiment.runner import Record
 from zfstune.term.units import SECOND
@@ -45,13 +45,16 @@ def session(
 ) -> Json:
     """The object that docs/tools/zfstune-tune.md describes. state is ``finished``, ``stopped``
     or ``failed``."""
-    proof = [record for record in records if record.phase == "confirm"]
-    winner = found.winner
+    winner, outcome = found.winner, found.outcome
+    proof = outcome.records if outcome else []
+    changes = outcome.changes if outcome else {}
+    slowest = outcome.tails if outcome else None
     return {
         "schema": SCHEMA,
         "type": "tune_session",
         "state": state,
         "note": note or found.note,
+        "more": found.more,
         "started": about.started,
         "ended": about.ended,
         "seconds": round(about.seconds, 1),
@@ -63,9 +66,10 @@ def session(
         "block_s": about.block_s,
         "seed": about.seed,
         "verdict": _verdict(found, about.objective),
-        "limits": [_limit(result) for result in found.limits],
-        "tails": None if found.tails is None else asdict(found.tails) | {"ok": found.tails.ok},
-        "changes": {name: asdict(change) for name, change in found.changes.items()},
+        "limits": [_limit(result) for result in (outcome.limits if outcome else ())],
+        "tails": asdict(slowest) | {"ok": slowest.ok} if slowest else None,
+        "changes": {name: asdict(change) for name, change in changes.items()},
+        "soak": asdict(found.soak) | {"ok": found.soak.ok} if found.soak else None,
         "baseline": dict(about.baseline),
         "winner": winner.values if winner else None,
         "reasons": winner.reasons if winner else {},

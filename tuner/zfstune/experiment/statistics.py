@@ -164,9 +164,7 @@ def design_for(max_pairs: int, margin: float, alpha: float = ALPHA) -> Design:
         raise ValueError(
             f"{max_pairs} pairs of blocks cannot prove a gain: {fewest} are the fewest"
         )
-    first = _FEWEST
-    while 0.5**first > alpha / 3:
-        first += 1
+    first = fewest_pairs(alpha)
     looks: list[int] = []
     pairs = max_pairs
     while pairs > first and len(looks) < _MOST_LOOKS - 1:
@@ -174,6 +172,15 @@ def design_for(max_pairs: int, margin: float, alpha: float = ALPHA) -> Design:
         pairs //= 2
     looks.insert(0, min(first, max_pairs))
     return Design(tuple(looks), alpha, margin)
+
+
+def fewest_pairs(alpha: float) -> int:
+    """The pairs at the first look of a comparison with more than one: the smallest p that they can
+    have leaves a third of alpha to later looks."""
+    first = _FEWEST
+    while 0.5**first > 2 / 3 * alpha:
+        first += 1
+    return first
 
 
 def pairs_within(seconds: float, block: float, settle: float) -> int:
@@ -190,6 +197,8 @@ class Sequential:
         self.ratios: list[float] = []
         self._looked = 0
         self._verdict: Verdict | None = None
+        # the part of alpha for the looks so far
+        self.spent = 0.0
 
     @property
     def ended(self) -> bool:
@@ -203,7 +212,9 @@ class Sequential:
         looks = self.design.looks
         if len(self.ratios) != looks[self._looked]:
             return None
-        found = self._judge(self.design.alphas[self._looked])
+        alpha = self.design.alphas[self._looked]
+        self.spent += alpha
+        found = self._judge(alpha)
         self._looked += 1
         if found.kind != INCONCLUSIVE or self._looked == len(looks) or self._hopeless(found):
             self._verdict = found
@@ -213,7 +224,9 @@ class Sequential:
         """The final verdict when there is no time for more pairs. It spends the rest of alpha, so
         it must not be asked for repeatedly: that is `so_far`."""
         if self._verdict is None:
-            self._verdict = self._judge(sum(self.design.alphas[self._looked :]))
+            rest = sum(self.design.alphas[self._looked :])
+            self.spent += rest
+            self._verdict = self._judge(rest)
         return self._verdict
 
     def so_far(self) -> Verdict:

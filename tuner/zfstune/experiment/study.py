@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS entry (
     study TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL, score REAL,
     attributes TEXT NOT NULL, point TEXT NOT NULL, PRIMARY KEY (study, number)
 );
+CREATE TABLE IF NOT EXISTS spent (study TEXT NOT NULL, owner TEXT NOT NULL, alpha REAL NOT NULL);
 """
 
 
@@ -75,6 +76,12 @@ class Study(Protocol):
     def tell(self, number: int, state: str, score: float | None = None) -> None:
         """Ends one; nothing if that has ended, e.g. by a host of the same name."""
         ...
+
+    def spent(self, owner: str) -> float:
+        """The alpha that an owner's sessions have spent on it."""
+        ...
+
+    def spend(self, owner: str, alpha: float) -> None: ...
 
     def close(self) -> None: ...
 
@@ -129,6 +136,17 @@ class FileStudy:
     def tell(self, number: int, state: str, score: float | None = None) -> None:
         with self._writing():
             self._change(number, "state=?, score=?", state, score, only_open=True)
+
+    def spent(self, owner: str) -> float:
+        rows = self._database.execute(
+            "SELECT TOTAL(alpha) FROM spent WHERE study=? AND owner=?", (self._name, owner)
+        )
+        (total,) = rows.fetchone()
+        return float(total)
+
+    def spend(self, owner: str, alpha: float) -> None:
+        with self._writing() as database:
+            database.execute("INSERT INTO spent VALUES (?, ?, ?)", (self._name, owner, alpha))
 
     def close(self) -> None:
         self._database.close()

@@ -35,7 +35,8 @@ from zfstune.tune.workload import Workload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from zfstune.experiment.phases import Found, Tuning
+    from zfstune.experiment.found import Found
+    from zfstune.experiment.phases import Tuning
     from zfstune.experiment.session_json import Circumstances
 
 
@@ -160,7 +161,7 @@ class TuningRun:
             self.progress.line("loading optuna ...")
             import optuna  # noqa: F401
 
-        from zfstune.experiment.phases import Found
+        from zfstune.experiment.found import Found
 
         return Found()
 
@@ -254,6 +255,7 @@ class TuningRun:
     def _tuning(self, experiment: Experiment, found: Found) -> Tuning:
         from zfstune.experiment import model, search
         from zfstune.experiment import phases as tuning
+        from zfstune.experiment.found import Task
 
         setup, request = self.setup, self.setup.request
 
@@ -273,10 +275,11 @@ class TuningRun:
                 facts=self._facts(),
                 resume=bool(self.args.resume),
                 say=self.progress.line,
+                **({"vary": request.names} if self.args.parameters else {}),
             )
 
         return tuning.Tuning(
-            tuning.Task(
+            Task(
                 request.objective,
                 request.limits,
                 MARGIN,
