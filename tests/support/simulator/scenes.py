@@ -130,7 +130,7 @@ UNSEEN: dict[str, Scene] = {
             stalls_per_s=0.02,
             stall_s=0.01,
         ),
-        Workload(bulk_bytes_per_s=1500 * MIB, log_writers=4),
+        Workload(bulk_bytes_per_s=1500 * MIB, log_writers=4, think_s=0.02),
         replace(FAST, issue_bytes_per_s=4000 * MIB),
     ),
     "usb": Scene(

@@ -48,18 +48,14 @@ def test_the_lab_gets_the_candidates_that_were_best_there() -> None:
     reason = both.reasons["zfs_dirty_data_max"]
     assert reason.startswith("the pool writes 28 MiB/s, so it syncs 32 MiB in 1.14 s: log writes")
     assert "the limit is 411 MiB" in reason
-    assert [set(c.values) for c in others] == [
-        set(both.values),
-        {"zfs_dirty_data_max", "zfs_wrlog_data_max"},
-        set(both.values),
+    shown = [
+        (
+            c.values.get("zfs_dirty_data_max", 0) // MIB,
+            c.values.get("zfs_vdev_async_write_max_active"),
+        )
+        for c in others
     ]
-    assert others[0].values == {
-        **both.values,
-        "zfs_dirty_data_max": 64 * MIB,
-        "zfs_wrlog_data_max": 128 * MIB,
-    }
-    assert others[2].values["zfs_dirty_data_max"] == 128 * MIB
-    assert others[2].values["zfs_vdev_async_write_max_active"] == 3
+    assert shown == [(16, None), (0, 2), (64, 3), (32, 2), (0, 3), (0, 5)]
 
 
 def test_a_fast_pool_gets_no_candidates() -> None:
@@ -71,7 +67,7 @@ def test_without_measurements_there_are_no_candidates() -> None:
 
 
 def test_a_low_limit_is_not_lowered_further() -> None:
-    low = {**DEFAULTS, "zfs_dirty_data_max": 32 * MIB, "zfs_wrlog_data_max": 64 * MIB}
+    low = {**DEFAULTS, "zfs_dirty_data_max": 16 * MIB, "zfs_wrlog_data_max": 32 * MIB}
     for candidate in model.candidates(LAB, low, FACTS, DEFAULT):
         assert "zfs_dirty_data_max" not in candidate.values
 

@@ -8,12 +8,13 @@ import pytest
 from support.samples import txg_row
 
 from zfstune.experiment.blocks import Block
+from zfstune.experiment.found import Dropped, Found, MetricChange, Outcome, Trial
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import Limit, Objective
-from zfstune.experiment.phases import Dropped, Found, MetricChange, Trial
 from zfstune.experiment.proof import LimitResult
 from zfstune.experiment.runner import Record
 from zfstune.experiment.session_json import Circumstances, session
+from zfstune.experiment.soak import Soak
 from zfstune.experiment.statistics import Verdict
 from zfstune.term.units import SECOND
 
@@ -45,18 +46,23 @@ def record(number: int, label: str, phase: str = "confirm", txg: int = 0) -> Rec
     return Record(number, phase, None, label, 100.0 * number, 5.0, block)
 
 
-FOUND = Found(
-    verdict=Verdict("better", -0.5, -0.6, -0.2, 0.01, 6),
-    winner=Candidate({"zfs_txg_timeout": 2}, "model", {"zfs_txg_timeout": "shorter"}),
-    aa=[0.1, -0.1],
-    effect=0.2,
-    trials=[Trial(1, Candidate({"zfs_txg_timeout": 2}, "model", {}), -0.7, -0.5, 2)],
-)
+WINNER = Candidate({"zfs_txg_timeout": 2}, "model", {"zfs_txg_timeout": "shorter"})
+
+
+def found(*proof: Record) -> Found:
+    better = Verdict("better", -0.5, -0.6, -0.2, 0.01, 6)
+    return Found(
+        Outcome(better, WINNER, (), proof, {}, None, 0.0),
+        aa=[0.1, -0.1],
+        effect=0.2,
+        trials=[Trial(1, Candidate({"zfs_txg_timeout": 2}, "model", {}), -0.7, -0.5, 2)],
+        soak=Soak(10, 0.5, 0.6),
+    )
 
 
 def test_the_session_survives_json() -> None:
     records = [record(1, "A", "aa"), record(2, "A", txg=5), record(3, "B", txg=6)]
-    made = session(about(), "finished", None, FOUND, records, True, [])
+    made = session(about(), "finished", None, found(*records[1:]), records, True, [])
     assert json.loads(json.dumps(made)) == made
     assert made["winner"] == {"zfs_txg_timeout": 2}
     assert made["noise"] == {"pairs": 2, "effect": 0.2, "ratios": [0.1, -0.1]}
@@ -66,7 +72,7 @@ def test_the_session_survives_json() -> None:
 
 def test_before_and_after_are_taken_from_the_proof() -> None:
     records = [record(1, "A", "aa"), record(2, "A"), record(3, "B"), record(4, "B")]
-    made = session(about(), "finished", None, FOUND, records, True, [])
+    made = session(about(), "finished", None, found(*records[1:]), records, True, [])
     assert made["histograms"]["before"] == [[0, 10, 4], [10, 20, 6]]
     assert made["histograms"]["after"] == [[0, 10, 8], [10, 20, 12]]
     (after,) = made["stages"]["after"]
@@ -80,18 +86,25 @@ def test_before_and_after_are_taken_from_the_proof() -> None:
     }
 
 
+def test_blocks_of_an_earlier_proof_count_as_trials() -> None:
+    records = [record(number, label) for number, label in enumerate("ABBA", 1)]
+    made = session(about(), "finished", None, found(*records[2:]), records, True, [])
+    assert [one["phase"] for one in made["blocks"]] == ["trial", "trial", "confirm", "confirm"]
+    assert made["soak"] == {"blocks": 10, "mean": 0.5, "worst": 0.6, "ok": True}
+
+
 def test_a_txg_is_written_once_with_its_block() -> None:
-    made = session(about(), "finished", None, FOUND, [record(2, "A", txg=5)], True, [])
+    made = session(about(), "finished", None, found(), [record(2, "A", txg=5)], True, [])
     assert [(t["txg"], t["label"]) for t in made["txgs"]] == [(5, "A"), (6, "A")]
     assert [t["t_s"] for t in made["txgs"]] == [219.0, 220.0]
     twice = [record(2, "A", txg=5), record(3, "B", txg=6)]
-    made = session(about(), "finished", None, FOUND, twice, True, [])
+    made = session(about(), "finished", None, found(), twice, True, [])
     assert [t["txg"] for t in made["txgs"]] == [5, 6, 7]
 
 
 def test_a_change_of_throughput_is_not_shown_as_a_cost() -> None:
     """Its cost is half: it is twice as much."""
-    made = session(about("write.throughput"), "finished", None, FOUND, [], True, [])
+    made = session(about("write.throughput"), "finished", None, found(), [], True, [])
     verdict = made["verdict"]
     assert verdict["change"] == pytest.approx(1.0)
     assert verdict["low"] == pytest.approx(0.25)
@@ -101,17 +114,19 @@ def test_a_change_of_throughput_is_not_shown_as_a_cost() -> None:
 
 def test_limits_and_trials_survive_json() -> None:
     limit = Limit.parse("fsync.mean<=+10%")
-    found = Found(
-        limits=[
-            LimitResult(limit, 0.2, "missed", 0.15, 0.3),
-            LimitResult(limit, 0.05, "kept", 0.0, 0.09),
-            LimitResult(limit, None, "unknown"),
-        ],
+    limits = [
+        LimitResult(limit, 0.2, "missed", 0.15, 0.3),
+        LimitResult(limit, 0.05, "kept", 0.0, 0.09),
+        LimitResult(limit, None, "unknown"),
+    ]
+    changes = {"fsync.mean": MetricChange(-0.5, -0.6, -0.4)}
+    better = Verdict("better", -0.5, -0.6, -0.2, 0.01, 6)
+    one = Found(
+        Outcome(better, WINNER, limits, (), changes, None, 0.0),
         dropped=[Dropped(("zfs_txg_timeout", "zil_slog_bulk"), 0.01, "no loss")],
-        changes={"fsync.mean": MetricChange(-0.5, -0.6, -0.4)},
         trials=[Trial(3, Candidate({"zfs_txg_timeout": 2}, "tpe", {}), None, None, 0, "refused")],
     )
-    made = session(about(), "finished", None, found, [], False, [])
+    made = session(about(), "finished", None, one, [], False, [])
     text = "fsync.mean<=+10%"
     assert json.dumps([made["limits"], made["dropped"]]) == json.dumps(
         [

@@ -173,7 +173,7 @@ def test_the_tables_and_the_mark_come_at_once(tmp_path: Path) -> None:
     end = next(i for i, one in enumerate(seen) if one.startswith("COMMIT"))
     words = " ".join(seen[begin:end])
     assert "application_id" in words
-    assert words.count("CREATE TABLE") == 2
+    assert words.count("CREATE TABLE") == 3
 
 
 # --- sessions that are continued

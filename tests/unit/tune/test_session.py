@@ -23,8 +23,8 @@ from zfstune import cli
 from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment import statistics
 from zfstune.experiment.blocks import Block
+from zfstune.experiment.found import Found, Outcome
 from zfstune.experiment.model import Candidate
-from zfstune.experiment.phases import Found
 from zfstune.experiment.runner import Abort, Experiment, Record
 from zfstune.experiment.storage import StorageLost
 from zfstune.term.signals import Stop
@@ -69,8 +69,7 @@ class Session:
     def wins(self, experiment: Experiment, found: Found) -> None:
         """Phases that prove another value."""
         experiment.apply(self.setup.baseline() | {PCT: 3})
-        found.winner = Candidate({PCT: 3}, "model", {})
-        found.verdict = BETTER
+        found.outcome = Outcome(BETTER, Candidate({PCT: 3}, "model", {}), (), (), {}, None, 0.0)
 
     def now(self, name: str = PCT) -> int | None:
         return self.host.params.read(name)

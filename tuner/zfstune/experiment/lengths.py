@@ -17,11 +17,11 @@ _SHORTEST = 3
 
 def for_fsyncs(plan: BlockPlan, first: Block) -> BlockPlan:
     """The plan with blocks long enough for the fsyncs that a block needs, by the rate in the first
-    one; at most three times as long, which may not be enough."""
+    one, if three times as long as asked for is enough."""
     if not first.fsyncs or first.fsyncs >= plan.min_fsyncs * first.seconds / plan.seconds:
         return plan
     wanted = plan.min_fsyncs * first.seconds / first.fsyncs
-    return replace(plan, seconds=min(plan.longest_s, math.ceil(wanted)))
+    return replace(plan, seconds=math.ceil(wanted)) if wanted <= plan.longest_s else plan
 
 
 def for_period(plan: BlockPlan, period_s: int | None) -> BlockPlan | None:

@@ -40,6 +40,7 @@ _PAIRS_EACH = 3
 # With proved values, the search ends after so many candidates none of which was better
 _PATIENCE = 8
 _TRIAL_ORDER = "ABBA"
+_ABLATION_PAIRS = len(_TRIAL_ORDER) // 2
 # Safety factor: the remaining work may take 10 % longer than measured so far
 _SPARE = 1.1
 # The score of a trial that clearly violates a limit (e times as slow), growing with the violation.
@@ -187,8 +188,9 @@ class Tuning:
         for _ in range(min(self._search.waiting(), max(1, self._pairs_free() // _PAIRS_EACH))):
             self._enter()
         self._first = len(self._race.arms)
-        if self._race.arms and self._race.arms[0].candidate.source == MODEL:
-            self._first_proof(self._race.arms[0])
+        first = self._race.next()
+        if first and first.candidate.source == MODEL:
+            self._first_proof(first)
         while self._another_pair() or self._another_proof():
             pass
         if self.found.verdict is None and not self.found.note:
@@ -245,12 +247,8 @@ class Tuning:
         """Measures one pair of it; False if the guard refuses its values."""
         self._introduce(arm)
         order = "BA" if self._b_first else "AB"
-        values = self._baseline | arm.candidate.values
-        try:
-            done = self._blocks("trial", arm, order, values)
-        except Refused as error:
-            # the host, e.g. the ARC's size, has changed since the space was made
-            self._out(arm, str(error))
+        done = self._blocks("trial", arm, order, self._baseline | arm.candidate.values)
+        if not done:
             return False
         self._b_first = not self._b_first
         self._took(arm, done)
@@ -264,10 +262,15 @@ class Tuning:
         values: Mapping[str, int],
         wait_s: float | None = None,
     ) -> list[Record]:
+        """Measures them; none if the guard refuses the values."""
         try:
             return self._experiment.blocks(
                 phase, arm.number, order, self._baseline, values, wait_s=wait_s
             )
+        except Refused as error:
+            # the host, e.g. the ARC's size, has changed since the space was made
+            self._out(arm, str(error))
+            return []
         except Abort as error:
             # a resumed session must not try again what endangers the host
             arm.told = True
@@ -346,11 +349,7 @@ class Tuning:
         candidate = best.candidate if best.candidate.source == MODEL else self._ablate(best)
         alpha, pairs = self._stake(best)
         if pairs < statistics.fewest_pairs(alpha):
-            if self._proved is None:
-                self._note(
-                    f"{describe(candidate.values)} looked better, but there is no time for its "
-                    "proof; use a longer --budget"
-                )
+            self._too_late(candidate)
             return False
         self._prove(best, candidate, alpha, pairs, lambda: True)
         best.failed = self._proved is not best
@@ -398,11 +397,18 @@ class Tuning:
         # what is not spent comes back; what a killed session has not told counts as spent
         self._search.spend(alpha)
         done: list[Record] = []
-        verdict = None
+        verdict = note = None
         for order in _by_two(
             statistics.order(most, self._task.seed + len(self._experiment.records))
         ):
+            # a candidate's txgs may take longer than expected
+            to_look_s = (proof.looks[0] - len(done) // 2) * self._proof_pair_s(arm)
+            if self._left_s() * _SPARE < to_look_s:
+                self._too_late(candidate)
+                break
             pair = self._blocks("confirm", arm, order, values, wait_s)
+            if not pair:
+                break
             done += pair
             if candidate is arm.candidate:
                 arm.records += pair
@@ -411,7 +417,7 @@ class Tuning:
                 ended = proof.add(pair)
             except ValueError:
                 # this pair may be the worst, so it cannot be left out
-                self._note(f"{self._task.objective} of a block is unknown, so nothing is proved")
+                note = f"{self._task.objective} of a block is unknown, so nothing is proved"
                 verdict = proof.so_far()
                 break
             now = proof.so_far()
@@ -427,12 +433,19 @@ class Tuning:
                 verdict = now if looked else None
                 break
         if verdict:
-            self._conclude(arm, Outcome.of(verdict, candidate, proof.limits(), done))
+            self._conclude(arm, Outcome.of(verdict, candidate, proof.limits(), done), note)
         self._alpha -= proof.spent
         self._search.spend(proof.spent - alpha)
 
-    def _conclude(self, arm: Arm, outcome: Outcome) -> None:
-        why = outcome.why()
+    def _too_late(self, candidate: Candidate) -> None:
+        if self._proved is None:
+            self._note(
+                f"{describe(candidate.values)} looked better, but there is no time for its proof; "
+                "use a longer --budget"
+            )
+
+    def _conclude(self, arm: Arm, outcome: Outcome, note: str | None) -> None:
+        why = note or outcome.why()
         if why:
             self._progress.line(why)
         if outcome.proved:
@@ -447,7 +460,7 @@ class Tuning:
         for names, _ in self._parts(best):
             # from best as reduced so far
             rest = dict(self._parts(best)).get(names)
-            if rest is None or self._pairs_free() < len(_TRIAL_ORDER) // 2:
+            if rest is None or self._pairs_beside(self._least_proof_s()) < _ABLATION_PAIRS:
                 continue
             self._progress.line(f"ablation: without {', '.join(names)}")
             try:
@@ -490,7 +503,12 @@ class Tuning:
                 break
             if not done:
                 self._progress.line("soak: do the proved values stay good?")
-            done += self._blocks("soak", self._proved, soak.ROUND, values)
+            more = self._blocks("soak", self._proved, soak.ROUND, values)
+            if not more:
+                self._note("the guard no longer allows the proved values")
+                self.found.soak = soak.REFUSED
+                break
+            done += more
             self.found.soak = soak.judge(done, outcome.records, self._task.objective)
             if not self.found.soak.ok:
                 self._note(f"the proved values {self.found.soak.why}")
@@ -556,11 +574,19 @@ class Tuning:
         return int(self._left_s() / (_SPARE * self._experiment.pair_s()))
 
     def _pairs_free(self) -> int:
-        """The pairs of candidates for which there is time beside the proof of one of them."""
+        """The pairs of candidates for which there is time beside the ablation and the proof of the
+        best of them."""
         proof_s = self._least_proof_s()
         if self.found.verdict is None and self._race.arms:
             proof_s = max(proof_s, _PROOF_SHARE * (self._experiment.now_s() + self._left_s()))
-        return int((self._left_s() / _SPARE - proof_s) / self._experiment.pair_s())
+        best = self._challenger()
+        if best and best.candidate.source != MODEL:
+            parts = len(self._parts(best.candidate))
+            proof_s += _ABLATION_PAIRS * parts * self._experiment.pair_s()
+        return self._pairs_beside(proof_s)
+
+    def _pairs_beside(self, seconds: float) -> int:
+        return int((self._left_s() / _SPARE - seconds) / self._experiment.pair_s())
 
     def _least_proof_s(self) -> float:
         """The time of the shortest proof. Before any is measured, a candidate's txgs are taken to

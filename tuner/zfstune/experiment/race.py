@@ -15,10 +15,11 @@ from zfstune.experiment.runner import Record
 
 # The share of the candidates that get at least so many pairs, by rank
 _STAGES = ((1.0, 1), (0.5, 3), (0.25, 7))
-# The best one gets so many when there is time for nothing else
+# Each gets so many at most, the best first, when there is time for nothing else
 _LAST = 15
-# A candidate without a gain in any of so many pairs is out
-_HOPELESS = 3
+# A candidate is out without a gain in any of so many pairs, or twice as bad as the baseline on
+# average: no noise hides a gain in that
+_HOPELESS, _BAD = 3, math.log(2)
 
 
 @dataclass
@@ -60,8 +61,9 @@ class Race:
         return None
 
     def again(self) -> Arm | None:
-        """The best arm, for a closer look; None when it has had enough of them."""
-        for arm in self.ranked()[:1]:
+        """The best arm that may still show a gain, for a closer look; None when all have had
+        enough."""
+        for arm in self.ranked():
             if arm.pairs < _LAST and not self._hopeless(arm):
                 return arm
         return None
@@ -77,4 +79,7 @@ class Race:
 
     def _hopeless(self, arm: Arm) -> bool:
         pairs = [arm.records[k : k + 2] for k in range(0, len(arm.records), 2)]
-        return len(pairs) >= _HOPELESS and all(self._score(pair) >= 0 for pair in pairs)
+        if not pairs:
+            return False
+        never = len(pairs) >= _HOPELESS and all(self._score(pair) >= 0 for pair in pairs)
+        return never or self.score(arm) >= _BAD

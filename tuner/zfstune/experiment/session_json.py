@@ -48,6 +48,7 @@ def session(
     winner, outcome = found.winner, found.outcome
     proof = outcome.records if outcome else []
     changes = outcome.changes if outcome else {}
+    proved_by = {record.number for record in proof}
     slowest = outcome.tails if outcome else None
     return {
         "schema": SCHEMA,
@@ -77,7 +78,7 @@ def session(
         "dropped": [_dropped(dropped) for dropped in found.dropped],
         "noise": {"pairs": len(found.aa), "effect": found.effect, "ratios": found.aa},
         "trials": [_trial(trial, about.objective) for trial in found.trials],
-        "blocks": [_block(record) for record in records],
+        "blocks": [_block(record, proof=record.number in proved_by) for record in records],
         "histograms": {"before": _histogram(proof, "A"), "after": _histogram(proof, "B")},
         "stages": {"before": _stages(proof, "A"), "after": _stages(proof, "B")},
         "txgs": _txgs(records),
@@ -111,10 +112,11 @@ def _trial(trial: Trial, objective: Objective) -> Json:
     }
 
 
-def _block(record: Record) -> Json:
+def _block(record: Record, *, proof: bool) -> Json:
     return {
         "number": record.number,
-        "phase": record.phase,
+        # the blocks of an earlier proof were more of the race
+        "phase": "trial" if record.phase == "confirm" and not proof else record.phase,
         "trial": record.trial,
         "label": record.label,
         "start_s": round(record.start_s, 1),

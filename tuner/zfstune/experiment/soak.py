@@ -47,6 +47,10 @@ class Soak:
         )
 
 
+# Of values that can no longer be set
+REFUSED = Soak(0, math.inf, math.inf)
+
+
 def judge(records: Sequence[Record], proof: Sequence[Record], objective: Objective) -> Soak:
     """By the blocks of a soak. Those under A in the proof count, too: more of them say better how
     slow the previous values get."""

@@ -45,6 +45,7 @@ _PHASES = {
     "trial": "trials",
     "ablation": "ablation",
     "confirm": "confirmation",
+    "soak": "soak",
 }
 _LABELLED = (500, 990)
 _PER_OCTAVE = 5

@@ -21,6 +21,7 @@ METRICS = (*objective.METRICS, *_MORE)
 
 _SOURCES = {
     "model": "model of the write path",
+    "local": "search (local)",
     "tpe": "search (TPE)",
     "random": "random",
     "grid": "grid",
@@ -181,6 +182,10 @@ def _evidence(session: Json, verdict: Json) -> str:
         )
     if verdict.get("kind") in ("equivalent", "inconclusive"):
         text += f" {_seen(session)}"
+    soak = mapped(session, "soak")
+    if soak.get("ok"):
+        later = plural(int(finite(soak.get("blocks")) or 0), "later block")
+        text += f" {later} showed nothing else."
     return text.strip()
 
 
