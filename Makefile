@@ -186,13 +186,14 @@ bench-reports: all
 bench-search:
 	$(PYTHON) scripts/benchmarks/search.py $(SEARCH)
 
-## bench-search-lab: the same on a real pool, for hours (less: SEARCH="--seeds 3 --trials 4")
+## bench-search-lab: the same on a real pool, for hours (less: SEARCH="--seeds 1")
 bench-search-lab: all
 	scripts/lab build trixie
-	$(PYTHON) scripts/benchmarks/search.py --lab $(SEARCH)
+	$(PYTHON) scripts/benchmarks/search_lab.py $(SEARCH)
 
-## statistics: error rates of verdicts on recorded noise; draws docs/pictures/statistics-*.svg
+## statistics: error rates of verdicts; writes docs/measurements/statistics.md, docs/pictures/statistics-*.svg
 statistics:
+	$(PYTHON) scripts/pages/noises.py
 	$(PYTHON) scripts/pages/plot_statistics.py
 
 ## bench-flame: measure drawing flame graphs; writes docs/measurements/flame.md
