@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares searches on simulated machines and loads; writes docs/measurements/search.md.
 
-usage: scripts/benchmarks/search.py [--seeds N] [--minutes M] [--scenes NAME,...] [--searches NAME,...]
+usage: scripts/benchmarks/search.py [--seeds N] [--minutes M] [--scenes NAME,...]
+                                    [--searches NAME,...]
 
-Each search has whole sessions of `zfstune tune`, with its noise, race, proofs and soak, whose blocks
-are simulated (tests/support/simulator). Judged by what the session leaves in force, and by what that
+Each search has whole sessions of `zfstune tune`, with noise, race, proofs and soak, whose blocks are
+simulated (tests/support/simulator). Judged by what the session leaves in force, and by what that
 does in truth, which many more simulated minutes tell.
 """
 
@@ -45,9 +46,9 @@ search takes itself depends on the machine: {cores} cores of {cpu}, Python {pyth
 
 Whole sessions of {minutes:.0f} minutes on simulated machines and loads (`tests/support/simulator`;
 [search.md](../search.md) compares the simulator with the lab), {seeds} seeds each, objective p99 of
-fsync, default limits. A cell is the mean regret: the log of the p99 that the values in force really
-have at the end, against the best that is known of any search; 0.1 is a p99 10 % higher than it could
-be. Values that really cost more than 6 % of the throughput count as no gain. The truth of values is
+fsync, default limits. A cell is the mean regret: the log of the p99 that the values in force at the
+end really have, against the best that is known of any search; 0.1 is a p99 10 % higher than it
+could be. Values that really cost more than 6 % of the throughput count as no gain. The truth of values is
 determined by {truth:.0f} simulated minutes.
 
 """

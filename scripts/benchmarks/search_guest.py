@@ -1,5 +1,5 @@
-"""The part of `make bench-search-lab` in the guest: whole sessions of `zfstune tune` by each search,
-on a disk that the load fills and on one that it does not.
+"""The part of `make bench-search-lab` in the guest: sessions of `zfstune tune` by each search, on a
+disk that the load fills and on one that it does not.
 
 usage: search_guest.py BUDGET BLOCK SEED...
 
