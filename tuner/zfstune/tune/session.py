@@ -23,6 +23,7 @@ from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.guardrails import Guardrails
+from zfstune.experiment.reads import open_reads
 from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
 from zfstune.term.progress import Progress
 from zfstune.term.secrets import masked
@@ -177,6 +178,11 @@ class TuningRun:
             sampler=request.sampler,
             resume=bool(self.args.resume),
         )
+        reads = open_reads(
+            setup.host, setup.pool, request.objective, request.limits, self.progress.line
+        )
+        if reads:
+            stack.callback(reads.close)
         watch = self._guardrails(session)
         if self.args.workload:
             load = Workload(self.args.workload, self.args.user, shell=self.args.shell)
@@ -195,7 +201,7 @@ class TuningRun:
         experiment = Experiment(
             setup.host,
             setup.pool,
-            BlockMeter(setup.host, setup.pool, fsyncs),
+            BlockMeter(setup.host, setup.pool, fsyncs, reads),
             request.plan,
             session.apply,
             watch,
