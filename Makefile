@@ -171,6 +171,12 @@ bench-tools:
 	scripts/lab build bookworm
 	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/benchmarks/tools.py
 
+## bench-reads: measure what tracing reads costs; prints a table
+bench-reads: all
+	scripts/lab build $(FLAVOURS)
+	for flavour in $(FLAVOURS); do scripts/lab run --flavour $$flavour --disk size=4G -- \
+		python3 /zfstune/scripts/benchmarks/reads.py || exit 1; done
+
 ## bench-reports: measure a report of 2014; writes docs/measurements/reports-2014.md
 bench-reports: all
 	scripts/lab build bookworm trixie trixie-backports

@@ -98,6 +98,14 @@ def test_many_threads(found: Json) -> None:
     assert (row["reads"], row["read_bytes"]) == (8 * 97, 8 * 97 * 4096)
 
 
+def test_the_table_of_a_mixed_load(found: Json) -> None:
+    lines = found["sample"].splitlines()
+    assert lines[0].startswith("slow  ")
+    assert [line.split()[0] for line in lines[4:6]] == ["miss", "write"]
+    assert "reads did not wait for an I/O" in found["sample"]
+    assert "lost 0 " in found["sample"]
+
+
 def test_output_and_traces(found: Json) -> None:
     assert found["text"].splitlines()[0].startswith("no read or write seen in 2.")
     assert "missing probes: none" in found["text"]

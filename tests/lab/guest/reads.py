@@ -13,7 +13,9 @@ from labkit import (
     DISK,
     KSTAT,
     Json,
+    Tracer,
     finish,
+    fio,
     make_pool,
     parameters,
     programs,
@@ -190,6 +192,17 @@ def threads(results: Json) -> None:
         sh(f"python3 -c '{code}' /tank/db/file")
 
 
+def sample(results: Json) -> None:
+    """A mixed load, as the page about the view shows it."""
+    progress("sample")
+    fio("/slow/cold", "--rw=write", name="mixed", size="64M")
+    forget()
+    tracer = Tracer("read", "slow", json_lines=False)
+    options = "--rw=randrw --rwmixread=90 --random_distribution=zipf:1.2 --numjobs=2 --thread"
+    fio("/slow/cold", *options.split(), "--time_based", "--runtime=10", name="mixed", size="64M")
+    results["sample"] = tracer.stop()
+
+
 def main() -> None:
     results: Json = {"cold": COLD}
     make_pool()
@@ -203,6 +216,7 @@ def main() -> None:
     filters(results)
     mounts(results)
     threads(results)
+    sample(results)
     results["text"] = sh("zfstune trace read tank --duration 2s")
     results["refused"] = run(["zfstune", "trace", "read", "--source", "kstat", "--pid", "1"])
     results["programs_left"] = programs()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from zfstrace import read, read_summary
 from zfstrace.host import Host, ReadSession
+from zfstrace.printable import printable
 from zfstrace.read import Demand, ReadRow, ReadState
 from zfstrace.summary import Span
 from zfstrace.types import Latency, TraceOptions
@@ -90,7 +91,7 @@ def view(rows: Sequence[ReadRow], style: Style, duration_ns: int, where: str) ->
     lines: list[str] = []
     for pool in dict.fromkeys(row.pool for row in rows):
         mine = [row for row in rows if row.pool == pool]
-        name = style.paint(pool or "(pool unknown)", "bold")
+        name = style.paint(printable(pool or "(pool unknown)"), "bold")
         lines += [f"{name}  {format_span(duration_ns)}", "", *_table(mine, style)]
         lines += ["", *_conclusion(mine, style), ""]
     return lines
