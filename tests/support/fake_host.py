@@ -305,7 +305,10 @@ class FakeHost:
         return self._open("arc kstat" if options.kstat else "arc", options)
 
     def open_read_trace(self, options: TraceOptions) -> FakeSession:
-        return self._open("read kstat" if options.kstat else "read", options)
+        kind = "read kstat" if options.kstat else "read"
+        # unless a test has some, nobody reads
+        self.sessions.setdefault(kind, FakeSession([ReadState((), {})]))
+        return self._open(kind, options)
 
 
 def args_of(**given: Any) -> argparse.Namespace:

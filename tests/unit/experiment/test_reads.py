@@ -12,7 +12,7 @@ from zfstune.errors import NotPossible
 from zfstune.experiment import blocks
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.objective import METRICS, Limit, Objective
-from zfstune.experiment.reads import open_reads
+from zfstune.experiment.reads import Reads, open_reads
 from zfstune.term.units import MS, SECOND, US
 
 NAMES = ("read.p99", "read.mean", "arc.miss", "write.p99")
@@ -22,7 +22,7 @@ def blocks_of(*states: object, arcstats: tuple[int, int] = (0, 0)) -> dict[str, 
     """The metrics of a block of ten seconds between two states of a trace of reads."""
     host = FakeHost(FakeSession([[counts()]]))
     session = FakeSession(list(states))
-    meter = BlockMeter(host, "tank", host.session, session)
+    meter = BlockMeter(host, "tank", host.session, reads=session)
     host.kstats["arcstats"] = {name: value * arcstats[0] for name, value in ARC.items()}
     meter.start(0)
     host.kstats["arcstats"] = {name: value * arcstats[1] for name, value in ARC.items()}
@@ -32,7 +32,7 @@ def blocks_of(*states: object, arcstats: tuple[int, int] = (0, 0)) -> dict[str, 
 def test_a_block_has_the_reads_of_its_pool_in_its_time() -> None:
     before = read_state(reads(hit=[SECOND] * 50))
     after = read_state(
-        reads(hit=[SECOND] * 50 + [2 * US] * 180, miss=[5 * MS] * 20, write=[MS] * 20),
+        reads(hit=[SECOND] * 50 + [2 * US] * 180, miss=[5 * MS] * 20, write=[MS] * 100),
         reads("idle", 1, hit=[SECOND] * 100),
     )
     found = blocks_of(before, after, arcstats=(1, 2))
@@ -66,19 +66,25 @@ def test_no_miss_at_all_can_be_compared() -> None:
     assert blocks.cache_metrics(Demand(5, 0)) == {}
 
 
-def opened(objective: str, *limits: str, host: FakeHost) -> tuple[object, list[str]]:
+def opened(
+    objective: str, *limits: str, host: FakeHost, guard: str = ""
+) -> tuple[Reads, list[str]]:
     said: list[str] = []
     bounds = [Limit.parse(text) for text in limits]
-    return open_reads(host, "tank", Objective.parse(objective), bounds, said.append), said
+    guards = [Limit.parse(guard)] if guard else []
+    made = open_reads(host, "tank", Objective.parse(objective), bounds, guards, said.append)
+    return made, said
 
 
 def test_reads_are_traced_only_if_they_are_asked_for() -> None:
     host = FakeHost()
     host.sessions["read"] = FakeSession()
-    assert opened("fsync.p99", "write.throughput>=-5%", host=host) == (None, [])
-    session, said = opened("fsync.p99", "read.p99<=+10%", "write.p99<=+10%", host=host)
-    assert session is host.sessions["read"]
-    assert said == ["read.p99, write.p99: reads and writes are traced, too"]
+    assert opened("fsync.p99", "write.throughput>=-5%", host=host)[0].session is None
+    for limit in ("read.p99<=+10%", "write.p99<=+10%"):
+        made, said = opened("fsync.p99", limit, host=host)
+        assert (made.session, said) == (host.sessions["read"], [])
+    made.close()
+    assert made.session and host.sessions["read"].closed  # type: ignore[union-attr]
 
 
 def test_a_metric_without_a_source_is_refused() -> None:
@@ -91,4 +97,38 @@ def test_a_metric_without_a_source_is_refused() -> None:
     with pytest.raises(NotPossible, match="there is no kstat arcstats"):
         opened("arc.miss", host=host)
     host.kstats["arcstats"] = dict(ARC)
-    assert opened("arc.miss", host=host) == (None, [])
+    assert opened("arc.miss", host=host)[0].session is None
+
+
+GUARD = "read.p99<=+20%"
+
+
+@pytest.mark.parametrize(("reads_seen", "asked"), [(199, False), (200, True)])
+def test_a_guard_is_asked_of_a_load_that_reads(reads_seen: int, asked: bool) -> None:
+    """In half a block: 100 reads in a block are needed, and four times as many wanted."""
+    host = FakeHost()
+    seen = read_state(reads(hit=[US] * reads_seen), reads("idle", 1, hit=[US] * 900))
+    host.sessions["read"] = FakeSession([seen])
+    made, said = opened("fsync.p99", host=host, guard=GUARD)
+    assert [str(limit) for limit in made.asked(0.5, said.append)] == [GUARD] * asked
+    assert said == [
+        f"limit {GUARD}, too: the load reads"
+        if asked
+        else f"limit {GUARD} is not asked: 199 reads while the load started, too few"
+    ]
+
+
+def test_a_guard_without_a_source_is_left_out() -> None:
+    host = FakeHost()
+    host.sessions["read"] = NotSupported("cannot time reads: no", "do this")
+    made, said = opened("fsync.p99", host=host, guard=GUARD)
+    assert said == [f"limit {GUARD} is not asked: cannot time reads: no"]
+    assert made.asked(0.5, said.append) == []
+    made.close()
+
+
+def test_a_guard_is_not_asked_twice() -> None:
+    host = FakeHost()
+    host.sessions["read"] = FakeSession([read_state()])
+    assert not opened("read.p99", host=host, guard=GUARD)[0].guards
+    assert not opened("fsync.p99", "read.p99<=+5%", host=host, guard=GUARD)[0].guards

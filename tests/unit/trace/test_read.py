@@ -29,7 +29,9 @@ REST = reads("", 0, rest=True)
 def run(*states: ReadState, **options: Any) -> str:
     out = io.StringIO()
     session = FakeSession([read_state(), *states], losses=Losses(start=1))
-    trace(run_of(FakeHost(session), out, **({"duration": 10 * SECOND} | options)))
+    host = FakeHost()
+    host.sessions["read"] = session
+    trace(run_of(host, out, **({"duration": 10 * SECOND} | options)))
     assert session.closed
     return out.getvalue()
 

@@ -39,8 +39,8 @@ METRICS = {
         Metric("fsync.p999", "ns", True, 200, "p99.9 of fsync"),
         Metric("fsync.mean", "ns", True, 10, "mean fsync"),
         Metric("write.throughput", "bytes/s", False, 0, "write throughput"),
-        Metric("write.p99", "ns", True, 0, "p99 of write", 20, "reads"),
-        Metric("read.p99", "ns", True, 0, "p99 of read", 20, "reads"),
+        Metric("write.p99", "ns", True, 0, "p99 of write", 100, "reads"),
+        Metric("read.p99", "ns", True, 0, "p99 of read", 100, "reads"),
         Metric("read.mean", "ns", True, 0, "mean read", 10, "reads"),
         Metric("arc.miss", "share", True, 0, "share of reads that miss the cache", 10, "arcstats"),
     )

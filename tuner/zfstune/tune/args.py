@@ -68,7 +68,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         action="append",
         metavar="LIMIT",
         help="bound on the change of a metric (repeatable; "
-        "default write.throughput>=-5%% and fsync.mean<=+10%%)",
+        "default write.throughput>=-5%% and fsync.mean<=+10%%, and read.p99<=+20%% of a load that "
+        "reads)",
     )
     parser.add_argument("--parameters", metavar="NAME,...", help="change only these")
     parser.add_argument("--arc", action="store_true", help="also change the ARC limits")
