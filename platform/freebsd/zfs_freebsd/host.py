@@ -220,10 +220,13 @@ class FreeBSDHost(BaseHost):
         from zfstrace.kstat.reads import KstatReads
 
         self._require_zfs()
+        if options.dataset:
+            self._locate(options.dataset)
         if not options.kstat:
-            raise NotSupported(
-                "cannot time reads: there is no D script for that",
-                "count them with `zfstune trace read --source kstat`",
+            from zfs_freebsd.dtrace.reads import ScriptedReads
+
+            return self._follow(
+                ScriptedReads(options.pool, options.pid, lambda: self.kstat("arcstats"))
             )
         self._refuse_pid(options)
         return KstatReads(
