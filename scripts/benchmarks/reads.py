@@ -23,7 +23,12 @@ from labkit import Tracer, fio, make_pool, sh
 
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 LOADS = {"reads": "randread", "writes": "randwrite"}
-WAYS: dict[str, tuple[str, ...]] = {"as it is": (), "--no-fentry": ("--no-fentry",)}
+BTF = Path("/sys/kernel/btf/zfs").exists()
+# the arguments, and numbers of jobs
+WAYS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    "fentry" if BTF else "kprobe": ((), (1, 2)),
+    **({"kprobe": (("--no-fentry",), (1,))} if BTF else {}),
+}
 HEAD = "| | probes | jobs | off, per s | on, per s | on / off, median | range | BPF per call |"
 
 
@@ -74,8 +79,8 @@ def main() -> None:
     print(f"kernel {os.uname().release}, ZFS {version}, {os.cpu_count()} CPUs; {pairs} pairs of")
     print(f"{seconds:g} s\n\n{HEAD}\n{'|---' * 8}|")
     for kind in LOADS:
-        for name, way in WAYS.items():
-            for jobs in (1, 2):
+        for name, (way, numbers) in WAYS.items():
+            for jobs in numbers:
                 off = [rate(kind, jobs, seconds)]
                 on, ratios = [], []
                 for _ in range(pairs):

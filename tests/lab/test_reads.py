@@ -47,13 +47,16 @@ def test_kstats_alone_count_and_do_not_time(found: Json) -> None:
     assert "not timed" in found["kstat"]["stderr"]
 
 
-def test_reads_from_the_disk_are_misses(found: Json) -> None:
+@pytest.mark.parametrize(("key", "cached"), [("misses", 0), ("misses_kprobes", 53)])
+def test_reads_from_the_disk_are_misses(found: Json, key: str, cached: int) -> None:
+    """But for one in a hundred that loses the processor between its I/O's start and its wait, for
+    as long as the I/O takes: under emulation that happens."""
     cold = found["cold"]
-    row = rows(found, "misses")["slow/cold"]
-    assert (row["hits"], row["misses"], row["hit_ratio"]) == (0, cold, 0)
-    assert row["read_bytes"] == cold * 8192
-    row = rows(found, "misses_kprobes")["slow/cold"]
-    assert (row["hits"], row["misses"], row["miss_bytes"]) == (53, cold, cold * 8192)
+    row = rows(found, key)["slow/cold"]
+    assert row["hits"] + row["misses"] == row["reads"] == cold + cached
+    assert 0.95 * cold <= row["misses"] <= cold
+    assert row["miss_bytes"] == row["misses"] * 8192
+    assert row["read_bytes"] == (cold + cached) * 8192
 
 
 def test_the_end_of_a_file_and_mappings_are_no_reads(found: Json) -> None:
