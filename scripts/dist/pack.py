@@ -34,8 +34,8 @@ HEAD = b"#!/usr/bin/env -S python3 -I # coding:zfstune-is-cut-short.copy-the-fil
 # Byte code of all would not fit. First what every command loads, then by how much a second of its
 # start matters; the longest prefix decides.
 BYTE_CODE = (
-    *("zfstune/", "zfstrace/", "zfs_linux/", "zfstune/term/", "zfstune/rules/"),
-    *("zfstune/tunables/", "zfstune/trace/", "zfstune/changes/", "zfstune/diagnose/"),
+    *("zfstune/", "zfstrace/", "zfs_linux/", "zfstune/term/", "zfstune/trace/"),
+    *("zfstune/rules/", "zfstune/tunables/", "zfstune/changes/", "zfstune/diagnose/"),
     *("zfstune/params/", "zfstune/inside/", "zfstune/advise/", "zfstune/bench/"),
     *("zfstrace/flame/", "zfstune/flame/", "zfstune/html/", "zfstune/report/"),
     *("zfstune/tune/", "zfstune/experiment/", "zfs_freebsd/"),
