@@ -1,4 +1,4 @@
-"""Scenario: known numbers of reads and writes, counted by `zfstune trace read` and by kstats."""
+"""Scenario: known numbers of reads and writes, counted by `zfstune trace read` and by the kstats."""
 
 from __future__ import annotations
 
