@@ -82,7 +82,6 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
         2400,
     ),
     "freebsd_counts": (("size=2G", "size=1G"), 2400),
-    "freebsd_reads": (("size=1G",), 1800),
 }
 
 # Arguments of scripts/lab beside those. DTrace makes all CPUs meet for each probe, which takes long

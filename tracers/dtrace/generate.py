@@ -15,9 +15,8 @@ if sys.version_info < (3, 11):
 
 HERE = Path(__file__).resolve().parent
 SYSTEMS = ("freebsd", "linux")
-# Scripts for one system only: on Linux fanotify(7) reports who writes a parameter, and a wait for
-# an I/O has a function of its own.
-ONLY = {"sysctlwrite-json.d": "freebsd", "zfsread-json.d": "freebsd"}
+# Scripts for one system only: on Linux fanotify(7) reports who writes a parameter.
+ONLY = {"sysctlwrite-json.d": "freebsd"}
 MARK = "#!/usr/sbin/dtrace -Zs\n"
 NOTE = """\
 /*

@@ -220,13 +220,10 @@ class FreeBSDHost(BaseHost):
         from zfstrace.kstat.reads import KstatReads
 
         self._require_zfs()
-        if options.dataset:
-            self._locate(options.dataset)
         if not options.kstat:
-            from zfs_freebsd.dtrace.reads import ScriptedReads
-
-            return self._follow(
-                ScriptedReads(options.pool, options.pid, lambda: self.kstat("arcstats"))
+            raise NotSupported(
+                "cannot time reads: there is no D script for that",
+                "count them with `zfstune trace read --source kstat`",
             )
         self._refuse_pid(options)
         return KstatReads(

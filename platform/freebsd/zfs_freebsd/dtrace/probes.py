@@ -33,7 +33,7 @@ class Need:
 
 # What the commands run: zilevent-json.d, txgstate-json.d ... "flush" belongs to zfsflush.d, which
 # no command runs.
-TRACERS = ("fsync", "txg", "throttle", "device", "arc", "read", "stacks", "sysctl")
+TRACERS = ("fsync", "txg", "throttle", "device", "arc", "stacks", "sysctl")
 
 _NOTHING = "nothing can be measured"
 _NO_STAGES = "neither pools nor stages are known"
@@ -215,34 +215,6 @@ NEEDS: tuple[Need, ...] = (
         required=True,
     ),
     Need("arc", "clock", _CLOCK, _NO_CLOCK, required=True),
-    *(
-        Need("read", f"{name}{suffix}", (f"fbt:zfs:{name}:{place}",), cost, required=needed)
-        for name, cost, needed in (
-            ("zfs_read", "reads cannot be timed (--source kstat counts them)", True),
-            ("zfs_write", "writes are not timed", False),
-        )
-        for suffix, place in (("", "entry"), (":return", "return"))
-    ),
-    Need(
-        "read",
-        "cv_timedwait",
-        ("fbt:kernel:_cv_timedwait_sbt:entry",),
-        "reads that waited for an I/O cannot be told (--source kstat shows the ARC)",
-        required=True,
-    ),
-    Need(
-        "read",
-        "cv_wait",
-        ("fbt:kernel:_cv_wait:entry",),
-        "reads that waited for the I/O of another thread count as hits",
-    ),
-    Need(
-        "read",
-        "dmu_tx_wait:end",
-        ("fbt:zfs:spa_tx_assign_add_nsecs:entry",),
-        "writes that were held up are not counted",
-    ),
-    Need("read", "clock", _CLOCK, _NO_CLOCK, required=True),
     Need(
         "stacks",
         "zfs_freebsd_fsync",

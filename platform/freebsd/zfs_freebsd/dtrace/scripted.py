@@ -137,34 +137,6 @@ class Scripted(ABC):
         return 0
 
 
-class SummedScript(Scripted):
-    """A script that prints all its sums again and again: rows of the given types, then its
-    state."""
-
-    def __init__(self, types: tuple[str, ...], tracer: str, script: str, *args: str) -> None:
-        self._marks = tuple(f'"{name}"' for name in types)
-        self._printing: list[str] = []
-        self._printed: list[str] = []
-        super().__init__(tracer, script, *args)
-
-    def _take_sums(self) -> None:
-        """Reads the sums that the script printed last."""
-        for line in self._printed:
-            super()._on_line(line)
-        self._printed = []
-
-    def _on_line(self, line: str) -> None:
-        """Keeps the last sums, for _take_sums(). Each print has them all, up to thousands: read at
-        once, they keep an emulated CPU busy, and dtrace waits for the reader until the kernel ends
-        it."""
-        if any(mark in line for mark in self._marks):
-            self._printing.append(line)
-            return
-        super()._on_line(line)
-        if self._printing:  # this line, the state, follows the sums
-            self._printed, self._printing = self._printing, []
-
-
 def _pool(name: str | None) -> tuple[str, ...]:
     """The last argument of a script."""
     return () if name is None else (name,)

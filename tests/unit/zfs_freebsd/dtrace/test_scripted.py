@@ -19,7 +19,6 @@ from zfs_freebsd.dtrace.arc import ScriptedArc
 from zfs_freebsd.dtrace.device import ScriptedDevices
 from zfs_freebsd.dtrace.fsync import ScriptedFsyncs
 from zfs_freebsd.dtrace.process import Dtrace
-from zfs_freebsd.dtrace.reads import ScriptedReads
 from zfs_freebsd.dtrace.throttle import ScriptedThrottle
 from zfs_freebsd.dtrace.txg import ScriptedTxgs
 from zfstrace.errors import TraceError
@@ -380,44 +379,6 @@ def test_io_is_counted_by_vdev_and_class(script: Path) -> None:
     assert log.queue == Hist(6, 5 * low(100), low(100), {100: 5, 0: 1})
     assert (vdev.classes["flush"].count, vdev.classes["flush"].active_max) == (2, None)
     assert vdev.classes["unknown"].size == 7
-
-
-def times(op: str, bucket: int, count: int, size: int) -> Json:
-    where = {"pool": "tank", "objset": 68, "op": op, "bucket": bucket, "count": count}
-    more = {"total_ns": count * low(bucket), "max_ns": low(bucket), "bytes": size}
-    return {"schema": 1, "type": "read_times"} | where | more
-
-
-def test_reads_are_counted_by_dataset_and_kind(script: Path) -> None:
-    printing(
-        script,
-        [
-            times("hit", 300, 5, 20480),
-            times("hit", 310, 1, 512),
-            times("miss", 500, 2, 8192),
-            times("write", 400, 3, 300),
-            {
-                "type": "read_more",
-                "pool": "tank",
-                "objset": 68,
-                "errors": 4,
-                "held": 1,
-                "held_ns": 9,
-            },
-        ],
-    )
-    session = ScriptedReads("tank", None, lambda: {"demand_data_hits": 3})
-    session.refresh()
-    state = session.state()
-    session.close()
-    [found] = state.datasets
-    assert (found.pool, found.objset, found.rest) == ("tank", 68, False)
-    assert (found.hit.count, found.hit.size) == (6, 20992)
-    assert found.hit.latency == Hist(6, 5 * low(300) + low(310), low(310), {300: 5, 310: 1})
-    assert (found.miss.count, found.write.count, found.write.size) == (2, 3, 300)
-    assert (found.errors, found.held, found.held_ns) == (4, 1, 9)
-    assert state.arc == {"demand_data_hits": 3}
-    assert state.timed
 
 
 def test_of_sums_only_the_last_print_is_read(script: Path) -> None:
