@@ -89,7 +89,7 @@ test-unit: all test-c
 	$(PYTHON) -m pytest tests/unit
 
 TEST_C := build/test_c
-TEST_BPF := build/test_bpf build/test_bpf_device build/test_bpf_throttle
+TEST_BPF := build/test_bpf build/test_bpf_device build/test_bpf_read build/test_bpf_throttle
 test-c: $(TEST_C) $(TEST_BPF)
 	for test in $^; do $$test || exit 1; done
 
@@ -175,6 +175,12 @@ bench-freebsd:
 bench-tools:
 	scripts/lab build bookworm
 	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/benchmarks/tools.py
+
+## bench-reads: measure what tracing reads costs; prints a table
+bench-reads: all
+	scripts/lab build $(FLAVOURS)
+	for flavour in $(FLAVOURS); do scripts/lab run --flavour $$flavour --disk size=4G -- \
+		python3 /zfstune/scripts/benchmarks/reads.py || exit 1; done
 
 ## bench-reports: measure a report of 2014; writes docs/measurements/reports-2014.md
 bench-reports: all

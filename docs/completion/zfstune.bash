@@ -5,7 +5,7 @@
 #    source ~/.local/share/bash_completion/zfstune
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_zfstune_trace_subparsers=(fsync slow txg throttle device arc)
+_shtab_zfstune_trace_subparsers=(fsync slow txg throttle device arc read)
 _shtab_zfstune_flame_subparsers=(diff convert)
 _shtab_zfstune_params_subparsers=(list get explain set)
 _shtab_zfstune_tools_subparsers=(list extract)
@@ -18,6 +18,7 @@ _shtab_zfstune_trace_txg_option_strings=(-h --help --duration --count --source -
 _shtab_zfstune_trace_throttle_option_strings=(-h --help --pid --duration --interval --json --no-fentry)
 _shtab_zfstune_trace_device_option_strings=(-h --help --duration --interval --json --no-fentry)
 _shtab_zfstune_trace_arc_option_strings=(-h --help --duration --interval --count --source --json --no-fentry)
+_shtab_zfstune_trace_read_option_strings=(-h --help --dataset --pid --duration --interval --source --json --no-fentry)
 _shtab_zfstune_trace_option_strings=(-h --help --pool --duration --interval --json --no-fentry)
 _shtab_zfstune_diagnose_option_strings=(-h --help --duration --from --json --no-fentry)
 _shtab_zfstune_check_option_strings=(-h --help --warn --crit --show --duration --timeout --list --json --no-fentry)
@@ -66,6 +67,11 @@ _shtab_zfstune_trace_device___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_device___interval_COMPGEN=_zfstune_words_interval
 _shtab_zfstune_trace_arc___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_arc___interval_COMPGEN=_zfstune_words_interval
+_shtab_zfstune_trace_read_pos_0_COMPGEN=_zfstune_pools
+_shtab_zfstune_trace_read___dataset_COMPGEN=_zfstune_datasets
+_shtab_zfstune_trace_read___pid_COMPGEN=_zfstune_pids
+_shtab_zfstune_trace_read___duration_COMPGEN=_zfstune_words_duration
+_shtab_zfstune_trace_read___interval_COMPGEN=_zfstune_words_interval
 _shtab_zfstune_trace___pool_COMPGEN=_zfstune_pools
 _shtab_zfstune_trace___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace___interval_COMPGEN=_zfstune_words_interval
@@ -123,7 +129,8 @@ _shtab_zfstune_tools_extract_pos_1_COMPGEN=_zfstune_parameters
 
 _shtab_zfstune_trace_txg___source_choices=(bpf kstat)
 _shtab_zfstune_trace_arc___source_choices=(bpf kstat)
-_shtab_zfstune_trace_pos_0_choices=(fsync slow txg throttle device arc)
+_shtab_zfstune_trace_read___source_choices=(bpf kstat)
+_shtab_zfstune_trace_pos_0_choices=(fsync slow txg throttle device arc read)
 _shtab_zfstune_flame_diff___unit_choices=(ns us samples)
 _shtab_zfstune_flame_convert___unit_choices=(ns us samples)
 _shtab_zfstune_flame_convert___kind_choices=(off-cpu on-cpu wakeup other)
@@ -167,6 +174,10 @@ _shtab_zfstune_trace_arc__h_nargs=0
 _shtab_zfstune_trace_arc___help_nargs=0
 _shtab_zfstune_trace_arc___json_nargs=0
 _shtab_zfstune_trace_arc___no_fentry_nargs=0
+_shtab_zfstune_trace_read__h_nargs=0
+_shtab_zfstune_trace_read___help_nargs=0
+_shtab_zfstune_trace_read___json_nargs=0
+_shtab_zfstune_trace_read___no_fentry_nargs=0
 _shtab_zfstune_trace_pos_0_nargs=A...
 _shtab_zfstune_trace__h_nargs=0
 _shtab_zfstune_trace___help_nargs=0
@@ -400,11 +411,11 @@ _zfstune_words_budget() {
 }
 
 _zfstune_list_objective() {
-	_zfstune_list "$1" fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput
+	_zfstune_list "$1" fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput write.p99 read.p99 read.mean arc.miss
 }
 
 _zfstune_words_limit() {
-	compgen -W "fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput" -- "$1"
+	compgen -W "fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput write.p99 read.p99 read.mean arc.miss" -- "$1"
 }
 
 _zfstune_list_parameters() {

@@ -108,7 +108,7 @@ function _shtab_zfstune_using
   test "$_shtab_zfstune_cmdpath" = "$argv"
 end
 
-set -g _shtab_zfstune_commands doctor trace 'trace fsync' 'trace slow' 'trace txg' 'trace throttle' 'trace device' 'trace arc' diagnose check flame 'flame diff' 'flame convert' params 'params list' 'params get' 'params explain' 'params set' advise bench tune status revert keep recover report tools 'tools list' 'tools extract' licences
+set -g _shtab_zfstune_commands doctor trace 'trace fsync' 'trace slow' 'trace txg' 'trace throttle' 'trace device' 'trace arc' 'trace read' diagnose check flame 'flame diff' 'flame convert' params 'params list' 'params get' 'params explain' 'params set' advise bench tune status revert keep recover report tools 'tools list' 'tools extract' licences
 set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --crit --dataset --disk --duration --for --force-erase --format --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --show --size --slog --source --storage --study --system --test --timeline --timeout --title --unit --warn --with --workload -o
 
 complete -c zfstune -e
@@ -180,6 +180,16 @@ complete -c zfstune -n '_shtab_zfstune_using trace arc' -l count -x -d 'end afte
 complete -c zfstune -n '_shtab_zfstune_using trace arc' -l source -xka "bpf kstat" -d 'kstat: no privilege needed, less detail; default bpf'
 complete -c zfstune -n '_shtab_zfstune_using trace arc' -l json -d 'JSON lines, times in ns'
 complete -c zfstune -n '_shtab_zfstune_using trace arc' -l no-fentry -d 'use kprobes even where fentry is possible'
+complete -c zfstune -n '_shtab_zfstune_using trace; and test $_shtab_zfstune_npos -eq 0' -a read -d 'Times the reads of files, hits and misses apart, and the writes, per dataset.'
+complete -c zfstune -n '_shtab_zfstune_using trace read' -s h -l help -d 'show this help message and exit'
+complete -c zfstune -n '_shtab_zfstune_using trace read' -l dataset -xka "(_zfstune_datasets)" -d 'only this dataset'
+complete -c zfstune -n '_shtab_zfstune_using trace read' -l pid -xka "(__fish_complete_pids)" -d 'only this process'
+complete -c zfstune -n '_shtab_zfstune_using trace read' -l duration -xka "5s 10s 30s 1m 5m" -d 'end after T (10s, 5m); default: at Ctrl-C'
+complete -c zfstune -n '_shtab_zfstune_using trace read' -l interval -xka "1s 2s 5s 10s 1m" -d 'print every T; default on a terminal 2s'
+complete -c zfstune -n '_shtab_zfstune_using trace read' -l source -xka "bpf kstat" -d 'kstat: no privilege needed, less detail; default bpf'
+complete -c zfstune -n '_shtab_zfstune_using trace read' -l json -d 'JSON lines, times in ns'
+complete -c zfstune -n '_shtab_zfstune_using trace read' -l no-fentry -d 'use kprobes even where fentry is possible'
+complete -c zfstune -n '_shtab_zfstune_using trace read; and test $_shtab_zfstune_npos -eq 0' -ka "(_zfstune_pools)" -d 'only this pool'
 complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a diagnose -d 'Finds out why fsyncs are slow.'
 complete -c zfstune -n '_shtab_zfstune_using diagnose' -s h -l help -d 'show this help message and exit'
 complete -c zfstune -n '_shtab_zfstune_using diagnose' -l duration -xka "5s 10s 30s 1m 5m" -d 'watch for T (20s, 1m); default 20s'
@@ -285,8 +295,8 @@ complete -c zfstune -n '_shtab_zfstune_using tune' -l observe -d 'use the existi
 complete -c zfstune -n '_shtab_zfstune_using tune' -l as -xka "(__fish_complete_users)" -d 'run the workload as USER'
 complete -c zfstune -n '_shtab_zfstune_using tune' -l shell -d 'run the workload with /bin/sh -c'
 complete -c zfstune -n '_shtab_zfstune_using tune' -l budget -xka "10m 15m 30m 1h" -d 'time for the whole session (default 1h)'
-complete -c zfstune -n '_shtab_zfstune_using tune' -l objective -xka "(_zfstune_list fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput)" -d 'metric to improve; METRIC=WEIGHT,... for several (default fsync.p99)'
-complete -c zfstune -n '_shtab_zfstune_using tune' -l limit -xka "fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput" -d 'bound on the change of a metric (repeatable; default write.throughput>=-5% and fsync.mean<=+10%)'
+complete -c zfstune -n '_shtab_zfstune_using tune' -l objective -xka "(_zfstune_list fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput write.p99 read.p99 read.mean arc.miss)" -d 'metric to improve; METRIC=WEIGHT,... for several (default fsync.p99)'
+complete -c zfstune -n '_shtab_zfstune_using tune' -l limit -xka "fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput write.p99 read.p99 read.mean arc.miss" -d 'bound on the change of a metric (repeatable; default write.throughput>=-5% and fsync.mean<=+10%, and read.p99<=+20% of a load that reads)'
 complete -c zfstune -n '_shtab_zfstune_using tune' -l parameters -xka "(_zfstune_list zfs_dirty_data_max zfs_vdev_async_write_max_active zfs_vdev_async_write_min_active zfs_dirty_data_sync_percent zfs_delay_min_dirty_percent zfs_vdev_async_write_active_min_dirty_percent zfs_vdev_async_write_active_max_dirty_percent zfs_delay_scale zfs_txg_timeout zfs_commit_timeout_pct zil_slog_bulk zfs_arc_max zfs_arc_min)" -d 'change only these'
 complete -c zfstune -n '_shtab_zfstune_using tune' -l arc -d 'also change the ARC limits'
 complete -c zfstune -n '_shtab_zfstune_using tune' -l block -xka "10s 20s 30s" -d 'length of a block (default 10s)'

@@ -54,6 +54,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
     "faults": (("size=2G",), 9000),
     "slots": (("size=4G",), 2400),
+    "reads": (("size=4G", "size=1G", "size=1G"), 1500),
     "bench": (("size=4G", "size=1G"), 900),
     "packages": (("size=2G",), 1500),
     "dist": (("size=4G,flush-delay=20ms",), 1500),
@@ -113,6 +114,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
     "flame": (0,),
     "faults": (1,),
     "counts": (0, 1),
+    "reads": (1,),
     "bench": (0,),
     "dist": (0,),
 }

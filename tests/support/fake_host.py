@@ -17,6 +17,7 @@ from zfstrace.errors import TraceError, UnknownName
 from zfstrace.host import CostSession, StackSession
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.params import BootConfig, Change
+from zfstrace.read import ReadState
 from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleCounts
 from zfstrace.txg import Txg, TxgState
@@ -76,8 +77,8 @@ class FakeSession:
     def devices(self) -> list[DeviceCounts]:
         return list(self.now)
 
-    def state(self) -> ArcState:
-        assert isinstance(self.now, ArcState)
+    def state(self) -> Any:
+        assert isinstance(self.now, (ArcState, ReadState))
         return self.now
 
     def losses(self) -> Losses:
@@ -302,6 +303,12 @@ class FakeHost:
 
     def open_arc_trace(self, options: TraceOptions) -> FakeSession:
         return self._open("arc kstat" if options.kstat else "arc", options)
+
+    def open_read_trace(self, options: TraceOptions) -> FakeSession:
+        kind = "read kstat" if options.kstat else "read"
+        # unless a test has some, nobody reads
+        self.sessions.setdefault(kind, FakeSession([ReadState((), {})]))
+        return self._open(kind, options)
 
 
 def args_of(**given: Any) -> argparse.Namespace:

@@ -12,6 +12,7 @@ from zfstrace.device import CLASSES, ClassCounts, DeviceCounts
 from zfstrace.disk import Scratch
 from zfstrace.hist import Hist, index
 from zfstrace.kstat.txgs import TxgRow
+from zfstrace.read import Op, ReadCounts, ReadState
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.throttle import ThrottleCounts, Waits
 from zfstrace.txg import Txg
@@ -157,6 +158,32 @@ def arc(times: int = 1, waits: Sequence[int] | None = (), **given: int) -> ArcSt
     """A cache whose counters are `times` those of ARC."""
     stats = {n: v if n[0] in "sca" else v * times for n, v in ARC.items()}
     return ArcState(stats | given, None if waits is None else from_values(waits))
+
+
+def reads(
+    pool: str = "tank",
+    objset: int = 68,
+    *,
+    hit: Sequence[int] = (),
+    miss: Sequence[int] = (),
+    write: Sequence[int] = (),
+    size: int = 4096,
+    rest: bool = False,
+    errors: int = 0,
+    held: int = 0,
+    held_ns: int = 0,
+) -> ReadCounts:
+    """A dataset with reads and writes of size bytes that took these times in ns."""
+    hits, misses, writes = (
+        Op(len(times), size * len(times), from_values(times)) for times in (hit, miss, write)
+    )
+    who = pool, objset, (0, 0), rest
+    return ReadCounts(*who, hits, misses, writes, errors, held, held_ns)
+
+
+def read_state(*datasets: ReadCounts, times: int = 1) -> ReadState:
+    """These datasets, and a cache whose counters are `times` those of ARC."""
+    return ReadState(datasets, arc(times).stats)
 
 
 def slow_event(dataset: int = 0, comm: str = "postgres", **stages: int) -> SlowEvent:

@@ -218,6 +218,7 @@ def test_a_usage_error_of_the_process_prints_no_escape_codes() -> None:
         ("trace", "throttle"),
         ("trace", "device"),
         ("trace", "arc"),
+        ("trace", "read"),
         ("check",),
         ("flame",),
         ("flame", "diff"),

@@ -18,7 +18,18 @@ from support import fake_advise, fake_programs, sample_session
 from support.fake_host import FakeCost, FakeSession
 from support.fake_module import ModuleHost
 from support.hostile import EVIL, raw
-from support.samples import arc, counts, ios, scratch_disk, slow_event, txg, vdev, waits
+from support.samples import (
+    arc,
+    counts,
+    ios,
+    read_state,
+    reads,
+    scratch_disk,
+    slow_event,
+    txg,
+    vdev,
+    waits,
+)
 
 from zfstrace.cost import CostCounts, ProgramCost
 from zfstrace.types import Check, Losses, Probe, ProbeSurvey, Tool
@@ -40,6 +51,9 @@ COMMANDS: list[list[str]] = [
     *(["trace", *name, *SHORT] for name in ([], ["fsync"], ["txg"], ["throttle"], ["device"])),
     *(["trace", name, "--source", "kstat", *SHORT] for name in ("txg", "arc")),
     ["trace", "arc", *SHORT],
+    ["trace", "read", *SHORT],
+    ["trace", "read", "--source", "kstat", *SHORT],
+    ["trace", "read", "--dataset", "tank/tnak"],
     ["trace", "slow", "--over", "1ms", *SHORT],
     ["trace", "slow", "--over", "1ms", "--timeline", f"{EVIL}.json", *SHORT],
     ["trace", "slow", "--over", "1ms", "--timeline", "t.json", *SHORT],
@@ -88,7 +102,7 @@ COMMANDS: list[list[str]] = [
 ODD: list[list[str]] = [
     [],
     *([name] for name in ("trace", "status", "report", "bench", "advise", "diagnose", "keep")),
-    *(["trace", name] for name in ("fsync", "txg", "throttle", "device", "arc", "slow")),
+    *(["trace", name] for name in ("fsync", "txg", "throttle", "device", "arc", "read", "slow")),
     *(["params", name] for name in ("get", "explain", "set", "list")),
     ["diagnose", "--from"],
     *(["check", *more] for more in ([], ["tank", "--warn"], ["tank", "--show"])),
@@ -134,6 +148,11 @@ class HostileHost(ModuleHost):
         for source in ("", " kstat"):
             txgs = [txg(5), txg(6, EVIL, reason=EVIL, source=EVIL)]
             self.sessions[f"txg{source}"] = session(events=txgs)
+            read = [
+                reads(pool, 68, hit=[MS] * 9, miss=[MS], write=[MS], errors=1, held=1, held_ns=MS)
+                for pool in ("tank", EVIL)
+            ]
+            self.sessions[f"read{source}"] = session([read_state(), read_state(*read)])
             self.sessions[f"arc{source}"] = session([arc(1), arc(2, waits=[90 * MS] * 9)])
 
         programs = (ProgramCost(EVIL, EVIL, EVIL, 3, 3), ProgramCost(EVIL, LONG, "kprobe"))

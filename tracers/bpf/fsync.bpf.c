@@ -21,6 +21,7 @@
 #include "fsync.h"
 #include "config.bpf.h"
 #include "dirty.bpf.h"
+#include "file.bpf.h"
 #include "hist.bpf.h"
 #include "layout.bpf.h"
 #include "op.bpf.h"
@@ -53,6 +54,21 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } slow_events SEC(".maps");
+
+/* ---- datasets ------------------------------------------------------------ */
+
+static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u64 file)
+{
+	s->dev = file ? file_dev(file) : 0;
+	if (zilog) {
+		__u64 spa = zilog_spa(zilog);
+
+		s->objset = zilog_objset(zilog);
+		if (spa)
+			bpf_probe_read_kernel_str(s->pool, sizeof(s->pool), (void *)spa);
+	}
+	return slot_wanted(s, s->dev);
+}
 
 /* ---- operations and stages ---------------------------------------------- */
 
@@ -263,20 +279,7 @@ static __always_inline void on_zpl_fsync_return(int error)
 		op_end(op, bpf_ktime_get_ns(), error < 0);
 }
 
-SEC("fexit")
-int BPF_PROG(fentry_zpl_fsync_return, struct file *file, __s64 start, __s64 end, int datasync,
-	     int ret)
-{
-	on_zpl_fsync_return(ret);
-	return 0;
-}
-
-SEC("kretprobe")
-int BPF_KRETPROBE(kprobe_zpl_fsync_return, int ret)
-{
-	on_zpl_fsync_return(ret);
-	return 0;
-}
+AT_RESULT(zpl_fsync_return, (struct file * file, __s64 start, __s64 end, int datasync), int value)
 
 static __always_inline void on_zfs_fsync(void)
 {
@@ -477,10 +480,7 @@ AT_ENTRY(zil_free, (__u64 zilog), (zilog))
 
 static __always_inline void on_kill_sb(__u64 sb)
 {
-	struct slot_key key = { .ptr = sb };
-
-	key.dev = BPF_CORE_READ((struct super_block *)sb, s_dev);
-	slot_forget(&key);
+	slot_forget_sb(sb);
 }
 AT_ENTRY(kill_sb, (__u64 sb), (sb))
 

@@ -37,22 +37,6 @@ enum fsync_kind {
 	KIND_COUNT,
 };
 
-/*
- * A dataset on the kernel side. Slot 0 collects what found no free slot.
- * objset is 0 until it is known; dev is the superblock's device number
- * (kernel encoding) if an operation came through a file, else 0. When its
- * dataset is no longer in use, a slot is gone: it stays unchanged until user
- * space has read it, and is then reused.
- */
-struct slot {
-	unsigned long long objset;
-	unsigned int dev;
-	unsigned int used;
-	unsigned int gone;
-	unsigned int life; /* differs from dataset to dataset in this slot; never 0 */
-	char pool[ZFSTRACE_POOL_LEN];
-};
-
 /* Of one dataset in one lane: a histogram per stage and STAGE_TOTAL, and counts. */
 struct slot_data {
 	struct small_hist hist[HISTS_PER_SLOT];

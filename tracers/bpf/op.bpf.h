@@ -6,6 +6,7 @@
 #ifndef ZFSTRACE_BPF_OP_H
 #define ZFSTRACE_BPF_OP_H
 
+#include "file.bpf.h"
 #include "fsync.h"
 #include "layout.bpf.h"
 
@@ -41,11 +42,6 @@ struct {
 	__type(key, int);
 	__type(value, struct op);
 } ops SEC(".maps");
-
-static __always_inline __u32 file_dev(__u64 file)
-{
-	return BPF_CORE_READ((struct file *)file, f_inode, i_sb, s_dev);
-}
 
 static __always_inline __u64 clamp(__u64 v, __u64 lo, __u64 hi)
 {

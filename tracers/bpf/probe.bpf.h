@@ -34,4 +34,19 @@
 		return 0;                                                                          \
 	}
 
+/* Return probes that do; proto has the function's parameters and then the result. */
+#define AT_RESULT(id, proto, result)                                                               \
+	SEC("fexit")                                                                               \
+	int BPF_PROG(fentry_##id, EXPAND proto, result)                                            \
+	{                                                                                          \
+		on_##id(value);                                                                    \
+		return 0;                                                                          \
+	}                                                                                          \
+	SEC("kretprobe")                                                                           \
+	int BPF_KRETPROBE(kprobe_##id, result)                                                     \
+	{                                                                                          \
+		on_##id(value);                                                                    \
+		return 0;                                                                          \
+	}
+
 #endif

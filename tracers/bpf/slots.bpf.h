@@ -4,10 +4,9 @@
 #define ZFSTRACE_BPF_SLOTS_H
 
 #include "config.bpf.h"
+#include "file.bpf.h"
 #include "free.bpf.h"
-#include "fsync.h"
-#include "layout.bpf.h"
-#include "op.bpf.h"
+#include "hist.bpf.h"
 
 #define NO_SLOT 0xffffffffU
 #define SLOT_UNWANTED 0xfffffffeU
@@ -70,24 +69,8 @@ static __always_inline bool slot_wanted(const struct slot *s, __u32 dev)
 	return !dev || !config.objset_dev || dev == config.objset_dev;
 }
 
-static __always_inline __u64 file_object(__u64 file)
-{
-	return BPF_CORE_READ((struct file *)file, f_inode, i_ino);
-}
-
-/* Fills in a fresh slot; false when the dataset is not wanted. */
-static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u64 file)
-{
-	s->dev = file ? file_dev(file) : 0;
-	if (zilog) {
-		__u64 spa = zilog_spa(zilog);
-
-		s->objset = zilog_objset(zilog);
-		if (spa)
-			bpf_probe_read_kernel_str(s->pool, sizeof(s->pool), (void *)spa);
-	}
-	return slot_wanted(s, s->dev);
-}
+/* Fills in a fresh slot; false when the dataset is not wanted. Each object has its own way. */
+static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u64 file);
 
 /*
  * Gives a new dataset a slot with the content of scratch; 0 when none is free, or the index has no
@@ -130,7 +113,7 @@ static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 	struct slot *s;
 
 	if (!zilog) {
-		key.ptr = (__u64)BPF_CORE_READ((struct file *)file, f_inode, i_sb);
+		key.ptr = file_sb(file);
 		key.dev = file_dev(file);
 	}
 	found = bpf_map_lookup_elem(&slot_index, &key);
@@ -163,6 +146,15 @@ static __always_inline void slot_forget(const struct slot_key *key)
 	if (!key->dev && !s->objset)
 		__sync_fetch_and_add(&nameless, -1);
 	s->gone = 1;
+}
+
+/* The same when a file system is unmounted. */
+static __always_inline void slot_forget_sb(__u64 sb)
+{
+	struct slot_key key = { .ptr = sb };
+
+	key.dev = BPF_CORE_READ((struct super_block *)sb, s_dev);
+	slot_forget(&key);
 }
 
 #endif

@@ -48,6 +48,22 @@ struct free_slots {
 	unsigned int slot[SLOTS_MAX];
 };
 
+/*
+ * A dataset on the kernel side. Slot 0 collects what found no free slot.
+ * objset is 0 until it is known; dev is the superblock's device number
+ * (kernel encoding) if an operation came through a file, else 0. When its
+ * dataset is no longer in use, a slot is gone: it stays unchanged until user
+ * space has read it, and is then reused.
+ */
+struct slot {
+	unsigned long long objset;
+	unsigned int dev;
+	unsigned int used;
+	unsigned int gone;
+	unsigned int life; /* differs from dataset to dataset in this slot; never 0 */
+	char pool[ZFSTRACE_POOL_LEN];
+};
+
 /* The configuration, written into the object before it is loaded. */
 struct trace_config {
 	unsigned int pid;   /* tgid, 0 = all */

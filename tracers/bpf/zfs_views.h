@@ -12,6 +12,7 @@
 
 struct super_block {
 	unsigned int s_dev;
+	void *s_fs_info;
 } VIEW;
 
 struct inode {
@@ -23,12 +24,18 @@ struct file {
 	struct inode *f_inode;
 } VIEW;
 
+struct kiocb {
+	struct file *ki_filp;
+} VIEW;
+
 struct task_struct {
 	unsigned int flags;
 	int pid; /* of the thread */
 	int tgid;
 	char comm[16];
 } VIEW;
+
+struct spa;
 
 /* OpenZFS: include/sys/zil_impl.h, zio.h, dmu_objset.h, dsl_dataset.h ... */
 struct dsl_dataset {
@@ -37,6 +44,12 @@ struct dsl_dataset {
 
 struct objset {
 	struct dsl_dataset *os_dsl_dataset;
+	struct spa *os_spa;
+} VIEW;
+
+/* os/linux/zfs/sys/zfs_vfsops_os.h: s_fs_info of a superblock */
+struct zfsvfs {
+	struct objset *z_os;
 } VIEW;
 
 struct zilog {
@@ -49,7 +62,6 @@ struct zil_commit_waiter {
 	void *zcw_lwb;
 } VIEW;
 
-struct spa;
 struct vdev;
 
 /* CO-RE matches an enum only with an enum, an anonymous one with any. */

@@ -55,6 +55,10 @@ struct tracer_def {
 	const struct tracer_def *base; /* a tracer whose maps it uses, run inside its session */
 	uint32_t base_modes;	       /* if opts.mode has one of these bits */
 	const char *shared[MAX_MAPS];  /* those maps */
+	/* of tracers by dataset: what an entry of the map "slot_data" has, its first distribution
+	 * in struct zfstrace_dataset or struct zfstrace_reads, and how many of these, from the
+	 * first, are of whole operations */
+	unsigned int hists, counts, first_hist, wholes;
 	/* for tracers with more state than maps; called once these are mapped */
 	int (*begin)(struct zfstrace *t);
 	int (*refresh)(struct zfstrace *t, uint64_t now_ns); /* see zfstrace_refresh() */
@@ -98,8 +102,8 @@ struct zfstrace {
 	struct ring_buffer *ring;
 	zfstrace_event_fn event_fn;
 	void *event_ctx;
-	struct fsync_sums *fsyncs; /* fsync.c */
-	uint64_t folded;	   /* operations of datasets for which user space had no room */
+	struct dataset_sums *datasets; /* datasets.c */
+	uint64_t folded;	       /* operations of datasets for which user space had no room */
 	struct counters counters;
 	uint64_t missed_entries; /* hits at which the kernel reports that it ran no program, */
 	uint64_t missed_returns; /* some of these are in counters.lost_return, too */
@@ -169,15 +173,16 @@ struct bpf_program *session_program(const struct zfstrace *t, unsigned int i);
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);
 void sampler_detach(struct zfstrace *t);
 
-/* fsync.c: the state of a session of "fsync". refresh sums new counts, and frees the slots of
- * datasets that are gone; due says whether that is urgent; dataset is the index of the dataset
- * that had a slot during one of its lives. */
-int fsync_begin(struct zfstrace *t);
-int fsync_refresh(struct zfstrace *t, uint64_t now_ns);
-bool fsync_due(const struct zfstrace *t, uint64_t now_ns);
-int fsync_tidy(struct zfstrace *t, uint64_t now_ns);
-uint32_t fsync_dataset(const struct zfstrace *t, uint32_t slot, uint32_t life);
-void fsync_free(struct zfstrace *t);
+/* datasets.c: the state of a session of "fsync" or "read". refresh sums new counts, and frees the
+ * slots of datasets that are gone; due says whether that is urgent; sums are those of a dataset,
+ * for which index is the number of the one that had a slot during one of its lives. */
+int datasets_begin(struct zfstrace *t);
+int datasets_refresh(struct zfstrace *t, uint64_t now_ns);
+bool datasets_due(const struct zfstrace *t, uint64_t now_ns);
+int datasets_tidy(struct zfstrace *t, uint64_t now_ns);
+const void *datasets_sums(const struct zfstrace *t, unsigned int i);
+uint32_t datasets_index(const struct zfstrace *t, uint32_t slot, uint32_t life);
+void datasets_free(struct zfstrace *t);
 
 /* room.c: how many slots and lanes a tracer gets, and the number of CPUs. */
 struct trace_room {

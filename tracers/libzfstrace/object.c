@@ -22,3 +22,4 @@ EMBED(throttle);
 EMBED(device);
 EMBED(arc);
 EMBED(stacks);
+EMBED(read);

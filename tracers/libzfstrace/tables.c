@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../bpf/fsync.h"
+#include "../bpf/read.h"
 #include "../bpf/stacks.h"
 #include "internal.h"
 
@@ -116,6 +117,59 @@ _Static_assert(sizeof(struct slot) % 8 == 0 && sizeof(struct slot_data) % 8 == 0
 		       sizeof(struct free_slots) % 8 == 0,
 	       "the kernel pads entries to 8 bytes");
 _Static_assert(sizeof(struct counters) % 64 == 0, "CPUs share a cache line");
+
+static const struct probe_def read_probes[] = {
+	{ .name = "zpl_iter_read",
+	  .symbols = { "zpl_iter_read" },
+	  .program = "iter_read",
+	  .required = true,
+	  .cost = "reads cannot be timed (--source kstat counts them)" },
+	{ .name = "zpl_iter_read:return",
+	  .symbols = { "zpl_iter_read" },
+	  .program = "iter_read_return",
+	  .returns = true,
+	  .required = true,
+	  .cost = "reads cannot be timed (--source kstat counts them)" },
+	{ .name = "zpl_iter_write",
+	  .symbols = { "zpl_iter_write" },
+	  .program = "iter_write",
+	  .cost = "writes are not timed" },
+	{ .name = "zpl_iter_write:return",
+	  .symbols = { "zpl_iter_write" },
+	  .program = "iter_write_return",
+	  .returns = true,
+	  .cost = "writes are not timed" },
+	{ .name = "cv_timedwait_io",
+	  .symbols = { "__cv_timedwait_io" },
+	  .program = "io_wait",
+	  .required = true,
+	  .cost = "reads that waited for an I/O cannot be told (--source kstat shows the ARC)" },
+	{ .name = "cv_wait",
+	  .symbols = { "__cv_wait" },
+	  .program = "cv_wait",
+	  .cost = "reads that waited for the I/O of another thread count as hits" },
+	{ .name = "dmu_tx_wait",
+	  .symbols = { "dmu_tx_wait" },
+	  .program = "tx_wait",
+	  .cost = "writes that were held up are not counted" },
+	{ .name = "dmu_tx_wait:end",
+	  .symbols = { "spa_tx_assign_add_nsecs" },
+	  .program = "tx_waited",
+	  .cost = "writes that were held up are not counted" },
+	{ .name = "zpl_kill_sb",
+	  .symbols = { "zpl_kill_sb" },
+	  .program = "kill_sb",
+	  .cost = "after an unmount a new dataset may be counted under an old name; what is no "
+		  "longer in use keeps its room" },
+};
+
+static const struct map_def read_maps[] = {
+	{ "slots", sizeof(struct slot), .per_slot = true, .writable = true },
+	{ "slot_data", sizeof(struct read_data), .per_slot = true, .per_cpu = true,
+	  .writable = true },
+	{ "free_slots", sizeof(struct free_slots), .writable = true },
+	{ "counters", sizeof(struct counters), .per_cpu = true },
+};
 
 static const struct probe_def txg_probes[] = {
 	{ .name = "txg__opened",
@@ -277,12 +331,19 @@ static const struct map_def stacks_maps[] = {
 };
 _Static_assert(sizeof(struct stack_losses) % 8 == 0, "the kernel pads entries to 8 bytes");
 
+/* An entry of "slot_data": distributions, then counts. */
+#define SUMS(type, first)                                                                          \
+	.hists = sizeof(((type *)0)->hist) / sizeof(struct small_hist),                            \
+	.counts = (sizeof(type) - sizeof(((type *)0)->hist)) / sizeof(uint64_t),                   \
+	.first_hist = (first), .begin = datasets_begin, .refresh = datasets_refresh,               \
+	.tidy = datasets_tidy, .free = datasets_free
 #define OBJECT(id) .object = zfstrace_##id##_object, .object_end = zfstrace_##id##_object_end
 #define PROBES(id) .probes = id##_probes, .probe_count = ARRAY_SIZE(id##_probes)
 #define MAPS(id) .maps = id##_maps, .map_count = ARRAY_SIZE(id##_maps)
 
 /* object.c */
 extern const char zfstrace_fsync_object[], zfstrace_fsync_object_end[];
+extern const char zfstrace_read_object[], zfstrace_read_object_end[];
 extern const char zfstrace_txg_object[], zfstrace_txg_object_end[];
 extern const char zfstrace_throttle_object[], zfstrace_throttle_object_end[];
 extern const char zfstrace_device_object[], zfstrace_device_object_end[];
@@ -291,7 +352,7 @@ extern const char zfstrace_stacks_object[], zfstrace_stacks_object_end[];
 
 const struct tracer_def tracer_defs[] = {
 	{ "fsync", OBJECT(fsync), PROBES(fsync), MAPS(fsync), .ring = "slow_events", .slots = 33,
-	  .begin = fsync_begin, .refresh = fsync_refresh, .tidy = fsync_tidy, .free = fsync_free },
+	  SUMS(struct slot_data, STAGE_TOTAL), .wholes = 1 },
 	{ "txg", OBJECT(txg), PROBES(txg), .maps = counters_map, .map_count = 1, .ring = "events",
 	  .ring_bytes = 1 << 18 },
 	{ "throttle", OBJECT(throttle), PROBES(throttle), MAPS(throttle), .slots = 256 },
@@ -301,6 +362,8 @@ const struct tracer_def tracer_defs[] = {
 	  .base = &tracer_defs[0], /* fsync */
 	  .base_modes = ZFSTRACE_STACKS_OF_FSYNC | ZFSTRACE_STACKS_OF_PID | ZFSTRACE_STACKS_OF_ALL,
 	  .shared = { "ops", "lwbs" } },
+	{ "read", OBJECT(read), PROBES(read), MAPS(read), .slots = 33,
+	  SUMS(struct read_data, READ_HIT), .wholes = READ_OPS },
 };
 const unsigned int tracer_count = ARRAY_SIZE(tracer_defs);
 

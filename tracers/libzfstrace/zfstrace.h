@@ -10,6 +10,7 @@
  *	"throttle" writers that ZFS delays, by process: the table "waiters"
  *	"device"   I/Os of leaf vdevs, by class: the table "vdevs"
  *	"arc"      waits for eviction: the table "arc"
+ *	"read"     reads, hits and misses apart, and writes, by dataset: zfstrace_reads()
  *	"stacks"   kernel stacks in which threads wait or run: zfstrace_stacks()
  *
  *	struct zfstrace_opts opts = { .size = sizeof(opts) };
@@ -82,11 +83,11 @@ struct zfstrace;
 /* What to trace: everything, if all members but size are 0. */
 struct zfstrace_opts {
 	size_t size; /* sizeof(struct zfstrace_opts) */
-	/* "fsync", "throttle", "stacks": only this process (tgid), 0 = all */
+	/* "fsync", "read", "throttle", "stacks": only this process (tgid), 0 = all */
 	uint32_t pid;
-	/* How many datasets ("fsync"), processes ("throttle") or vdevs ("device") have their own
-	 * entry at a time; the others are summed. 0 = 32, 255 or 63. At most 1023, and no more
-	 * than fit into 256 MiB of kernel memory. */
+	/* How many datasets ("fsync", "read"), processes ("throttle") or vdevs ("device") have
+	 * their own entry at a time; the others are summed. 0 = 32, 255 or 63. At most 1023, and no
+	 * more than fit into 256 MiB of kernel memory. */
 	uint32_t max_entries;
 	/* "fsync": report operations that took at least this long, 0 = none */
 	uint64_t slow_ns;
@@ -96,8 +97,8 @@ struct zfstrace_opts {
 	uint32_t mode;
 	/* all but "arc": only this pool, NULL = all */
 	const char *pool;
-	/* "fsync": only this dataset of the pool, by its property objsetid, 0 = all. If it is
-	 * mounted, give its device number, too, as in stat(2): with sync=disabled nothing else
+	/* "fsync", "read": only this dataset of the pool, by its property objsetid, 0 = all. If it
+	 * is mounted, give its device number, too, as in stat(2): with sync=disabled nothing else
 	 * identifies a file's dataset. 0:0 = not mounted. */
 	uint64_t objset;
 	uint32_t dev_major;
@@ -108,7 +109,7 @@ struct zfstrace_opts {
 
 /**
  * zfstrace_start() - Load a tracer and attach it
- * @name: "fsync", "txg", "throttle", "device", "arc" or "stacks"
+ * @name: "fsync", "txg", "throttle", "device", "arc", "read" or "stacks"
  * @opts: what to trace; not needed after the call
  * @t: set to the session
  *
@@ -347,8 +348,8 @@ struct zfstrace_dataset {
  * zfstrace_datasets() - How many datasets there are
  * @t: the session
  *
- * Return: at least 1 in a session of "fsync", where the first is the rest; it never shrinks. 0 in a
- * session of another tracer.
+ * Return: at least 1 in a session of "fsync" or "read", where the first is the rest; it never
+ * shrinks. 0 in a session of another tracer.
  */
 unsigned int zfstrace_datasets(const struct zfstrace *t);
 
@@ -358,7 +359,7 @@ unsigned int zfstrace_datasets(const struct zfstrace *t);
  * @i: 0 to zfstrace_datasets() - 1; a dataset keeps its number
  *
  * Return: the dataset, valid until the next zfstrace_refresh() or zfstrace_tidy() writes to it;
- * NULL when @i is out of range.
+ * NULL when @i is out of range, or in a session of another tracer than "fsync".
  */
 const struct zfstrace_dataset *zfstrace_dataset(const struct zfstrace *t, unsigned int i);
 
@@ -390,6 +391,45 @@ typedef void (*zfstrace_slow_fn)(const struct zfstrace_slow *event, void *ctx);
  * negative errno of mapping or polling the ring buffer.
  */
 int zfstrace_poll(struct zfstrace *t, int timeout_ms, zfstrace_slow_fn fn, void *ctx);
+
+/* ---- "read" ------------------------------------------------------------- */
+
+/* Operations of files that moved data. */
+enum zfstrace_read_op {
+	ZFSTRACE_READ_HIT,  /* a read that did not wait for an I/O */
+	ZFSTRACE_READ_MISS, /* a read that did */
+	ZFSTRACE_READ_WRITE,
+	ZFSTRACE_READ_OPS,
+};
+
+/*
+ * The reads and writes of a dataset since the session began, by read(2), write(2) and what else
+ * ends in the file system's own functions for them; not by mmap(2), and not of volumes. The first
+ * members are those of struct zfstrace_dataset. Arrays have an element for each zfstrace_read_op.
+ */
+struct zfstrace_reads {
+	char pool[ZFSTRACE_POOL_LEN];
+	uint64_t objset;
+	uint32_t dev_major;
+	uint32_t dev_minor;
+	bool rest;
+	uint64_t changes;
+	uint64_t bytes[ZFSTRACE_READ_OPS];
+	uint64_t errors;  /* operations that returned an error, counted nowhere else */
+	uint64_t held;	  /* writes that a transaction held up: by the throttle, or for a txg */
+	uint64_t held_ns; /* how long in all */
+	struct zfstrace_hist latency[ZFSTRACE_READ_OPS];
+};
+
+/**
+ * zfstrace_reads() - The reads of a dataset as of the last zfstrace_refresh() or zfstrace_tidy()
+ * @t: the session
+ * @i: 0 to zfstrace_datasets() - 1; a dataset keeps its number
+ *
+ * Return: the dataset, valid until the next zfstrace_refresh() or zfstrace_tidy() writes to it;
+ * NULL when @i is out of range, or in a session of another tracer than "read".
+ */
+const struct zfstrace_reads *zfstrace_reads(const struct zfstrace *t, unsigned int i);
 
 /* ---- "txg" -------------------------------------------------------------- */
 

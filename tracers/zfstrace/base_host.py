@@ -8,10 +8,11 @@ from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 from zfstrace.disk import Dev
-from zfstrace.errors import NoZfs
+from zfstrace.errors import NotSupported, NoZfs
 from zfstrace.kstat.txgs import TxgRow, txg_state
 from zfstrace.params import Parameters
 from zfstrace.txg import TxgState
+from zfstrace.types import TraceOptions
 from zfstrace.zpool import list as zpool_list
 
 # How long the rows of a txgs kstat are reused: a burst of slow fsyncs must not read a hundred rows
@@ -110,6 +111,14 @@ class BaseHost(ABC):
 
     def log_vdevs(self, pool: str) -> int | None:
         return zpool_list.log_vdevs(pool)
+
+    @staticmethod
+    def _refuse_pid(options: TraceOptions) -> None:
+        if options.pid:
+            raise NotSupported(
+                "cannot count the reads of a process: kstats do not tell processes apart",
+                "leave out --pid, or --source kstat",
+            )
 
     def _require_zfs(self) -> None:
         """Raises NoZfs."""

@@ -31,13 +31,14 @@ class ProgramCost:
 @dataclass(frozen=True)
 class CostCounts:
     """The attached programs of all tracers; operations and lost count what the tracer "fsync" saw
-    and missed, fsyncs and other ZIL commits. unavailable says why a tracer does not run, by its
-    name."""
+    and missed, fsyncs and other ZIL commits; reads what the tracer "read" saw, reads and writes.
+    unavailable says why a tracer does not run, by its name."""
 
     operations: int
     lost: int
     programs: tuple[ProgramCost, ...]
     unavailable: dict[str, str] = field(default_factory=dict)
+    reads: int = 0
 
     def since(self, earlier: CostCounts) -> CostCounts:
         """What happened since an earlier state of the same programs."""
@@ -55,8 +56,18 @@ class CostCounts:
                 for now, then in strict_zip(self.programs, earlier.programs)
             ),
             self.unavailable,
+            self.reads - earlier.reads,
         )
 
     def run_ns(self, tracer: str | None = None) -> int:
-        """The time of a tracer's programs, or of all, on all CPUs together."""
-        return sum(one.run_ns for one in self.programs if tracer in (None, one.tracer))
+        """The time of a tracer's programs, or of all that a screen of all views has, on all CPUs
+        together."""
+        return sum(
+            one.run_ns
+            for one in self.programs
+            if one.tracer == tracer or (tracer is None and one.tracer != "read")
+        )
+
+    def calls(self, tracer: str) -> int:
+        """The operations that a tracer's programs serve."""
+        return self.reads if tracer == "read" else self.operations

@@ -13,6 +13,7 @@ from zfstrace.device import DeviceCounts
 from zfstrace.disk import Dev, Disk, Scratch
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.params import Parameters
+from zfstrace.read import ReadState
 from zfstrace.recording import Recording, StackOptions
 from zfstrace.throttle import ThrottleCounts
 from zfstrace.txg import Txg, TxgState
@@ -103,6 +104,12 @@ class DeviceSession(Session, Protocol):
 
 class ArcSession(Session, Protocol):
     def state(self) -> ArcState:
+        """As of the last refresh."""
+        ...
+
+
+class ReadSession(Session, Protocol):
+    def state(self) -> ReadState:
         """As of the last refresh."""
         ...
 
@@ -251,6 +258,11 @@ class Host(Protocol):
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
         """The cache, and waits for room in it. Attaches nothing with options.kstat. Raises
         TraceError."""
+        ...
+
+    def open_read_trace(self, options: TraceOptions) -> ReadSession:
+        """Reads and writes of files, by dataset. Attaches nothing with options.kstat, and then
+        times nothing. Raises TraceError, UnknownName for a dataset that is not in use."""
         ...
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:

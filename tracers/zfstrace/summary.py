@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Optional, Protocol
 
 from zfstrace.hist import Hist
 from zfstrace.host import Host
@@ -73,7 +73,23 @@ def _add(one: DatasetCounts, other: DatasetCounts) -> DatasetCounts:
     )
 
 
-def name_of(counts: DatasetCounts, host: Host, limit: str | None) -> Key:
+class Identified(Protocol):
+    """The counts of a dataset: DatasetCounts, ReadCounts."""
+
+    @property
+    def pool(self) -> str: ...
+
+    @property
+    def objset(self) -> int: ...
+
+    @property
+    def dev(self) -> tuple[int, int]: ...
+
+    @property
+    def rest(self) -> bool: ...
+
+
+def name_of(counts: Identified, host: Host, limit: str | None) -> Key:
     """(pool, dataset) of a slot; limit is the pool to which the trace is limited."""
     if counts.rest:
         return counts.pool or limit, OTHERS
@@ -161,7 +177,7 @@ def _summary(key: Key, counts: DatasetCounts | None, span: Span) -> FsyncSummary
         commits=counts.commits,
         no_zil=counts.no_zil,
         kinds=dict(strict_zip(KINDS, counts.kinds)),
-        latency=_latency(counts.total),
+        latency=latency(counts.total),
         stages=tuple(_stage(name, hist) for name, hist in strict_zip(NAMES, counts.stages)),
         histogram=counts.total.rows(),
         losses=span.losses,
@@ -176,7 +192,8 @@ def _stage(name: str, hist: Hist) -> StageSummary:
     )
 
 
-def _latency(hist: Hist) -> Latency | None:
+def latency(hist: Hist) -> Latency | None:
+    """None without a value."""
     if not hist.count:
         return None
     p50, p90, p99, p999 = (hist.quantile(permille) for permille in (500, 900, 990, 999))

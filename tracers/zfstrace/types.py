@@ -286,12 +286,13 @@ class FsyncOptions:
 @dataclass(frozen=True)
 class TraceOptions:
     """Limits of all traces but that of fsyncs. None means all; kstat means without BPF, where
-    possible."""
+    possible. Only the trace of reads has a dataset."""
 
     pool: str | None = None
     pid: int | None = None
     no_fentry: bool = False
     kstat: bool = False
+    dataset: str | None = None
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def instead_of(
 
 def require_names(host: Host, options: FsyncOptions | TraceOptions) -> None:
     """Raises UsageError if the pool, dataset or process of the options does not exist."""
-    if isinstance(options, FsyncOptions) and options.dataset is not None:
+    if options.dataset is not None:
         datasets = host.dataset_names()
         if options.dataset not in datasets:
             raise UsageError(

@@ -19,6 +19,7 @@ from zfstrace.host import (
     CostSession,
     DeviceSession,
     FsyncSession,
+    ReadSession,
     StackSession,
     ThrottleSession,
     TxgSession,
@@ -213,6 +214,21 @@ class FreeBSDHost(BaseHost):
         from zfs_freebsd.dtrace.arc import ScriptedArc
 
         return self._follow(ScriptedArc(stats))
+
+    def open_read_trace(self, options: TraceOptions) -> ReadSession:
+        from zfs_freebsd.traces import objsets
+        from zfstrace.kstat.reads import KstatReads
+
+        self._require_zfs()
+        if not options.kstat:
+            raise NotSupported(
+                "cannot time reads: there is no D script for that",
+                "count them with `zfstune trace read --source kstat`",
+            )
+        self._refuse_pid(options)
+        return KstatReads(
+            lambda: objsets(self._kstats, options.pool), lambda: self.kstat("arcstats")
+        )
 
     def _locate(self, dataset: str) -> int:
         """The object set id. Raises UnknownName."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from zfs_freebsd.kstat import Kstats
 from zfstrace.arc import ArcState
+from zfstrace.kstat.reads import FIELDS, Objset
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.types import Losses, Probe
 
@@ -29,6 +30,17 @@ class SysctlTxgs:
     def now_ns(self) -> int:
         # gethrtime() and CLOCK_MONOTONIC are nanouptime() (include/os/freebsd/spl/sys/time.h)
         return time.monotonic_ns()
+
+
+def objsets(kstats: Kstats, pool: str | None) -> Iterator[Objset]:
+    """What the kstats of the datasets in use have counted."""
+    for name in [pool] if pool else kstats.pools():
+        for number, node in kstats.objsets(name).items():
+            found = [kstats.objset_field(node, field) for field in FIELDS]
+            reads, read, writes, written = (n if isinstance(n, int) else -1 for n in found)
+            # -1: it was unmounted a moment ago
+            if min(reads, read, writes, written) >= 0:
+                yield name, number, (reads, read, writes, written)
 
 
 class ArcStats:

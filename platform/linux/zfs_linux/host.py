@@ -14,6 +14,7 @@ from zfstrace.host import (
     CostSession,
     DeviceSession,
     FsyncSession,
+    ReadSession,
     StackSession,
     ThrottleSession,
     TxgSession,
@@ -208,6 +209,19 @@ class LinuxHost(BaseHost):
         self._require_zfs()
         return ArcStats(self._kstat / "arcstats", options)
 
+    def open_read_trace(self, options: TraceOptions) -> ReadSession:
+        from zfs_linux.reads import TracedReads, arcstats, objsets
+        from zfstrace.kstat.reads import KstatReads
+
+        self._require_zfs()
+        objset, dev = self._locate(options.dataset) if options.dataset else (0, (0, 0))
+        if options.kstat:
+            self._refuse_pid(options)
+            return KstatReads(
+                lambda: objsets(self._kstat, options.pool), lambda: arcstats(self._kstat)
+            )
+        return self._follow(TracedReads(self._kstat, options, objset, dev, self._room()))
+
     def open_stack_trace(self, options: StackOptions) -> StackSession:
         from zfs_linux.traces import NamedStacks
 
@@ -218,6 +232,7 @@ class LinuxHost(BaseHost):
         from zfs_linux.traces import ThrottleWithParams, TracedFsyncs
         from zfstrace.bpf.cost import CostTrace
         from zfstrace.bpf.pools import ArcTrace, DeviceTrace, TxgTrace
+        from zfstrace.bpf.read import ReadTrace
 
         self._require_zfs()
         room = self._room()
@@ -233,6 +248,7 @@ class LinuxHost(BaseHost):
                 ),
                 "device": lambda: DeviceTrace(max_vdevs=vdevs),
                 "arc": ArcTrace,
+                "read": lambda: ReadTrace(max_datasets=room),
             }
         )
 

@@ -16,6 +16,10 @@ BLOCK = {
     "fsync.p999": 200e6,
     "fsync.mean": 5e6,
     "write.throughput": 30e6,
+    "write.p99": 20e6,
+    "read.p99": 9e6,
+    "read.mean": 30e3,
+    "arc.miss": 0.02,
 }
 
 

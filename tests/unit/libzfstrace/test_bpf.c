@@ -79,13 +79,13 @@ static struct zfstrace *start(unsigned int slot_count, unsigned int lanes)
 					     { "counters", shim_array(&counters) },
 					     {} });
 	room_begin(t);
-	CHECK(fsync_begin(t) == 0);
+	CHECK(datasets_begin(t) == 0);
 	return t;
 }
 
 static void end(struct zfstrace *t)
 {
-	fsync_free(t);
+	datasets_free(t);
 	free(t);
 }
 
@@ -149,7 +149,7 @@ static void test_stages_sum(void)
 	for (int i = 0; i < 10; i++)
 		do_fsync(&w, true);
 	CHECK(shim_task_looks == 0); /* the kind is known: nothing is asked of the kernel */
-	CHECK(fsync_refresh(t, 0) == 0);
+	CHECK(datasets_refresh(t, 0) == 0);
 	d = find_objset(t, 54);
 	CHECK(d && d->total.count == 10 && d->commits == 10 && d->kinds[KIND_FSYNC] == 10);
 	CHECK(d && strcmp(d->pool, "tank") == 0 && d->dev_minor == 94);
@@ -173,7 +173,7 @@ static void test_full_index(void)
 	}
 	CHECK(used_slots(t) == 4);
 	CHECK(overflow(t) == 20);
-	CHECK(fsync_refresh(t, 0) == 0);
+	CHECK(datasets_refresh(t, 0) == 0);
 	CHECK(zfstrace_dataset(t, 0)->rest && zfstrace_dataset(t, 0)->total.count == 20);
 	unmount(&w[0]); /* now there is room */
 	do_fsync(&w[4], true);
@@ -198,7 +198,7 @@ static void test_unwanted_take_no_room(void)
 	do_fsync(&other, true);
 	do_fsync(&other, true);
 	do_fsync(&w, true);
-	CHECK(fsync_refresh(t, 0) == 0);
+	CHECK(datasets_refresh(t, 0) == 0);
 	CHECK(find_objset(t, 1) && find_objset(t, 1)->total.count == 1);
 	CHECK(!find_objset(t, 2) && used_slots(t) == 1 && overflow(t) == 0);
 	end(t);
@@ -221,10 +221,10 @@ static void test_slots_come_back(bool btf)
 		for (unsigned int k = 0; k < 1 + i % 5; k++)
 			do_fsync(one, true);
 		unmount(one);
-		CHECK(fsync_due(t, now));
+		CHECK(datasets_due(t, now));
 		for (int k = 0; k < 2; k++, now += SECONDS)
-			CHECK(fsync_refresh(t, now) == 0);
-		CHECK(!fsync_due(t, now) && used_slots(t) == 0);
+			CHECK(datasets_refresh(t, now) == 0);
+		CHECK(!datasets_due(t, now) && used_slots(t) == 0);
 	}
 	CHECK(overflow(t) == 0 && zfstrace_dataset(t, 0)->total.count == 0);
 	CHECK(zfstrace_datasets(t) == 201);
@@ -251,7 +251,7 @@ static void test_superblocks_come_back(void)
 		do_fsync(&w, false);
 		unmount(&w);
 		for (int k = 0; k < 2; k++, now += SECONDS)
-			CHECK(fsync_refresh(t, now) == 0);
+			CHECK(datasets_refresh(t, now) == 0);
 	}
 	for (unsigned int i = 1; i < zfstrace_datasets(t); i++)
 		n += zfstrace_dataset(t, i)->no_zil;
@@ -269,13 +269,13 @@ static void test_no_hurry(void)
 	make_world(&next, "tank", 2);
 	do_fsync(&w, true);
 	unmount(&w);
-	CHECK(fsync_refresh(t, SECONDS) == 0);
-	CHECK(fsync_refresh(t, SECONDS + SECONDS / 2) == 0);
+	CHECK(datasets_refresh(t, SECONDS) == 0);
+	CHECK(datasets_refresh(t, SECONDS + SECONDS / 2) == 0);
 	do_fsync(&next, true);
 	CHECK(overflow(t) == 1);
-	CHECK(fsync_refresh(t, 2 * SECONDS) == 0);
+	CHECK(datasets_refresh(t, 2 * SECONDS) == 0);
 	do_fsync(&next, true);
-	CHECK(fsync_refresh(t, 3 * SECONDS) == 0);
+	CHECK(datasets_refresh(t, 3 * SECONDS) == 0);
 	CHECK(overflow(t) == 1);
 	CHECK(find_objset(t, 1) && find_objset(t, 1)->total.count == 1);
 	CHECK(find_objset(t, 2) && find_objset(t, 2)->total.count == 1);
@@ -294,7 +294,7 @@ static void test_many(void)
 		do_fsync(&w, true);
 		unmount(&w);
 		for (int k = 0; k < 2; k++, now += SECONDS)
-			CHECK(fsync_refresh(t, now) == 0);
+			CHECK(datasets_refresh(t, now) == 0);
 	}
 	CHECK(zfstrace_datasets(t) == 1024);
 	for (unsigned int i = 0; i < zfstrace_datasets(t); i++)
@@ -318,14 +318,14 @@ static void test_slow_operation(void)
 	make_world(&next, "tank", 2);
 	do_fsync(&w, true);
 	first = *e;
-	i = fsync_dataset(t, first.slot, first.life); /* before it was read for the first time */
+	i = datasets_index(t, first.slot, first.life); /* before it was read for the first time */
 	CHECK(i == 1 && zfstrace_dataset(t, i)->objset == 1);
 	unmount(&w);
-	CHECK(fsync_refresh(t, SECONDS) == 0 && fsync_refresh(t, 2 * SECONDS) == 0);
+	CHECK(datasets_refresh(t, SECONDS) == 0 && datasets_refresh(t, 2 * SECONDS) == 0);
 	do_fsync(&next, true);
 	CHECK(e->slot == first.slot && e->life != first.life);
-	CHECK(zfstrace_dataset(t, fsync_dataset(t, e->slot, e->life))->objset == 2);
-	CHECK(zfstrace_dataset(t, fsync_dataset(t, first.slot, first.life))->objset == 1);
+	CHECK(zfstrace_dataset(t, datasets_index(t, e->slot, e->life))->objset == 2);
+	CHECK(zfstrace_dataset(t, datasets_index(t, first.slot, first.life))->objset == 1);
 	end(t);
 }
 
@@ -353,7 +353,7 @@ static void test_met_at_once(void)
 	CHECK(used_slots(t) == 1);
 	do_fsync(&next, true); /* in the slot that the loser had taken */
 	CHECK(used_slots(t) == 2 && overflow(t) == 0);
-	CHECK(fsync_refresh(t, 0) == 0);
+	CHECK(datasets_refresh(t, 0) == 0);
 	CHECK(find_objset(t, 1) && find_objset(t, 1)->total.count == 2);
 	CHECK(find_objset(t, 2) && find_objset(t, 2)->total.count == 1);
 	end(t);
@@ -375,7 +375,7 @@ static void test_objset_is_learned_once(void)
 	for (int i = 0; i < 10; i++)
 		fentry_add_block(NULL, (__u64)w.lwb, (__u64)w.lwb + 8);
 	CHECK(shim_index_looks == 0);
-	CHECK(fsync_refresh(t, 0) == 0);
+	CHECK(datasets_refresh(t, 0) == 0);
 	CHECK(find_objset(t, 77) && strcmp(find_objset(t, 77)->pool, "tank") == 0);
 	shim_btf = 1;
 	end(t);
@@ -393,7 +393,7 @@ static void test_late_cpu(void)
 		do_fsync(&w, true);
 	}
 	shim_cpu = 0;
-	CHECK(fsync_refresh(t, 0) == 0);
+	CHECK(datasets_refresh(t, 0) == 0);
 	CHECK(find_objset(t, 1) && find_objset(t, 1)->total.count == 64);
 	CHECK(find_objset(t, 1) && find_objset(t, 1)->commits == 64);
 	end(t);
@@ -410,18 +410,18 @@ static void test_wrap(void)
 
 	make_world(&w, "tank", 1);
 	do_fsync(&w, true);
-	CHECK(fsync_refresh(t, 0) == 0);
+	CHECK(datasets_refresh(t, 0) == 0);
 	for (int i = 0; i < 3; i++) { /* in both lanes */
 		data[1].hist[STAGE_TOTAL].bucket[100] += 1U << 31;
 		data[4 + 1].hist[STAGE_TOTAL].bucket[100] += 0x7fffffff;
 		data[1].commits++;
-		CHECK(fsync_refresh(t, 0) == 0);
+		CHECK(datasets_refresh(t, 0) == 0);
 	}
 	d = find_objset(t, 1);
 	for (int i = 0; d && i < ZFSTRACE_HIST_BUCKETS; i++)
 		n += d->total.bucket[i];
 	CHECK(d && d->total.count == 1 + 3 * 0xffffffffULL && n == d->total.count);
-	CHECK(fsync_due(t, 61 * SECONDS) && !fsync_due(t, 59 * SECONDS));
+	CHECK(datasets_due(t, 61 * SECONDS) && !datasets_due(t, 59 * SECONDS));
 	end(t);
 }
 

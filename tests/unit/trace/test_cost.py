@@ -25,8 +25,10 @@ BEFORE = CostCounts(
         ProgramCost("fsync", "zil_commit", "fentry", 100, 30_000),
         ProgramCost("fsync", "cv_wait", "kprobe", 1000, 50_000),
         ProgramCost("txg", "txg__opened", "fentry", 5, 500),
+        ProgramCost("read", "zpl_iter_read", "fentry", 10, 1000),
     ),
     {"arc": "no symbol, so no arc"},
+    10,
 )
 AFTER = CostCounts(
     1007,
@@ -35,8 +37,10 @@ AFTER = CostCounts(
         ProgramCost("fsync", "zil_commit", "fentry", 1100, 330_000),
         ProgramCost("fsync", "cv_wait", "kprobe", 4500, 750_000),
         ProgramCost("txg", "txg__opened", "fentry", 5, 500),
+        ProgramCost("read", "zpl_iter_read", "fentry", 50_010, 5_001_000),
     ),
     {"arc": "no symbol, so no arc"},
+    50_010,
 )
 
 
@@ -64,6 +68,7 @@ def test_json_is_the_difference_of_two_readings() -> None:
         "run_ns": 300_000,
     }
     assert found["programs"][2]["runs"] == 0
+    assert found["reads"] == {"operations": 50_000, "run_ns": 5_000_000, "per_operation_ns": 100}
     assert found["unavailable"] == {"arc": "no symbol, so no arc"}
 
 
@@ -101,7 +106,8 @@ def test_the_text_orders_programs_by_their_time() -> None:
     flat = " ".join(text.split())
     assert "1,000 fsyncs and other ZIL commits in 5.0 s (200/s): `zfstune trace fsync`" in flat
     assert "took 1.00 us for each and 0.020 % of one CPU" in flat
-    assert "(1 of 3 programs here)" in flat
+    assert "50,000 reads and writes of files (10,000/s): `zfstune trace read` took 100 ns" in flat
+    assert "(1 of 4 programs here)" in flat
     assert max(map(len, text.splitlines())) < 100
 
 

@@ -78,6 +78,24 @@ class CDataset(ctypes.Structure):
     )
 
 
+class CReads(ctypes.Structure):
+    """struct zfstrace_reads"""
+
+    _fields_ = (
+        ("pool", ctypes.c_char * 256),
+        ("objset", ctypes.c_uint64),
+        ("dev_major", ctypes.c_uint32),
+        ("dev_minor", ctypes.c_uint32),
+        ("rest", ctypes.c_bool),
+        ("changes", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64 * 3),
+        ("errors", ctypes.c_uint64),
+        ("held", ctypes.c_uint64),
+        ("held_ns", ctypes.c_uint64),
+        ("latency", CHist * 3),
+    )
+
+
 class _Losses(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_uint64)
@@ -158,6 +176,7 @@ PROTOTYPES = {
     "zfstrace_release": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_uint)),
     "zfstrace_datasets": (ctypes.c_uint, (ctypes.c_void_p,)),
     "zfstrace_dataset": (ctypes.POINTER(CDataset), (ctypes.c_void_p, ctypes.c_uint)),
+    "zfstrace_reads": (ctypes.POINTER(CReads), (ctypes.c_void_p, ctypes.c_uint)),
     "zfstrace_losses": (None, (ctypes.c_void_p, ctypes.POINTER(_Losses))),
     "zfstrace_count_cost": (ctypes.c_int, (ctypes.c_void_p,)),
     "zfstrace_cost": (

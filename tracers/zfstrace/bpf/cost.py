@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from zfstrace.bpf.fsync import FsyncTrace
+from zfstrace.bpf.read import ReadTrace
 from zfstrace.bpf.session import Session
 from zfstrace.cost import CostCounts, ProgramCost
 from zfstrace.errors import TraceError
@@ -46,7 +47,13 @@ class CostTrace:
             fsyncs.refresh()
             operations = sum(dataset.total.count for dataset in fsyncs.datasets())
             lost = fsyncs.losses().lost
-        return CostCounts(operations, lost, tuple(programs), dict(self._unavailable))
+        calls, reads = 0, self._sessions.get("read")
+        if isinstance(reads, ReadTrace):
+            reads.refresh()
+            calls = sum(
+                op.count for one in reads.datasets() for op in (one.hit, one.miss, one.write)
+            )
+        return CostCounts(operations, lost, tuple(programs), dict(self._unavailable), calls)
 
     def close(self) -> None:
         """Detaches. May be called again."""

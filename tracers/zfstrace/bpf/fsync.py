@@ -11,7 +11,8 @@ from zfstrace.hist import Hist
 from zfstrace.types import DatasetCounts, SlowEvent
 
 
-def _hist(source: CHist) -> Hist:
+def hist_of(source: CHist) -> Hist:
+    """A histogram of the library."""
     if not source.count:
         return Hist()
     return Hist(source.count, source.sum_ns, source.max_ns, nonzero(source.bucket))
@@ -27,8 +28,8 @@ def _counts(source: CDataset) -> DatasetCounts:
         source.errors,
         source.no_zil,
         tuple(source.kinds[:]),
-        _hist(source.total),
-        tuple(_hist(stage) for stage in source.stages),
+        hist_of(source.total),
+        tuple(hist_of(stage) for stage in source.stages),
     )
 
 

@@ -6,10 +6,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from zfstrace.host import FsyncSession, Host
+from zfstrace.host import FsyncSession, Host, ReadSession
 from zfstrace.kstat.txgs import TxgRow, by_txg, done_since, newest_done
+from zfstrace.read import Demand, ReadCounts, ReadState, demand
+from zfstrace.read import since as reads_since
+from zfstrace.read_summary import pool_sum
 from zfstrace.summary import Span, since, summarize
 from zfstrace.types import DatasetCounts, FsyncSummary, Json, Losses
+from zfstune.experiment.objective import METRICS
 from zfstune.term.units import SECOND
 
 # A block and the wait before it take less
@@ -19,7 +23,7 @@ _KEPT_NS = 15 * 60 * SECOND
 @dataclass(frozen=True)
 class Block:
     """A stretch of time under one set of values. metrics has the known ones of objective.METRICS
-    and three more; histogram and stages are as in a fsync_summary, times in ns."""
+    and four more; histogram and stages are as in a fsync_summary, times in ns."""
 
     seconds: float
     fsyncs: int
@@ -32,7 +36,8 @@ class Block:
 
 @dataclass
 class BlockMeter:
-    """Cuts the time of a running fsync trace into blocks.
+    """Cuts the time of a running fsync trace into blocks; reads is a trace of reads beside it, None
+    if there is none.
 
     Call note_txgs() every second, also between blocks: the kstat keeps at most a hundred rows. Call
     count_written() more often: the data of a txg follows from the counts around its birth, and
@@ -45,7 +50,10 @@ class BlockMeter:
     host: Host
     pool: str
     session: FsyncSession
+    reads: ReadSession | None = None
     periodic: bool = False
+    _reads: ReadState | None = None
+    _arc: dict[str, int] = field(default_factory=dict)
     _counts: list[DatasetCounts] = field(default_factory=list)
     _losses: Losses = field(default_factory=Losses)
     _start_ns: int = 0
@@ -95,6 +103,10 @@ class BlockMeter:
         self._start_ns, self._begin = now_ns, self._written[-1][1]
         self._txg = newest_done(self._history())
         self._throttled = throttled(self.host)
+        self._arc = self.host.kstat("arcstats")
+        if self.reads:
+            self.reads.refresh()
+            self._reads = self.reads.state()
 
     def so_far(self) -> int:
         """The number of fsyncs since the block began."""
@@ -119,6 +131,7 @@ class BlockMeter:
         metrics = fsync_metrics(summary) | txg_metrics(rows, self._txg, self._written)
         if self.periodic:
             metrics["write.throughput"] = (self._written[-1][1] - self._begin) / seconds
+        metrics |= self._read_metrics(seconds)
         metrics["throttle.delays"] = (throttled(self.host) - self._throttled) / seconds
         return Block(
             seconds,
@@ -129,6 +142,14 @@ class BlockMeter:
             tuple(done_since(rows, self._txg)),
             summary.losses.lost,
         )
+
+    def _read_metrics(self, seconds: float) -> dict[str, float]:
+        metrics = cache_metrics(demand(self.host.kstat("arcstats"), self._arc))
+        if not self.reads or not self._reads:
+            return metrics
+        self.reads.refresh()
+        counts = reads_since(self.reads.state(), self._reads)
+        return metrics | read_metrics(pool_sum(counts, self.host, self.pool), seconds)
 
     def _history(self) -> list[TxgRow]:
         return [self._rows[txg] for txg in sorted(self._rows)]
@@ -154,6 +175,29 @@ def fsync_metrics(summary: FsyncSummary) -> dict[str, float]:
         "fsync.p99": float(latency.p99),
         "fsync.p999": float(latency.p999),
     }
+
+
+def read_metrics(counts: ReadCounts, seconds: float) -> dict[str, float]:
+    """Latencies in ns, those of enough reads or writes, and read.rate, per second."""
+    reads, write = counts.hit.merge(counts.miss), counts.write
+    found = {"read.rate": reads.count / seconds if seconds else 0.0}
+    for name, op, value in (
+        ("read.p99", reads, reads.latency.quantile(990)),
+        ("read.mean", reads, reads.latency.sum_ns / max(1, reads.count)),
+        ("write.p99", write, write.latency.quantile(990)),
+    ):
+        if op.count >= METRICS[name].calls:
+            found[name] = float(value)
+    return found
+
+
+def cache_metrics(found: Demand) -> dict[str, float]:
+    """arc.miss, the share of demand reads of blocks that missed, of the whole host. With half a
+    miss more and one read more: ratios of shares are compared, and a share of 0 has none."""
+    reads = found.hits + found.misses
+    if reads < METRICS["arc.miss"].calls:
+        return {}
+    return {"arc.miss": (found.misses + 0.5) / (reads + 1)}
 
 
 def txg_metrics(

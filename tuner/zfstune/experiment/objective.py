@@ -14,17 +14,21 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Metric:
     """A number of a block. fsyncs is the number of fsyncs that a block needs before its number is
-    worth comparing; 0 for a metric that is not about fsyncs.
+    worth comparing; 0 for a metric that is not about fsyncs. calls is the same of reads, or writes:
+    a block with fewer does not have the metric. source is what it needs beside the trace of fsyncs:
+    "reads", the trace of reads and writes, "arcstats", the kstat, or "".
 
     With fewer than 1 / (1 - q), quantile q is the largest value: a candidate whose true p99 is
     three times as high looks equal in blocks of twenty fsyncs (docs/statistics.md).
     """
 
     name: str
-    unit: str  # "ns" or "bytes/s"
+    unit: str  # "ns", "bytes/s" or "share"
     less_is_better: bool
     fsyncs: int
     words: str
+    calls: int = 0
+    source: str = ""
 
 
 THROUGHPUT = "write.throughput"
@@ -37,6 +41,10 @@ METRICS = {
         Metric("fsync.p999", "ns", True, 1000, "p99.9 of fsync"),
         Metric("fsync.mean", "ns", True, 10, "mean fsync"),
         Metric(THROUGHPUT, "bytes/s", False, 0, "write throughput"),
+        Metric("write.p99", "ns", True, 0, "p99 of write", 100, "reads"),
+        Metric("read.p99", "ns", True, 0, "p99 of read", 100, "reads"),
+        Metric("read.mean", "ns", True, 0, "mean read", 10, "reads"),
+        Metric("arc.miss", "share", True, 0, "share of reads that miss the cache", 10, "arcstats"),
     )
 }
 
@@ -150,6 +158,9 @@ def _weight(part: str, text: str) -> float:
 
 
 def _log(one: Metric, value: float | None) -> float:
+    if value is None and one.calls:
+        what = "writes" if one.name.startswith("write.") else "reads"
+        raise ValueError(f"a block has fewer than {one.calls} {what}: too few for {one.name}")
     if value is None or not 0 < value < math.inf:
         raise ValueError(f"{one.name} of a block is {value}, not a positive number")
     return math.log(value)

@@ -31,6 +31,7 @@ _LOG = "{zfstune} check {pool} --show zil.commits,txg.sync.p99"
 _THROTTLE = "{zfstune} check {pool} --show throttle.delays,txg.dirty"
 _TXG = "{zfstune} trace txg {pool} --source kstat"
 _ARC = "{zfstune} trace arc --source kstat"
+_READ = "{zfstune} trace read {pool} --source kstat"
 _IOSTAT = "zpool iostat -vl {pool} 1"
 _ADVISE = "{zfstune} advise {pool}"
 GIVES = {
@@ -53,6 +54,7 @@ GIVES = {
     _THROTTLE: "how many transactions were delayed, and the most dirty data; not whose",
     _TXG: "one line per txg: its times, its size",
     _ARC: "size, hits and misses; not who waited",
+    _READ: "how many reads and writes of each dataset, and their bytes; no times",
     _IOSTAT: "average waits by vdev and queue; no cache flushes",
     _ADVISE: "bad settings of the pool, whatever its fsyncs do",
 }
@@ -70,6 +72,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "throttle": ("zfsthrottle.d", "zfsthrottle.bt", _THROTTLE),
     "device": (_IOSTAT, "zfsflush.d", "zfsflush.bt"),
     "arc": (_ARC, "arcstate.d"),
+    "read": (_READ, _ARC),
     "flame": ("fsyncstack.d", "fsyncoffcpu.bt"),
 }
 

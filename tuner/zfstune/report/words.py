@@ -8,12 +8,13 @@ from zfstrace.types import Json
 from zfstune.experiment import objective
 from zfstune.report import data
 from zfstune.report.data import finite, listed, mapped
-from zfstune.term.units import SECOND, format_count, format_span, format_time
+from zfstune.term.units import SECOND, format_count, format_percent, format_span, format_time
 from zfstune.tunables import catalogue
 
 # Metrics of a block that cannot be an objective.
 _MORE = {
     "fsync.rate": "fsyncs",
+    "read.rate": "reads",
     "txg.sync": "sync time of a txg",
     "throttle.delays": "delayed writers",
 }
@@ -76,7 +77,9 @@ def metric_value(name: str, value: float | None) -> str:
         return "-"
     if name == "write.throughput":
         return f"{size(round(value))}/s"
-    if name in ("fsync.rate", "throttle.delays"):
+    if name == "arc.miss":
+        return format_percent(value)
+    if name in ("fsync.rate", "read.rate", "throttle.delays"):
         return f"{value:,.0f}/s" if value >= 100 else f"{value:.1f}/s"
     return format_time(round(value))
 

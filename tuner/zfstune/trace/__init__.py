@@ -1,1 +1,1 @@
-"""Live views of fsyncs, txgs, throttle, devices and ARC, and `doctor`."""
+"""Live views of fsyncs, txgs, throttle, devices, ARC and reads, and `doctor`."""

@@ -55,6 +55,7 @@ examples:
   zfstune trace throttle                 which writers are delayed, by which limit
   zfstune trace device tank              queue and device times, by vdev
   zfstune trace arc                      the cache, one line per second
+  zfstune trace read tank                how long reads take, hits and misses apart
 
 {STATUS}
 """
@@ -137,6 +138,24 @@ examples:
   zfstune trace arc --interval 10s --count 6
   zfstune trace arc --source kstat                   without privilege, without WAITS
   zfstune trace arc --json | jq -r '[.time, .size, .hit_ratio] | @tsv'
+
+{STATUS}
+"""
+
+_READ = f"""\
+A hit is a read that did not wait for an I/O, a miss one that did; SHARE is of the reads. Times
+are those of whole calls: a write includes its wait for the write throttle and, with O_SYNC,
+for the log. Not counted: mmap(2), volumes, and calls that moved no data.
+
+{_REDRAWN}
+
+examples:
+  zfstune trace read
+  zfstune trace read tank --duration 30s
+  zfstune trace read --dataset tank/db --interval 5s
+  zfstune trace read --pid $(pidof -s postgres)
+  zfstune trace read tank --source kstat --duration 10s   without privilege, without times
+  zfstune trace read --duration 1m --json | jq 'select(.hit_ratio < 0.9)'
 
 {STATUS}
 """
@@ -224,6 +243,12 @@ _TRACES = {
         "Prints one line on the cache (ARC) for each interval.",
         _ARC,
         {"--interval line", "--count", "--source"},
+    ),
+    "read": (
+        "reads, hits and misses apart, and writes, by dataset",
+        "Times the reads of files, hits and misses apart, and the writes, per dataset.",
+        _READ,
+        {"pool", "--dataset", "--pid", "--interval", "--source"},
     ),
 }
 _ALWAYS = {"--duration", "--json", "--no-fentry"}

@@ -76,6 +76,11 @@ def _to_json(counts: CostCounts, elapsed_ns: int) -> Json:
         "run_ns": counts.run_ns(),
         "cpu_share": counts.run_ns() / max(1, elapsed_ns),
         "per_operation_ns": _each(counts.run_ns(), counts.operations),
+        "reads": {
+            "operations": counts.reads,
+            "run_ns": counts.run_ns("read"),
+            "per_operation_ns": _each(counts.run_ns("read"), counts.reads),
+        },
         "programs": [one.to_json() for one in counts.programs],
         "unavailable": counts.unavailable,
     }
@@ -96,7 +101,8 @@ def lines(counts: CostCounts, elapsed_ns: int, out: TextIO) -> list[str]:
         ran = sorted((one for one in programs if one.runs), key=lambda one: -one.run_ns)
         total = ProgramCost(tracer, "", "", sum(one.runs for one in ran), counts.run_ns(tracer))
         heads.append(len(cells))
-        cells.append((f"trace {tracer}", "", *_numbers(total, counts, elapsed_ns)))
+        name = "trace read (per call)" if tracer == "read" else f"trace {tracer}"
+        cells.append((name, "", *_numbers(total, counts, elapsed_ns)))
         cells += [(f"  {one.probe}", one.how, *_numbers(one, counts, elapsed_ns)) for one in ran]
     rows = aligned(cells, "<<>>>>>")
     for i in (0, *heads):
@@ -106,7 +112,7 @@ def lines(counts: CostCounts, elapsed_ns: int, out: TextIO) -> list[str]:
         rows.append(f"{format_count(idle)} programs did not run")
     for tracer, why in counts.unavailable.items():
         rows += wrap(f"trace {tracer} is not available: {why}")
-    rows += ["", *wrap(_verdict(counts, elapsed_ns))]
+    rows += ["", *wrap(_verdict(counts, elapsed_ns)), *wrap(_of_reads(counts, elapsed_ns))]
     if counts.lost:
         rows.append(style.paint(f"lost {format_count(counts.lost)} fsyncs", "bad"))
     kprobes = sum(one.how == "kprobe" for one in counts.programs)
@@ -115,11 +121,12 @@ def lines(counts: CostCounts, elapsed_ns: int, out: TextIO) -> list[str]:
 
 
 def _numbers(one: ProgramCost, counts: CostCounts, elapsed_ns: int) -> tuple[str, ...]:
-    per_ns = _each(one.run_ns, counts.operations)
+    calls = counts.calls(one.tracer)
+    per_ns = _each(one.run_ns, calls)
     each_ns = _each(one.run_ns, one.runs)
     return (
         format_count(one.runs),
-        f"{one.runs / counts.operations:.2f}" if counts.operations else "-",
+        f"{one.runs / calls:.2f}" if calls else "-",
         "-" if each_ns is None else format_time(each_ns),
         "-" if per_ns is None else format_time(per_ns),
         _share(one.run_ns, elapsed_ns),
@@ -146,4 +153,16 @@ def _verdict(counts: CostCounts, elapsed_ns: int) -> str:
         f"({format_rate(counts.operations, elapsed_ns)}): `zfstune trace fsync` took "
         f"{format_time(round(fsync_ns / counts.operations))} for each and "
         f"{_share(fsync_ns, elapsed_ns)} of one CPU; {all_of}"
+    )
+
+
+def _of_reads(counts: CostCounts, elapsed_ns: int) -> str:
+    """Apart, because a screen of all views does not trace reads."""
+    if not counts.reads:
+        return ""
+    ns = counts.run_ns("read")
+    return (
+        f"{format_count(counts.reads)} reads and writes of files "
+        f"({format_rate(counts.reads, elapsed_ns)}): `zfstune trace read` took "
+        f"{format_time(round(ns / counts.reads))} for each and {_share(ns, elapsed_ns)} of one CPU"
     )

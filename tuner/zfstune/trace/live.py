@@ -81,8 +81,7 @@ class Run(Generic[Options]):
     @property
     def where(self) -> str:
         """The dataset or pool that it is limited to, or "all pools"."""
-        dataset = self.options.dataset if isinstance(self.options, FsyncOptions) else None
-        return dataset or self.options.pool or "all pools"
+        return self.options.dataset or self.options.pool or "all pools"
 
     def gone(self) -> str:
         """What has happened to the module that is traced, as its probes went with it; "" if it is
@@ -132,7 +131,9 @@ def run(
 def options_of(args: argparse.Namespace) -> TraceOptions:
     """The options of a trace of anything but fsyncs."""
     kstat = getattr(args, "source", None) == "kstat"
-    return TraceOptions(args.pool, getattr(args, "pid", None), args.no_fentry, kstat)
+    dataset = getattr(args, "dataset", None)
+    pool = dataset.split("/", 1)[0] if dataset else args.pool
+    return TraceOptions(pool, getattr(args, "pid", None), args.no_fentry, kstat, dataset)
 
 
 def is_kstat(options: FsyncOptions | TraceOptions) -> bool:

@@ -17,8 +17,10 @@ journal first: it is undone if the session fails, is stopped or killed, and `zfs
 undoes the changes of a successful session.
 
 LIMIT is METRIC>=CHANGE or METRIC<=CHANGE against the baseline, as in write.throughput>=-5%;
-fsync.p50<=-10% demands a gain. METRIC is fsync.p50, fsync.p99, fsync.p999, fsync.mean or
-write.throughput. Optuna is needed only for --sampler tpe, and for --storage with a URL.
+fsync.p50<=-10% demands a gain. METRIC is fsync.p50, fsync.p99, fsync.p999, fsync.mean,
+write.throughput, write.p99 (of write(2), its waits included), read.p99, read.mean or arc.miss
+(the share of demand reads that miss the cache). Optuna is needed only for --sampler tpe, and
+for --storage with a URL.
 
 examples:
   zfstune tune tank --observe --dry-run                       what it would do
@@ -66,7 +68,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         action="append",
         metavar="LIMIT",
         help="bound on the change of a metric (repeatable; "
-        "default write.throughput>=-5%% and fsync.mean<=+10%%)",
+        "default write.throughput>=-5%% and fsync.mean<=+10%%, and read.p99<=+20%% of a load that "
+        "reads)",
     )
     parser.add_argument("--parameters", metavar="NAME,...", help="change only these")
     parser.add_argument("--arc", action="store_true", help="also change the ARC limits")

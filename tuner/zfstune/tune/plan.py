@@ -79,9 +79,11 @@ class Setup:
             for name, (low, high) in bounds.items()
         ]
         limits = ", ".join(map(str, request.limits))
+        guards = ", ".join(map(str, request.guards))
         return [
             f"pool {self.pool}, {load}",
             f"objective: {request.objective}; limits: {limits}",
+            *([f"  and, if the load reads, {guards}"] if guards else []),
             f"search: candidates of the model, then of the sampler {request.sampler}",
             f"time: {format_span(request.budget_ns)}, about {blocks} blocks of {block_s:g} s, with "
             "3 txgs before each change:",

@@ -19,6 +19,8 @@ from zfstune.tune.workload import account, split
 # defaults of --budget, --block and --limit
 BUDGET_NS, BLOCK_NS = 60 * 60 * SECOND, 10 * SECOND
 LIMITS = ("write.throughput>=-5%", "fsync.mean<=+10%")
+# one more default: of a load that reads enough, where reads can be timed
+GUARDS = ("read.p99<=+20%",)
 # the file of the search, in --out
 STUDY = "study.db"
 _SHORTEST_BLOCKS = 4 + 4 + 12  # noise, one trial, the shortest proof
@@ -33,6 +35,7 @@ class Request:
 
     objective: Objective
     limits: tuple[Limit, ...]
+    guards: tuple[Limit, ...]
     names: tuple[str, ...]
     plan: BlockPlan
     budget_ns: int
@@ -47,6 +50,7 @@ def parse_request(args: argparse.Namespace) -> Request:
     try:
         objective = Objective.parse(args.objective)
         limits = tuple(Limit.parse(text) for text in args.limit or LIMITS)
+        guards = () if args.limit else tuple(map(Limit.parse, GUARDS))
     except ValueError as error:
         what, _, hint = str(error).partition("\n")
         raise UsageError(what, hint) from None
@@ -96,6 +100,7 @@ def parse_request(args: argparse.Namespace) -> Request:
     return Request(
         objective,
         limits,
+        guards,
         names,
         BlockPlan(seconds=block_ns / SECOND, min_fsyncs=objective.fsyncs()),
         budget_ns,

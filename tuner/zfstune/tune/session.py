@@ -23,6 +23,8 @@ from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.guardrails import Guardrails
+from zfstune.experiment.objective import Limit
+from zfstune.experiment.reads import open_reads
 from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
 from zfstune.term.progress import Progress
 from zfstune.term.secrets import masked
@@ -76,6 +78,7 @@ class TuningRun:
     started_ns: int
     flame: dict[str, str | None] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
+    limits: tuple[Limit, ...] = ()
 
     @classmethod
     def begin(cls, args: argparse.Namespace, setup: Setup, stop: Stop) -> TuningRun:
@@ -178,6 +181,11 @@ class TuningRun:
             sampler=request.sampler,
             resume=bool(self.args.resume),
         )
+        say = self.progress.line
+        reads = open_reads(
+            setup.host, setup.pool, request.objective, request.limits, request.guards, say
+        )
+        stack.callback(reads.close)
         watch = self._guardrails(session)
         if self.args.workload:
             load = Workload(self.args.workload, self.args.user, shell=self.args.shell)
@@ -190,13 +198,14 @@ class TuningRun:
         for note in setup.notes():
             self.progress.line(note)
         self._warm_up(watch)
+        self.limits = (*request.limits, *reads.asked(0.5, say))
         self._flame("before", watch)
         fsyncs = setup.host.open_fsync_trace(FsyncOptions(pool=setup.pool))
         stack.callback(fsyncs.close)
         experiment = Experiment(
             setup.host,
             setup.pool,
-            BlockMeter(setup.host, setup.pool, fsyncs),
+            BlockMeter(setup.host, setup.pool, fsyncs, reads=reads.session),
             request.plan,
             session.apply,
             watch,
@@ -281,7 +290,7 @@ class TuningRun:
         return tuning.Tuning(
             Task(
                 request.objective,
-                request.limits,
+                self.limits,
                 MARGIN,
                 request.seed,
                 self.start_ns + request.budget_ns,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import ROOT
 
-from zfstrace import device, errors, recording, stages, throttle
+from zfstrace import device, errors, read, recording, stages, throttle
 from zfstrace.bpf import binding, pools, session, stacks
 from zfstrace.bpf.fsync import FsyncTrace
 
@@ -27,6 +27,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "probe": binding._Probe,
     "hist": binding.CHist,
     "dataset": binding.CDataset,
+    "reads": binding.CReads,
     "losses": binding._Losses,
     "cost": binding.CCost,
     "slow": binding.CSlow,
@@ -79,6 +80,8 @@ def test_numbers_are_those_of_the_header() -> None:
     classes = [name.lower() for name in re.findall(r"\bZFSTRACE_IO_(\w+),", text)]
     assert classes == [*device.CLASSES, "classes"]
     assert len(re.findall(r"\bZFSTRACE_WAIT_\w+,", text)) == len(throttle.KINDS)
+    ops = re.findall(r"\bZFSTRACE_READ_(\w+),", HEADER.read_text(encoding="utf-8"))
+    assert [name.lower() for name in ops] == [*read.OPS, "ops"]
     modes = [int(mode, 16) for mode in re.findall(r"#define ZFSTRACE_STACKS_\w+ (0x\w+)", text)]
     assert modes == [*stacks.KINDS.values(), *stacks.TARGETS.values()]
     beyond = [name.lower() for name in re.findall(r"\bZFSTRACE_STAGE_(\w+)", text)]
