@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-import time
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -18,17 +18,18 @@ Json = dict[str, Any]
 _HEAD = """\
 # Databases on ZFS: tables
 
-Written by `make test-databases` on {date}: {packages}; kernel {uname}, ZFS {zfs}; an emulated guest
-(QEMU without KVM) with 2 processors and 4 GiB on {machine}. The pool is one disk limited to 30 MB/s
-and 600 writes/s, with ashift=12, compression=off and atime=off. [The page on
-databases](../databases.md) says what follows.
+Written by `make test-databases`. [The page on databases](../databases.md) says what follows.
+
+* {date}: {packages}; kernel {uname}, ZFS {zfs}
+* an emulated guest (QEMU without KVM) with 2 processors and 4 GiB on {machine}
+* the pool is one disk limited to 30 MB/s and 600 writes/s; ashift=12, compression=off, atime=off
 
 Blocks of one setting alternate with those of the other in one guest, in the order A B B A. A rate
 is the median of its blocks. A change is against the first line of a table: the geometric mean of
-its pairs and, in brackets, the smallest and the largest of them; where these lie on both sides of 0
-the blocks show no difference. fsync p50 and p99 are `zfstune trace fsync`'s, of the dataset that has
-the log. "disk" is what the pool wrote for each transaction, from one checkpoint and `zpool sync` to
-the next, metadata and logs included."""
+its pairs and, in brackets, the smallest and the largest of them; where these lie on both sides of
+0, the blocks show no difference. fsyncs are those for each transaction; p50 and p99 are those of
+`zfstune trace fsync`, of the dataset that has the log. "disk" is what the pool wrote for each
+transaction, from one checkpoint and `zpool sync` to the next, metadata and logs included."""
 
 # Of each table of one setting: its key, title, and what stands above it.
 KNOBS = (
@@ -41,7 +42,7 @@ KNOBS = (
     (
         "full_page_writes",
         "full_page_writes (recordsize=8K)",
-        "Each block begins with a checkpoint.",
+        "A block begins with a checkpoint.",
     ),
     ("wal_place", "The WAL on its own dataset or with the data", "A checkpoint every second."),
     ("logbias", "logbias of the WAL, without a log device", ""),
@@ -94,9 +95,7 @@ def table(blocks: Sequence[Json]) -> list[str]:
     settings = list(dict.fromkeys(block["setting"] for block in blocks))
     with_wal = any("wal_bytes" in block for block in blocks)
     wal = (" WAL |", "---:|") if with_wal else ("", "")
-    lines = [
-        f"| setting | blocks | tps | change | fsyncs | fsync p50 | fsync p99 | change |{wal[0]} disk |"
-    ]
+    lines = [f"| setting | blocks | tps | change | fsyncs | p50 | p99 | change |{wal[0]} disk |"]
     lines += [f"|---|---:|---:|---|---:|---:|---:|---|{wal[1]}---:|"]
     tps = pairs(blocks, lambda block: block["tps"])
     p99 = pairs(blocks, lambda block: block["fsync"]["p99"])
@@ -137,7 +136,7 @@ def page(results: Sequence[Json], machine: str) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in sorted(all_["packages"].items()))
     lines = [
         _HEAD.format(
-            date=time.strftime("%Y-%m-%d", time.gmtime()),
+            date=all_["date"],
             packages=packages,
             uname=all_["uname"],
             zfs=all_["zfs"],
@@ -147,7 +146,14 @@ def page(results: Sequence[Json], machine: str) -> str:
     for scene, write in SCENES.items():
         if scene in all_:
             lines += ["", *write(all_[scene])]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for text in lines for line in _wrapped(text))
+
+
+def _wrapped(text: str) -> list[str]:
+    """Prose in lines that fit; tables, commands and headings as they are."""
+    if text[:1] in ("|", "#", " ", "") or "\n" in text:
+        return text.split("\n")
+    return textwrap.wrap(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def _counts(found: Json) -> Iterator[str]:
@@ -176,15 +182,15 @@ def _counts(found: Json) -> Iterator[str]:
 def _knobs(found: Json) -> Iterator[str]:
     yield "## PostgreSQL: one setting at a time"
     yield ""
-    yield "`pgbench -N -c 8`; WAL and data on datasets of their own unless the table says otherwise."
+    yield "`pgbench -N -c 8`; WAL and data on datasets of their own, unless a table says otherwise."
     yield from _tables(found, KNOBS)
 
 
 def _mariadb(found: Json) -> Iterator[str]:
     yield "## MariaDB: one setting at a time"
     yield ""
-    yield "`sysbench oltp_write_only --threads=8`, two tables of 20,000 rows, all files in one dataset"
-    yield "unless the table says otherwise; fsyncs are those of the pool."
+    yield "`sysbench oltp_write_only --threads=8`, two tables of 20,000 rows, all files in one"
+    yield "dataset, unless a table says otherwise; fsyncs are those of the pool."
     yield from _tables(found, MARIADB_KNOBS)
 
 
@@ -278,10 +284,10 @@ def _crash(found: Sequence[Sequence[Json]]) -> Iterator[str]:
         f"Eight servers on datasets of their own, each with one client that inserts a number in a "
         f"transaction of its own and notes what was confirmed on another disk; the guest is reset "
         f"in the midst of it (sysrq b), {len(found)} times. Checkpoints run on the first two. This "
-        "is a crash of the host: a power failure also empties caches of disks that were not flushed."
+        "is a crash of the host: a power failure also empties caches of disks without a flush."
     )
     yield ""
-    yield "| server | confirmed | lost | the oldest was confirmed before the crash | recovers | torn pages |"
+    yield "| server | confirmed | lost | of the last | recovers | bad checksums of pages |"
     yield "|---|---:|---:|---:|---|---:|"
     for rows in zip(*found, strict=True):
         done = [row for row in rows if row["recovered"]]

@@ -35,7 +35,8 @@ def follow(found: Json, dataset: str, only: set[str] | None = None) -> list[str]
     done = []
     for one in found["findings"]:
         if dataset in one["where"] and (only is None or one["rule"] in only):
-            for command in one["commands"]:
+            # those of other datasets with the same finding are not ours
+            for command in (line for line in one["commands"] if line.split()[-1] == dataset):
                 sh(command)
                 done.append(command)
     return done

@@ -357,6 +357,7 @@ def save(results: Json) -> None:
 
 def main() -> None:
     boot = int(os.environ.get("ZFSTUNE_LAB_BOOT", "1"))
+    results: Json = {}
     if boot > 1:
         results = json.loads(SO_FAR.read_text())
         database_crash.after(results, boot)
@@ -366,7 +367,8 @@ def main() -> None:
         finish(results)
         return
     wanted = sys.argv[1].split(",") if sys.argv[1:] else list(SCENES)
-    results = {"packages": install(), "started_by_installing": running()}
+    results |= {"packages": install(), "started_by_installing": running()}
+    results["date"] = time.strftime("%Y-%m-%d", time.gmtime())
     make_pool(POOL, "/dev/vdb")
     if {"counts", "knobs", "tune"} & set(wanted):
         pg = cluster()

@@ -240,6 +240,14 @@ def test_the_log_may_be_a_dataset_mounted_below_the_data(tmp_path: Path, own: bo
     assert ("/tank/db/pg_wal, its log, is on tank/wal" in said["notes"]) == own
 
 
+def test_mariadb_is_another_word_for_mysql(tmp_path: Path) -> None:
+    config = tmp_path / "my.cnf"
+    config.write_text("[mariadbd]\ndatadir=/tank/db\n")
+    for words in (["--for", "mariadb"], ["--for", "mariadb", "--config", str(config)]):
+        asked = command.asked(cli.build_parser("advise").parse_args(["advise", *words]))
+        assert asked.load == "mysql"
+
+
 def test_text_is_narrow_and_says_all_parts() -> None:
     tools = Tools({"tank": {"sync": "disabled local", "compression": "off local"}}, status=SINGLE)
     said = text(tools, Asked("tank", "mysql"))
