@@ -143,6 +143,7 @@ test-matrix: test test-python39
 	$(if $(FREEBSD),$(PYTHON) -m pytest -s tests/lab/test_freebsd_faults.py --rounds 200 --flavour $(FREEBSD))
 	$(PYTHON) -m pytest -s tests/lab/test_tune.py --tune full $(addprefix --flavour ,$(FLAVOURS))
 	$(MAKE) --no-print-directory test-diagnose
+	$(MAKE) --no-print-directory test-databases
 
 ## test-diagnose: diagnose injected causes, five times each; writes docs/measurements/diagnosis.md
 test-diagnose: all

@@ -21,7 +21,7 @@ _HEAD = """\
 Written by `make test-databases`. [The page on databases](../databases.md) says what follows.
 
 * {date}: {packages}; kernel {uname}, ZFS {zfs}
-* an emulated guest (QEMU without KVM) with 2 processors and 4 GiB on {machine}
+* {guests} (QEMU without KVM) with 2 processors and 4 GiB on {machine}
 * the pool is one disk limited to 30 MB/s and 600 writes/s; ashift=12, compression=off, atime=off
 
 Blocks of one setting alternate with those of the other in one guest, in the order A B B A. A rate
@@ -141,6 +141,7 @@ def page(results: Sequence[Json], machine: str) -> str:
             uname=all_["uname"],
             zfs=all_["zfs"],
             machine=machine,
+            guests="an emulated guest" if len(results) == 1 else f"{len(results)} emulated guests",
         )
     ]
     for scene, write in SCENES.items():

@@ -64,6 +64,10 @@ def disk_bytes(block: Json) -> float:
     return float(block["disk_bytes"])
 
 
+def test_no_scene_failed(found: Json) -> None:
+    assert found["failed"] == {}
+
+
 def test_installing_starts_no_server(found: Json) -> None:
     assert sorted(found["packages"]) == ["mariadb-server", "postgresql-17", "sysbench"]
     assert found["started_by_installing"] == []
@@ -159,7 +163,9 @@ def test_a_session_ends_and_leaves_nothing(found: Json) -> None:
 
 @pytest.mark.parametrize("name", DURABLE)
 def test_a_crash_takes_no_confirmed_transaction(found: Json, name: str) -> None:
-    for row in (row for rows in found["crash"] for row in rows if row["name"] == name):
+    mine = [row for rows in found["crash"] for row in rows if row["name"] == name]
+    assert len(mine) == len(found["crash"]) > 0
+    for row in mine:
         assert row["recovered"], row
         assert row["confirmed"] > 0
         assert row["lost"] == 0, row

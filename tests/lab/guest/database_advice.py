@@ -119,7 +119,7 @@ def postgres(results: Json, settings: dict[str, str], scale: int) -> None:
         return postgres_block(server, SECONDS, dataset=wal)
 
     nothing: dict[str, Callable[[], None]] = dict.fromkeys(servers, lambda: None)
-    found["blocks"] = alternate("advice", nothing, measure)
+    found["blocks"] = alternate("advice", nothing, measure, rounds=1)
     for one in twins.values():
         one.stop()
 
@@ -161,7 +161,7 @@ def mariadb(results: Json, settings: dict[str, str]) -> None:
     servers = {"durable only": twin, "as advised": server}
     nothing: dict[str, Callable[[], None]] = dict.fromkeys(servers, lambda: None)
     found["blocks"] = alternate(
-        "advice", nothing, lambda name: mariadb_block(servers[name], SECONDS)
+        "advice", nothing, lambda name: mariadb_block(servers[name], SECONDS), rounds=1
     )
     for one in twins.values():
         one.stop()

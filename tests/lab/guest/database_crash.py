@@ -26,7 +26,7 @@ PAGE, AREA = 4096, 4 << 20
 RECORD = struct.Struct("<Qd")
 PER_PAGE = PAGE // RECORD.size
 LOAD_S = 14
-ROUNDS = 3
+ROUNDS = 2
 
 BASE = Path("/var/tmp/base")
 PG_SETTINGS = {
@@ -94,7 +94,6 @@ def prepare() -> None:
             copy(maria.conf, one.conf)
             one.configure({"datadir": one.home, "socket": one.socket})
         one.configure(case.settings)
-    sh(f"zpool sync {POOL}")
 
 
 class Notes:
@@ -124,7 +123,7 @@ def client(place: int, first: int) -> None:
     crash."""
     case, one, notes = CASES[place], server(place), Notes(place)
     if isinstance(one, Postgres):
-        command = f"psql -h /tmp -p {one.port} -qAtX -d postgres"
+        command = f"stdbuf -oL psql -h /tmp -p {one.port} -qAtX -d postgres"
         words = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", "sh", "-c"]
         words += [command]
     else:
@@ -146,6 +145,7 @@ def client(place: int, first: int) -> None:
 def load_and_crash(firsts: dict[int, int]) -> None:
     """firsts are the first numbers by the places of the servers that run. Does not return."""
     sh(f"dd if=/dev/zero of={NOTES} bs=1M count={len(CASES) * AREA >> 20} oflag=direct")
+    sh("sync")  # what is not in the pool has to outlive the crash
     for place, first in firsts.items():
         threading.Thread(target=client, args=(place, first), daemon=True).start()
     paged = sorted({0, 1} & set(firsts))
@@ -162,6 +162,7 @@ def load_and_crash(firsts: dict[int, int]) -> None:
             assert isinstance(one, Postgres)
             threading.Thread(target=one.sql, args=("CHECKPOINT",), daemon=True).start()
     progress("crash")
+    time.sleep(1)  # the line is on its way
     Path("/proc/sysrq-trigger").write_text("b")
     time.sleep(60)
     raise RuntimeError("the guest did not crash")
@@ -226,3 +227,9 @@ def again(results: Json) -> None:
     """Does not return."""
     rows = results["crash"][-1]
     start_and_crash({place: row["next"] for place, row in enumerate(rows) if row["recovered"]})
+
+
+def remove() -> None:
+    """The disk belongs to the next scene."""
+    for place, _ in enumerate(CASES):
+        sh(f"zfs destroy {dataset(place)}")

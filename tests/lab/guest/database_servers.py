@@ -147,8 +147,8 @@ class Mariadb:
         lines = {"datadir": self.home, "socket": self.socket, "skip-networking": "1", **settings}
         self.configure(lines)
         sh(
-            f"mariadb-install-db --defaults-file={self.conf} --user=mysql --skip-test-db "
-            "--auth-root-authentication-method=normal --skip-name-resolve"
+            f"mariadb-install-db --defaults-file={self.conf} --datadir={self.home} --user=mysql "
+            "--skip-test-db --auth-root-authentication-method=normal --skip-name-resolve"
         )
 
     def configure(self, settings: Mapping[str, str]) -> None:

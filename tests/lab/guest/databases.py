@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -249,12 +250,14 @@ def mariadb(results: Json) -> None:
         flush,
         {value: partial(set_global, flush, value) for value in ("1", "2")},
         lambda _: mariadb_block(server, SECONDS),
+        rounds=1,
     )
     set_global(flush, "1")
     found["innodb_doublewrite"] = alternate(
         "innodb_doublewrite",
         {value: partial(restart, "innodb_doublewrite", value) for value in ("ON", "OFF")},
         lambda _: mariadb_block(server, SECONDS + 4),
+        rounds=1,
     )
     restart("innodb_doublewrite", "ON")
     databases = {"16K": "lab", "128K": "wide"}
@@ -262,6 +265,7 @@ def mariadb(results: Json) -> None:
         "recordsize",
         dict.fromkeys(databases, lambda: None),
         lambda record: mariadb_block(server, SECONDS + 4, databases[record]),
+        rounds=1,
     )
     server.stop()
 
@@ -329,6 +333,7 @@ def with_values(pg: Postgres, wanted: dict[str, int]) -> list[Json]:
         "tune",
         {"before": lambda: to(["revert"]), "found": lambda: to(["params", "set", *words])},
         lambda _: postgres_block(pg, 15),
+        rounds=1,
     )
 
 
@@ -355,47 +360,55 @@ def save(results: Json) -> None:
     shutil.copy(SO_FAR, OUT / "so-far.json")
 
 
+def scenes(results: Json, wanted: list[str]) -> None:
+    """One that fails is reported, and the others still run."""
+    pg = cluster() if set(ON_CLUSTER) & set(wanted) else None
+    for name in wanted:
+        progress(f"scene {name}")
+        try:
+            if name in ALONE:
+                ALONE[name](results)
+            elif pg:
+                ON_CLUSTER[name](results, pg)
+        except (OSError, RuntimeError, subprocess.SubprocessError):
+            progress(traceback.format_exc())
+            results.setdefault("failed", {})[name] = traceback.format_exc()
+        save(results)
+    if pg:
+        pg.stop()
+
+
 def main() -> None:
     boot = int(os.environ.get("ZFSTUNE_LAB_BOOT", "1"))
+    wanted = sys.argv[1].split(",") if sys.argv[1:] else list(SCENES)
     results: Json = {}
-    if boot > 1:
+    if boot == 1:
+        results |= {"packages": install(), "started_by_installing": running(), "failed": {}}
+        results["date"] = time.strftime("%Y-%m-%d", time.gmtime())
+        make_pool(POOL, "/dev/vdb")
+        save(results)
+        if "crash" in wanted:
+            database_crash.before()
+    else:
         results = json.loads(SO_FAR.read_text())
         database_crash.after(results, boot)
+        save(results)
         if boot <= database_crash.ROUNDS:
-            save(results)
             database_crash.again(results)
-        finish(results)
-        return
-    wanted = sys.argv[1].split(",") if sys.argv[1:] else list(SCENES)
-    results |= {"packages": install(), "started_by_installing": running()}
-    results["date"] = time.strftime("%Y-%m-%d", time.gmtime())
-    make_pool(POOL, "/dev/vdb")
-    if {"counts", "knobs", "tune"} & set(wanted):
-        pg = cluster()
-        for name in (name for name in wanted if name in ON_CLUSTER):
-            progress(f"scene {name}")
-            ON_CLUSTER[name](results, pg)
-            save(results)
-        pg.stop()
-    for name in (name for name in wanted if name in ALONE):
-        progress(f"scene {name}")
-        ALONE[name](results)
-        save(results)
-    if "crash" in wanted:
-        save(results)
-        database_crash.before()
+        database_crash.remove()
+    scenes(results, [name for name in wanted if name != "crash"])
     finish(results)
 
 
 ON_CLUSTER: dict[str, Callable[[Json, Postgres], None]] = {
     "counts": counts,
     "knobs": knobs,
-    "tune": lambda results, pg: tune(results, pg, *(sys.argv[2:4] or ("6m", "5s"))),
+    "tune": lambda results, pg: tune(results, pg, *(sys.argv[2:4] or ("5m", "5s"))),
 }
 ALONE: dict[str, Callable[[Json], None]] = {
     "advised": lambda results: database_advice.postgres(results, SETTINGS, SCALE),
     "mariadb": mariadb,
     "advised_mariadb": lambda results: database_advice.mariadb(results, MARIADB),
 }
-SCENES = (*ON_CLUSTER, *ALONE, "crash")
+SCENES = ("crash", *ON_CLUSTER, *ALONE)
 main()
