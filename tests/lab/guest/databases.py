@@ -411,4 +411,6 @@ ALONE: dict[str, Callable[[Json], None]] = {
     "advised_mariadb": lambda results: database_advice.mariadb(results, MARIADB),
 }
 SCENES = ("crash", *ON_CLUSTER, *ALONE)
-main()
+
+if __name__ == "__main__":
+    main()
