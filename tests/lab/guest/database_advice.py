@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 from database_blocks import POOL, alternate, mariadb_block, postgres_block
 from database_servers import Mariadb, Postgres, advise
@@ -103,8 +101,7 @@ def postgres(results: Json, settings: dict[str, str], scale: int) -> None:
     if "wal-with-data" in found["before"]:
         sh(f"zfs create {POOL}/bad_wal")
         where = f"/{POOL}/bad_wal/pg_wal"
-        shutil.move(f"{pg.home}/pg_wal", where)
-        Path(f"{pg.home}/pg_wal").symlink_to(where)
+        sh(f"mv {pg.home}/pg_wal {where}; ln -s {where} {pg.home}/pg_wal")
     pg.start()
     pg.fill(scale)  # files of before keep their records
     found["bench_advised"] = bench(dataset)
