@@ -219,19 +219,21 @@ def _advised(title: str, tool: str) -> Callable[[Json], Iterator[str]]:
         yield from (f"    {command}" for command in found["commands"])
         yield ""
         settings = ", ".join(f"{name} = {value}" for name, value in found["settings"].items())
-        yield (
-            f"Set by hand, as the findings say: {settings}; the tables were then filled again. "
-            f"What `zfstune advise` found afterwards: "
-            f"{', '.join(f'`{rule}`' for rule in found['after']) or 'nothing'}."
-        )
+        yield f"Set by hand, as the findings say: {settings}."
         yield ""
-        yield (
-            "As found, without durability: "
-            + ", ".join(f"{block['tps']:.0f}" for block in found["bad"])
-            + " tps. With durability restored, and with all advice followed:"
-        )
+        rates = ", ".join(f"{block['tps']:.0f}" for block in found["bad"])
+        yield f"As found, without durability: {rates} tps in two blocks."
         yield ""
-        yield from table(found["blocks"])
+        if "blocks" in found:
+            after = ", ".join(f"`{rule}`" for rule in found["after"]) or "nothing"
+            yield (
+                f"Tables were then filled again. What `zfstune advise` found afterwards: {after}. "
+                "With durability restored, and with all advice followed:"
+            )
+            yield ""
+            yield from table(found["blocks"])
+        else:
+            yield "With durability restored, and with all advice followed: not measured."
         rows = [
             ("as found", found.get("bench_bad")),
             ("durable only", found.get("bench_durable")),
@@ -254,13 +256,19 @@ def _advised(title: str, tool: str) -> Callable[[Json], Iterator[str]]:
 
 
 def _tune(found: Json) -> Iterator[str]:
-    session = found["session"]
-    verdict = session["verdict"]
     yield "## `zfstune tune` under pgbench and a bulk load"
     yield ""
     command = " ".join(f"'{word}'" if " " in word else word for word in found["command"])
     yield f"    {command}"
     yield ""
+    if "session" not in found:
+        yield "It ended with an error:"
+        yield ""
+        said = found["stderr"].partition("\nzfstune: error: ")[2].splitlines()
+        yield from (f"    {line}" for line in said if line)
+        return
+    session = found["session"]
+    verdict = session["verdict"]
     kind = f"the verdict {verdict['kind']}" if verdict else "no verdict"
     blocks, trials = len(session["blocks"]), len(session["trials"])
     yield (
