@@ -44,7 +44,7 @@ FLAVOURS ?= trixie bookworm $(if $(ZFSTUNE_ZFS_SOURCE),bookworm-2.2)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
-.PHONY: all rules completion help bootstrap demo test test-unit test-c test-python39 test-flame test-lab test-dtrace test-endurance test-diagnose test-matrix bench \
+.PHONY: all rules completion help bootstrap demo test test-unit test-c test-python39 test-flame test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix bench \
 	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-start bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
@@ -148,6 +148,7 @@ test-matrix: test test-python39
 		--rounds 200 --flavour $(FREEBSD))
 	$(PYTHON) -m pytest -s tests/lab/test_tune.py --tune full $(addprefix --flavour ,$(FLAVOURS))
 	$(MAKE) --no-print-directory test-diagnose
+	$(MAKE) --no-print-directory test-databases
 
 ## test-diagnose: diagnose injected causes, five times each; writes docs/measurements/diagnosis.md
 test-diagnose: all
@@ -156,6 +157,11 @@ test-diagnose: all
 		$(addprefix --flavour ,$(FLAVOURS))
 	$(if $(FREEBSD),$(PYTHON) -m pytest -s tests/lab/test_freebsd_diagnose.py --runs 5 \
 		--page docs/measurements/diagnosis-freebsd.md --flavour $(FREEBSD))
+
+## test-databases: PostgreSQL and MariaDB on ZFS, an hour; writes docs/measurements/databases.md
+test-databases: all
+	scripts/lab build trixie
+	$(PYTHON) -m pytest -s tests/lab/test_databases.py --page docs/measurements/databases.md --flavour trixie
 
 ## freebsd-page: what was seen to work on FreeBSD; writes the table of docs/freebsd.md
 freebsd-page:

@@ -264,7 +264,7 @@ complete -c zfstune -n '_shtab_zfstune_using params set' -l json -d 'one JSON ob
 complete -c zfstune -n '_shtab_zfstune_using params set; and test $_shtab_zfstune_npos -ge 0' -ka "(_zfstune_parameters)" -d 'what to set'
 complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a advise -d 'Judges pools, datasets, parameters and a database'"'"'s configuration.'
 complete -c zfstune -n '_shtab_zfstune_using advise' -s h -l help -d 'show this help message and exit'
-complete -c zfstune -n '_shtab_zfstune_using advise' -l for -xka "postgresql mysql vm nfs files" -d 'use of the datasets'
+complete -c zfstune -n '_shtab_zfstune_using advise' -l for -xka "postgresql mysql vm nfs files mariadb" -d 'use of the datasets'
 complete -c zfstune -n '_shtab_zfstune_using advise' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'postgresql.conf or my.cnf, with all included files'
 complete -c zfstune -n '_shtab_zfstune_using advise' -l json -d 'one JSON object'
 complete -c zfstune -n '_shtab_zfstune_using advise; and test $_shtab_zfstune_npos -eq 0' -ka "(_zfstune_pools_datasets)" -d 'only this one, with all its datasets; default: all pools'

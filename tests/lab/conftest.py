@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from lab import freebsd_features, packaging
+from lab import debian_packages, freebsd_features, packaging
 from lab.fault_rounds import FEW as FEW_FAULTS
 from lab.guests import ATTEMPTS, REPEATED, again, count_boots
 
@@ -65,6 +65,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "endurance": (("size=4G",), 1500),
     "reports": (("size=4G,flush-delay=5ms", "size=2G"), 3600),
+    "databases": (("size=8G,write-bps=30M,write-iops=600", "size=1G"), 7200),
     "freebsd_diagnose": (
         (
             "size=3G",
@@ -88,6 +89,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
 # Arguments of scripts/lab beside those. DTrace makes all CPUs meet for each probe, which takes long
 # where they are emulated.
 MACHINES = {
+    "databases": ("--reboots", "3"),
     "slots": ("--max-cpus", "64"),
     "freebsd_changes": ("--reboots", "1"),
     "freebsd_check": ("--cpus", "1"),
@@ -96,6 +98,7 @@ MACHINES = {
 
 # What else a guest is given: the directory, made when it is needed.
 SHARES: dict[str, Callable[[], Path]] = {
+    "databases": debian_packages.databases,
     "dist": packaging.one_files,
     "packages": packaging.built,
     "python39": packaging.debian_11,
@@ -122,7 +125,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 # With --sample these do not run: they are about long runs and large machines, take long, or repeat
 # for a system or a way to install what others show.
 MATRIX_ONLY = {
-    *("slots", "endurance", "packages", "python39", "bench_matrix"),
+    *("slots", "endurance", "packages", "python39", "bench_matrix", "databases"),
     *("freebsd_robust", "freebsd_check"),
 }
 
@@ -185,7 +188,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--signals", default="1", help="signals of test_bench_matrix; more than 1: all refusals"
     )
-    parser.addoption("--page", help="the file that test_diagnose or test_reports writes to")
+    parser.addoption("--page", help="the file that this test writes its page to")
     parser.addoption("--freebsd-page", help="the page whose table of features is to be written")
 
 
@@ -204,6 +207,8 @@ def flavours_of(name: str, config: pytest.Config) -> list[str]:
         return []
     if flavours and sample and name in SAMPLE:
         return list(dict.fromkeys(flavours[i % len(flavours)] for i in SAMPLE[name]))
+    if name == "databases":
+        return [one for one in flavours if one == debian_packages.FLAVOUR]
     if name.startswith("dtrace"):
         return [one for one in flavours if one.endswith("-dtrace")]
     return flavours
@@ -242,7 +247,7 @@ def undisturbed(config: pytest.Config) -> set[str]:
         "freebsd_diagnose": diagnose,
         "tune": option("--tune") == "full",
     }
-    return {"reports", *(name for name in asked if asked[name])}
+    return {"databases", "reports", *(name for name in asked if asked[name])}
 
 
 @pytest.fixture(scope="session")
@@ -286,8 +291,9 @@ def scenario(
 
 
 def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
-    if name == "packages" and packaging.missing():
-        return packaging.missing()
+    lacks = {"packages": packaging.missing, "databases": debian_packages.missing}
+    if name in lacks and lacks[name]():
+        return lacks[name]()
     for attempt in range(1, ATTEMPTS + 1):
         done = _run_once(name, flavour, out, arguments)
         count_boots(name, flavour, done.log)

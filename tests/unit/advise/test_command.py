@@ -226,6 +226,28 @@ def test_the_log_of_a_database_may_be_on_another_dataset(tmp_path: Path) -> None
     assert said["notes"] == ["/tank/db is on tank/db", "/tank/log, its log, is on tank/log"]
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_the_log_may_be_a_dataset_mounted_below_the_data(tmp_path: Path, own: bool) -> None:
+    config = tmp_path / "postgresql.conf"
+    config.write_text("data_directory = '/tank/db'\nwal_init_zero = off\n")
+    asked = Asked("tank", "postgresql", database.load(str(config), "postgresql"))
+    wal = {"tank/wal": {"mountpoint": "/tank/db/pg_wal"}} if own else {}
+    said = run(Tools({"tank": {}, "tank/db": {}, **wal}), asked)[1]
+    by_rule = {finding["rule"]: finding for finding in said["findings"]}
+    assert by_rule["wal-recycle"]["where"] == ["tank/wal" if own else "tank/db"]
+    assert by_rule["full-page-writes"]["where"] == ["tank/db"]
+    assert ("wal-with-data" in by_rule) != own
+    assert ("/tank/db/pg_wal, its log, is on tank/wal" in said["notes"]) == own
+
+
+def test_mariadb_is_another_word_for_mysql(tmp_path: Path) -> None:
+    config = tmp_path / "my.cnf"
+    config.write_text("[mariadbd]\ndatadir=/tank/db\n")
+    for words in (["--for", "mariadb"], ["--for", "mariadb", "--config", str(config)]):
+        asked = command.asked(cli.build_parser("advise").parse_args(["advise", *words]))
+        assert asked.load == "mysql"
+
+
 def test_text_is_narrow_and_says_all_parts() -> None:
     tools = Tools({"tank": {"sync": "disabled local", "compression": "off local"}}, status=SINGLE)
     said = text(tools, Asked("tank", "mysql"))

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 # rules.LOADS; spelled here so that the start stays cheap.
 LOADS = ("postgresql", "mysql", "vm", "nfs", "files")
+# Other words for one of them.
+ALIASES = {"mariadb": "mysql"}
 
 _ADVISE = """\
 Changes nothing: it prints commands for you to judge. Advice that lowers durability comes
@@ -44,7 +46,9 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         nargs="?",
         help="only this one, with all its datasets; default: all pools",
     )
-    parser.add_argument("--for", dest="load", choices=LOADS, help="use of the datasets")
+    parser.add_argument(
+        "--for", dest="load", choices=(*LOADS, *ALIASES), help="use of the datasets"
+    )
     parser.add_argument(
         "--config", metavar="FILE", help="postgresql.conf or my.cnf, with all included files"
     )

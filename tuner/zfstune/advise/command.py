@@ -11,6 +11,7 @@ from typing import TextIO
 from zfstrace import processes
 from zfstrace.host import Host
 from zfstune.advise import database, text
+from zfstune.advise.args import ALIASES
 from zfstune.advise.gather import Asked, Run, gather
 from zfstune.advise.judge import judge
 from zfstune.errors import DONE, NEGATIVE, UsageError
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 def asked(args: argparse.Namespace) -> Asked:
     """The request on the command line. Raises UsageError, NotPossible."""
-    where, load, config = args.where, args.load, args.config
+    where, load, config = args.where, ALIASES.get(args.load, args.load), args.config
     if where == "" or config == "":
         name = "the name of a pool or dataset" if where == "" else "--config: the name of the file"
         raise UsageError(f"{name} is empty", "leave it out")

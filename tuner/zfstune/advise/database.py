@@ -22,8 +22,8 @@ PAGES = {"postgresql": 8192, "mysql": 16384}
 
 @dataclass(frozen=True)
 class Database:
-    """directory has its files; logs has its log if that is elsewhere, else ""; notes say what could
-    not be read."""
+    """directory has its files, logs its log, which may be below it on a dataset of its own; notes
+    say what could not be read."""
 
     name: str
     directory: str
@@ -66,7 +66,7 @@ def _postgresql(path: Path) -> Database:
     )
     home = Path(found["data_directory"].value)
     logs = os.path.realpath(home / "pg_wal")
-    return Database("postgresql", str(home), facts, tuple(notes), _elsewhere(logs, str(home)))
+    return Database("postgresql", str(home), facts, tuple(notes), logs)
 
 
 def _mysql(path: Path) -> Database:
@@ -97,14 +97,7 @@ def _mysql(path: Path) -> Database:
     given = found.get("datadir")
     home = given.value.rstrip("/") or "/" if given else "/var/lib/mysql"
     logs = found["innodb_log_group_home_dir"].value if "innodb_log_group_home_dir" in found else "."
-    place = os.path.realpath(Path(home) / logs)
-    return Database("mysql", home, facts, logs=_elsewhere(place, home))
-
-
-def _elsewhere(path: str, home: str) -> str:
-    """The path if it is not below home, else ""."""
-    real = os.path.realpath(home)
-    return "" if path == real or path.startswith(real.rstrip("/") + "/") else path
+    return Database("mysql", home, facts, logs=os.path.realpath(Path(home) / logs))
 
 
 def _doublewrite(found: Settings) -> bool:

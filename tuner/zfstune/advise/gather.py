@@ -257,7 +257,7 @@ def _with_load(
             for path in (database.directory, database.logs)
         )
         if home:
-            chosen = {home: known(has_data=1, has_log=not database.logs)}
+            chosen = {home: known(has_data=1, has_log=logs == home)}
             notes.append(f"{database.directory} is on {home}")
         else:
             chosen = {}
@@ -265,8 +265,8 @@ def _with_load(
                 f"{database.directory}, the database's directory, is on none of these datasets and "
                 "was not judged; name its dataset if it is elsewhere"
             )
-        if logs:
-            chosen[logs] = known(has_data=logs == home, has_log=1)
+        if logs and logs != home:
+            chosen[logs] = known(has_data=0, has_log=1)
             notes.append(f"{database.logs}, its log, is on {logs}")
     page = known(page=PAGES.get(asked.load))
     found = []
