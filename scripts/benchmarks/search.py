@@ -4,9 +4,9 @@
 usage: scripts/benchmarks/search.py [--seeds N] [--minutes M] [--scenes NAME,...]
                                     [--searches NAME,...]
 
-Each search has whole sessions of `zfstune tune`, with noise, race, proofs and soak, whose blocks are
-simulated (tests/support/simulator). Judged by what the session leaves in force, and by what that
-does in truth, which many more simulated minutes tell.
+Each search has whole sessions of `zfstune tune`, with noise, race, proofs and soak, whose blocks
+are simulated (tests/support/simulator). They are judged by what they leave in force, and by what
+that does in truth, which many more simulated minutes tell.
 """
 
 import argparse
@@ -48,8 +48,8 @@ Whole sessions of {minutes:.0f} minutes on simulated machines and loads (`tests/
 [search.md](../search.md) compares the simulator with the lab), {seeds} seeds each, objective p99 of
 fsync, default limits. A cell is the mean regret: the log of the p99 that the values in force at the
 end really have, against the best that is known of any search; 0.1 is a p99 10 % higher than it
-could be. Values that really cost more than 6 % of the throughput count as no gain. The truth of values is
-determined by {truth:.0f} simulated minutes.
+could be. Values that really cost more than 6 % of the throughput count as no gain. The truth of
+values is determined by {truth:.0f} simulated minutes.
 
 """
 
