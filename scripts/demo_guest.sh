@@ -26,7 +26,7 @@ directory=/tank/db
 rw=write
 bs=8k
 size=64M
-numjobs=3
+numjobs=8
 fsync=1
 END
 fio --output=/dev/null /tmp/load.fio &
