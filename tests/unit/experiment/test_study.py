@@ -176,6 +176,42 @@ def test_the_tables_and_the_mark_come_at_once(tmp_path: Path) -> None:
     assert words.count("CREATE TABLE") == 3
 
 
+# --- alpha
+
+
+@pytest.mark.parametrize("sampler", ["local", "tpe"])
+def test_sessions_of_a_study_share_one_alpha(sampler: str, tmp_path: Path) -> None:
+    first = searcher(storage=tmp_path / "s", sampler=sampler)
+    assert first.alpha() == pytest.approx(0.04)
+    # a proof stakes more than its looks take
+    first.spend(0.024)
+    first.spend(0.0156 - 0.024)
+    first.close()
+    again = searcher(storage=tmp_path / "s", sampler=sampler, resume=True)
+    assert again.alpha() == pytest.approx(0.8 * (0.05 - 0.0156))
+    again.spend(1.0)
+    assert again.alpha() == 0.0
+    again.close()
+
+
+def test_another_host_has_its_own_alpha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = searcher(storage=tmp_path / "s")
+    first.spend(0.03)
+    first.close()
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    other = searcher(storage=tmp_path / "s", resume=True)
+    assert other.alpha() == pytest.approx(0.04)
+    other.close()
+
+
+def test_what_waits_is_counted(tmp_path: Path) -> None:
+    search = searcher(SHORT, DEPTH, storage=tmp_path / "s")
+    assert search.waiting() == 2
+    search.ask()
+    assert search.waiting() == 1
+    search.close()
+
+
 # --- sessions that are continued
 
 
