@@ -67,8 +67,8 @@ def stopped(results: Json) -> None:
     with log.open("w") as err:
         process = subprocess.Popen(begin, stdout=subprocess.PIPE, stderr=err)
         end = time.monotonic() + 540
-        # the first trial has ended, and what comes next has set its values
-        while "trial 1: " not in log.read_text() or not changed(before):
+        # the first pair has ended, and what comes next has set its values
+        while "candidate 1, 1 pair: " not in log.read_text() or not changed(before):
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"no trial: {log.read_text()}")
             time.sleep(0.05)
