@@ -44,7 +44,9 @@ OBJECTIVE, LIMITS = "fsync.p99", ("write.throughput>=-5%",)
 PLAN = BlockPlan(seconds=8, min_fsyncs=20)
 # name, sampler, whether the model goes first
 WAYS = (
-    ("model + TPE (ours)", "tpe", True),
+    ("model + local", "local", True),
+    ("model + TPE", "tpe", True),
+    ("local alone", "local", False),
     ("TPE alone", "tpe", False),
     ("random", "random", False),
     ("grid", "grid", False),
