@@ -9,7 +9,7 @@ import sys
 
 def read(package: str, name: str) -> bytes:
     """A file beside a package's modules, some of which scripts/dist/pack.py has packed by xz.
-    Raises OSError if there is none, or it is damaged.
+    Raises OSError if there is none, ValueError if it is damaged.
 
     By the package's own loader: importlib.resources would do it too, but takes longer to import
     than most commands to start.
@@ -22,15 +22,23 @@ def read(package: str, name: str) -> bytes:
     get = spec.loader.get_data  # type: ignore[attr-defined]
     try:
         data: bytes = get(path)
-    except OSError:
-        packed = get(f"{path}.xz")
-        import lzma
-
+    except OSError as error:
         try:
-            data = lzma.decompress(packed)
-        except (lzma.LZMAError, EOFError) as error:
-            raise OSError(f"{path}.xz: {error}") from None
+            packed = get(f"{path}.xz")
+        except OSError:
+            raise error from None
+        data = unpacked(packed)
     return data
+
+
+def unpacked(packed: bytes) -> bytes:
+    """What xz has packed. Raises ValueError if it is damaged."""
+    import lzma
+
+    try:
+        return lzma.decompress(packed)
+    except (lzma.LZMAError, EOFError) as error:
+        raise ValueError(error) from None
 
 
 def archive(package: str) -> str:

@@ -24,7 +24,10 @@ def _freebsd() -> Host:
     try:
         from zfs_freebsd.dtrace import process
         from zfs_freebsd.host import FreeBSDHost
-    except ModuleNotFoundError:  # scripts/dist/pack.py
+    except ModuleNotFoundError as error:
+        if error.name != "zfs_freebsd":
+            raise
+        # scripts/dist/pack.py leaves it out
         raise NotPossible(
             "cannot trace: this file is for Linux", "on FreeBSD use a checkout or the port"
         ) from None

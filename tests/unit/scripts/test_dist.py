@@ -247,25 +247,42 @@ def test_every_cut_after_a_few_bytes_is_no_program() -> None:
     assert f"less than {SILENT + 1} bytes" in (ROOT / "docs/install.md").read_text()
 
 
-def test_damage_inside_it_says_so(made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("zfstrace/bpf/libzfstrace.so.xz", ("doctor",)),
+        ("zfstune/inside/tools.json.xz", ("tools", "list")),
+        ("zfstune/inside/licences.json.xz", ("licences",)),
+    ],
+)
+def test_damage_inside_it_says_so(
+    name: str, command: tuple[str, ...], made: Path, tmp_path: Path
+) -> None:
     bad = tmp_path / "zfstune.pyz"
     data = bytearray(one_file(made).read_bytes())
     with zipfile.ZipFile(one_file(made)) as archive:
-        at = archive.getinfo("zfstrace/bpf/libzfstrace.so.xz").header_offset + 10_000
+        inside = archive.getinfo(name)
+    at = inside.header_offset + inside.compress_size // 2
     data[at : at + 8] = b"\0" * 8
     bad.write_bytes(data)
-    status, text = run(sys.executable, bad, "doctor", cwd=tmp_path)
+    status, text = run(sys.executable, bad, *command, cwd=tmp_path)
     assert status == 3
     assert "is damaged" in text
+    assert "copy the file again" in text
     assert "Traceback" not in text
 
 
-def test_an_old_python_is_refused_in_one_line(made: Path, tmp_path: Path) -> None:
+def doctor_where(change: str, made: Path, cwd: Path) -> tuple[int, str]:
+    """`doctor` of the one file in a Python that is changed like this."""
     script = (
-        "import runpy, sys; sys.version_info = (3, 8, 10); sys.argv[:] = sys.argv[1:];"
+        f"import runpy, sys; {change}; sys.argv[:] = sys.argv[1:];"
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
-    status, text = run(sys.executable, "-c", script, one_file(made), "doctor", cwd=tmp_path)
+    return run(sys.executable, "-c", script, one_file(made), "doctor", cwd=cwd)
+
+
+def test_an_old_python_is_refused_in_one_line(made: Path, tmp_path: Path) -> None:
+    status, text = doctor_where("sys.version_info = (3, 8, 10)", made, tmp_path)
     assert status == 1
     first, hint = text.splitlines()
     assert first == "zfstune: error: Python 3.9 or newer is needed: this is 3.8"
@@ -333,11 +350,7 @@ def test_modules_are_the_same_program() -> None:
 
 
 def test_on_freebsd_it_says_that_it_is_for_linux(made: Path, tmp_path: Path) -> None:
-    script = (
-        "import runpy, sys; sys.platform = 'freebsd15'; sys.argv[:] = sys.argv[1:];"
-        "runpy.run_path(sys.argv[0], run_name='__main__')"
-    )
-    status, text = run(sys.executable, "-c", script, one_file(made), "doctor", cwd=tmp_path)
+    status, text = doctor_where("sys.platform = 'freebsd15'", made, tmp_path)
     assert status == 3
     assert text.splitlines()[0] == "zfstune: error: cannot trace: this file is for Linux"
 

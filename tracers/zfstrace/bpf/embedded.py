@@ -40,11 +40,9 @@ def loaded() -> Embedded | None:
 
 def unpacked(packed: bytes, archive: str) -> bytes:
     """The shared object. Raises LibraryMissing if it is damaged, or of another machine."""
-    import lzma
-
     try:
-        data = lzma.decompress(packed)
-    except (lzma.LZMAError, EOFError) as error:
+        data = packaged.unpacked(packed)
+    except ValueError as error:
         raise LibraryMissing(
             f"cannot trace: the library in {archive} is damaged ({error})",
             "copy the file again, and compare it with SHA256SUMS",

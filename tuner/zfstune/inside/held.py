@@ -15,19 +15,24 @@ Rows = list[dict[str, str]]
 
 
 def tools() -> Rows:
-    """As collect.tools(). Raises NotPossible if there are none."""
+    """As collect.tools(). Raises NotPossible if there are none, or they are damaged."""
     return _held("tools", collect.tools)
 
 
 def licences() -> Rows:
-    """As collect.licences(), with what is linked into the library. Raises NotPossible if there are
-    none."""
+    """As collect.licences(), with what is linked into the library. Raises NotPossible as tools()
+    does."""
     return _held("licences", lambda root: collect.licences(root, __version__))
 
 
 def _held(what: str, of_checkout: Callable[[Path], Rows]) -> Rows:
     try:
         found: Rows = json.loads(packaged.read("zfstune.inside", f"{what}.json"))
+    except ValueError as error:
+        raise NotPossible(
+            f"cannot read the {what}: {packaged.archive('zfstune')} is damaged ({error})",
+            "copy the file again, and compare it with SHA256SUMS",
+        ) from None
     except OSError:
         found = of_checkout(Path(__file__).resolve().parents[3])
     if not found:
