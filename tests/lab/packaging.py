@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from functools import cache
+import threading
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +15,19 @@ import install
 import package
 
 NEXT = "9999"
+# guests of two flavours may ask at the same time
+_BUILDING = threading.RLock()
+
+
+def once(build: Callable[[], Path]) -> Callable[[], Path]:
+    cached = cache(build)
+
+    @wraps(build)
+    def one() -> Path:
+        with _BUILDING:
+            return cached()
+
+    return one
 
 
 def missing() -> str:
@@ -21,7 +36,7 @@ def missing() -> str:
     return f"no packages are built: run `apt install {packages}`" if packages else ""
 
 
-@cache
+@once
 def built() -> Path:
     """The directory with the packages of this checkout, and of a later version. Raises
     install.InstallError."""
@@ -32,7 +47,7 @@ def built() -> Path:
     return out
 
 
-@cache
+@once
 def one_files() -> Path:
     """The directory that `make dist` fills."""
     command = ["make", "--no-print-directory", "-C", str(package.ROOT), "dist"]
@@ -40,7 +55,7 @@ def one_files() -> Path:
     return package.ROOT / "dist"
 
 
-@cache
+@once
 def debian_11() -> Path:
     """The directory with the one files, and the files of Debian 11 that its Python needs."""
     out = package.ROOT / "build/lab-python39"
