@@ -3,7 +3,8 @@
 
 usage: scripts/pages/noises.py [--sessions N]
 
-All draws have fixed seeds, so the machine does not matter. Takes some minutes.
+All draws have fixed seeds, so the machine does not matter. Takes some minutes. Status 1 if one of
+the goals in its last table is missed.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ import datetime
 import itertools
 import math
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -38,10 +43,13 @@ PAIRS, MARGIN = 38, 0.05
 DESIGN = design_for(PAIRS, MARGIN)
 OBJECTIVE = Objective.parse("fsync.p99")
 LIMIT = Limit.parse("write.throughput>=-5%")
-FSYNCS = (500, 30)
+FSYNCS = (500, 200, 30)
 GAINS = (0.1, 0.2, 0.5)
 # the noise of a pair, as a log ratio: of p99, and of the throughput on the lab's disk
 PAIR, THROUGHPUT = 0.3, 0.052
+# the fsyncs of a block as shares of its p99: log-normal
+SHAPE = np.exp([0.5 * (NormalDist().inv_cdf((k + 0.5) / 200) - 2.326) for k in range(200)])
+Shares = tuple[str, list[float]]
 
 HEAD = """\
 # How often a verdict errs, by the noise
@@ -59,7 +67,7 @@ NOISE = """\
 end `better`), or the candidate is that much faster.
 
 | noise | fsyncs a block | sd of a pair | nothing: `better` | {gains} |
-|---|---|---|---|{lines}|
+|---|---|---|---|{lines}
 """
 
 UNEQUAL = """
@@ -77,10 +85,11 @@ NOW_AND_THEN = """
 ## Candidates that are bad now and then
 
 On average of the logarithms they change nothing, so each is worse than the current values by the
-mean of its latency. Noise of a pair {pair:.1f}; a proof of {pairs} pairs at most, then the soak.
+mean of its latency. Noise of a pair {pair:.1f}; a proof of {pairs} pairs at most, then the gate on
+the p99 of all its fsyncs, then the soak.
 
-| candidate | proof: `better` | with the soak |
-|---|---|---|
+| candidate | pairs alone: `better` | with the gate | and the soak |
+|---|---|---|---|
 """
 
 LIMITS = """
@@ -105,45 +114,95 @@ p99 with fewer than 100. The gate is the p99 of all fsyncs of the proof.
 """
 
 
+GOALS = """
+## Goals
+
+| in sessions of 100 | goal | worst | |
+|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The worst of some shares must be at most that, or at least, by more than the chance of so
+    few sessions explains."""
+
+    what: str
+    share: float
+    at_least: bool = False
+
+    def row(self, found: Sequence[float], count: int) -> tuple[str, bool]:
+        worst = min(found) if self.at_least else max(found)
+        chance = 3 * math.sqrt(self.share * (1 - self.share) / count)
+        kept = worst >= self.share - chance if self.at_least else worst <= self.share + chance
+        sign = "at least" if self.at_least else "at most"
+        state = "kept" if kept else "**missed**"
+        return f"| {self.what} | {sign} {self.share:.0%} | {worst:.1%} | {state} |\n", kept
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sessions", type=int, default=2000, help="for each number (default 2000)")
     count = parser.parse_args().sessions
     text = HEAD.format(date=datetime.date.today().isoformat(), sessions=f"{count:,}")
     with ProcessPoolExecutor() as pool:
-        text += NOISE.format(
-            pairs=PAIRS,
-            block=noises.BLOCK_S,
-            wait=noises.WAIT_S,
-            gains=" | ".join(f"{gain:.0%}" for gain in GAINS),
-            lines="---|" * (len(GAINS) - 1) + "---",
-        )
-        rows = itertools.product(noises.NOISES, FSYNCS, [count])
-        text += "".join(pool.map(noise, *zip(*rows, strict=True)))
-        text += UNEQUAL + "".join(pool.map(unequal, [(18.0, 4.0), (18.0, 18.0)], [count] * 2))
-        text += NOW_AND_THEN.format(pair=PAIR, pairs=PAIRS)
-        text += "".join(pool.map(now_and_then, noises.NOW_AND_THEN, [count] * 4))
-        text += LIMITS.format(limit=LIMIT, noise=THROUGHPUT)
-        changes = (0.0, -0.02, -0.04, -0.06, -0.07, -0.08, -0.1)
-        text += "".join(pool.map(limit, changes, [count] * len(changes)))
-        text += TAILS.format(truth=tail_truth())
-        text += "".join(pool.map(tail, (22, 50, 100, 300), [count // 10] * 4))
+
+        def rows(one: Callable[..., Shares], cases: Sequence[Any], sessions: int) -> list[Shares]:
+            return list(pool.map(one, cases, itertools.repeat(sessions)))
+
+        noisy = rows(noise, list(itertools.product(noises.NOISES, FSYNCS)), count)
+        waits = rows(unequal, [(18.0, 4.0), (18.0, 18.0)], count)
+        rare = rows(now_and_then, noises.NOW_AND_THEN, count)
+        limits = rows(limit, (0.0, -0.02, -0.04, -0.06, -0.07, -0.08, -0.1), count)
+        tails = rows(tail, (22, 50, 100, 300), count // 10)
+    text += NOISE.format(
+        pairs=PAIRS,
+        block=noises.BLOCK_S,
+        wait=noises.WAIT_S,
+        gains=" | ".join(f"{gain:.0%}" for gain in GAINS),
+        lines="---|" * len(GAINS),
+    )
+    text += "".join(row for row, _ in noisy)
+    text += UNEQUAL + "".join(row for row, _ in waits)
+    text += NOW_AND_THEN.format(pair=PAIR, pairs=PAIRS) + "".join(row for row, _ in rare)
+    text += LIMITS.format(limit=LIMIT, noise=THROUGHPUT) + "".join(row for row, _ in limits)
+    text += TAILS.format(truth=tail_truth()) + "".join(row for row, _ in tails)
+    shifts = list(noises.NOISES).index("shifts") * len(FSYNCS) + FSYNCS.index(200)
+    goals = (
+        (Goal("nothing changed: `better`", 0.05), [found[0] for _, found in noisy], count),
+        (Goal("the same with equal waits, drift", 0.05), waits[1][1], count),
+        (Goal("bad now and then: in force", 0.05), [found[-1] for _, found in rare], count),
+        (Goal("throughput really 7 % lower: kept", 0.05), limits[4][1][:1], count),
+        (
+            Goal("three times as many slow fsyncs, 100 or more a block: in force", 0.05),
+            [found[-1] for _, found in tails[2:]],
+            count // 10,
+        ),
+        (
+            Goal("20 % less, `shifts`, 200 fsyncs a block: `better`", 0.65, at_least=True),
+            noisy[shifts][1][2:3],
+            count // 10,
+        ),
+    )
+    judged = [goal.row(found, sessions) for goal, found, sessions in goals]
+    text += GOALS + "".join(row for row, _ in judged)
     PAGE.write_text(text, encoding="utf-8")
     print(text)
-    return 0
+    return 0 if all(kept for _, kept in judged) else 1
 
 
-def noise(name: str, fsyncs: int, count: int) -> str:
+def noise(case: tuple[str, int], count: int) -> Shares:
+    name, fsyncs = case
     waits = (float(noises.WAIT_S), float(noises.WAIT_S))
     drawn = noises.sessions(name, count, PAIRS, fsyncs, sum(map(ord, name)) + fsyncs, waits)
     better = recorded_noise.better(drawn, DESIGN) / count
     some = drawn[: count // 10]
     power = [recorded_noise.better(some + math.log1p(-gain), DESIGN) / len(some) for gain in GAINS]
-    shares = " | ".join(f"{share:.0%}" for share in power)
-    return f"| {name} | {fsyncs} | {drawn.std():.2f} | {better:.1%} | {shares} |\n"
+    gains = " | ".join(f"{share:.0%}" for share in power)
+    return f"| {name} | {fsyncs} | {drawn.std():.2f} | {better:.1%} | {gains} |\n", [better, *power]
 
 
-def unequal(waits: tuple[float, float], count: int) -> str:
+def unequal(waits: tuple[float, float], count: int) -> Shares:
     random = np.random.default_rng(5)
     at = np.zeros((count, PAIRS, 2))
     now = np.zeros(count)
@@ -156,22 +215,22 @@ def unequal(waits: tuple[float, float], count: int) -> str:
     slope = math.log(20) / (PAIRS * (2 * noises.BLOCK_S + sum(waits)))
     costs = slope * at + random.normal(0, 0.05 / math.sqrt(2), at.shape)
     better = recorded_noise.better(costs[:, :, 1] - costs[:, :, 0], DESIGN) / count
-    return f"| A {waits[0]:g} s, B {waits[1]:g} s | {better:.1%} |\n"
+    return f"| A {waits[0]:g} s, B {waits[1]:g} s | {better:.1%} |\n", [better]
 
 
-def now_and_then(candidate: noises.NowAndThen, count: int) -> str:
+def now_and_then(candidate: noises.NowAndThen, count: int) -> Shares:
     random = np.random.default_rng(7)
-    proved = passed = 0
+    proved = gated = passed = 0
     for _ in range(count):
 
         def costs(label: str, blocks: int) -> Iterator[Record]:
             found = random.normal(0, PAIR / math.sqrt(2), blocks)
             if label == "B":
                 found = found + candidate.costs(random, (blocks,))
-            return (record(label, {"fsync.p99": math.exp(cost)}) for cost in found)
+            return (spread(label, cost) for cost in found)
 
-        pairs = list(zip(costs("A", PAIRS), costs("B", PAIRS), strict=True))
         proof = Proof(OBJECTIVE, [], DESIGN)
+        pairs = zip(costs("A", PAIRS), costs("B", PAIRS), strict=True)
         done: list[Record] = []
         for pair in pairs:
             done += pair
@@ -180,12 +239,16 @@ def now_and_then(candidate: noises.NowAndThen, count: int) -> str:
         if proof.verdict().kind != BETTER:
             continue
         proved += 1
+        found = proofs.tails(done)
+        if found is None or not found.ok:
+            continue
+        gated += 1
         later = [next(costs(label, 1)) for label in soak.ROUND * soak.ROUNDS]
         passed += soak.judge(later, done, OBJECTIVE).ok
-    return f"| {candidate} | {proved / count:.1%} | {passed / count:.1%} |\n"
+    return shares(str(candidate), [proved / count, gated / count, passed / count])
 
 
-def limit(change: float, count: int) -> str:
+def limit(change: float, count: int) -> Shares:
     random = np.random.default_rng(9)
     states = dict.fromkeys((proofs.KEPT, proofs.MISSED, proofs.UNKNOWN), 0)
     for _ in range(count):
@@ -198,8 +261,7 @@ def limit(change: float, count: int) -> str:
             if proof.add([record("A", before), record("B", after)]):
                 break
         states[proof.limits()[0].state] += 1
-    shares = " | ".join(f"{found / count:.1%}" for found in states.values())
-    return f"| {change:+.0%} | {shares} |\n"
+    return shares(f"{change:+.0%}", [found / count for found in states.values()])
 
 
 def fsyncs_of(label: str, random: np.random.Generator, count: int) -> noises.Floats:
@@ -215,7 +277,7 @@ def tail_truth() -> float:
     return math.exp(b - a)
 
 
-def tail(fsyncs: int, count: int) -> str:
+def tail(fsyncs: int, count: int) -> Shares:
     random = np.random.default_rng(fsyncs)
     proved = gated = 0
     for _ in range(count):
@@ -231,19 +293,31 @@ def tail(fsyncs: int, count: int) -> str:
             proved += 1
             found = proofs.tails(done)
             gated += found is None or found.ok
-    return f"| {fsyncs} | {proved / count:.1%} | {gated / count:.1%} |\n"
+    return shares(str(fsyncs), [proved / count, gated / count])
 
 
 def block(label: str, level: float, random: np.random.Generator, fsyncs: int) -> Record:
     found = fsyncs_of(label, random, fsyncs) + level + random.normal(0, 0.15)
     ns = np.exp(np.sort(found))
-    buckets: dict[int, int] = {}
-    for one in ns:
-        index = hist.index(int(one))
-        buckets[index] = buckets.get(index, 0) + 1
+    buckets = Counter(hist.index(int(one)) for one in ns)
     counts = tuple((hist.low(k), hist.low(k + 1), n) for k, n in sorted(buckets.items()))
     metrics = {"fsync.p99": float(ns[math.ceil(0.99 * fsyncs) - 1])}
     return Record(1, "confirm", 1, label, 0.0, 0.0, Block(10.0, fsyncs, metrics, counts))
+
+
+def spread(label: str, cost: float) -> Record:
+    """A block with that log cost, whose fsyncs are log-normal."""
+    p99 = 100e6 * math.exp(cost)
+    buckets = Counter(hist.index(int(p99 * one)) for one in SHAPE)
+    counts = tuple((hist.low(k), hist.low(k + 1), n) for k, n in sorted(buckets.items()))
+    return Record(
+        1, "confirm", 1, label, 0.0, 0.0, Block(10.0, len(SHAPE), {"fsync.p99": p99}, counts)
+    )
+
+
+def shares(what: str, found: list[float]) -> Shares:
+    """A row of the table, and its numbers."""
+    return f"| {what} | {' | '.join(f'{share:.1%}' for share in found)} |\n", found
 
 
 def record(label: str, metrics: dict[str, float]) -> Record:

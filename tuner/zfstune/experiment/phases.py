@@ -8,24 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from zfstrace.strict import strict_zip
-from zfstune.errors import NotPossible
-from zfstune.experiment import lengths, soak, statistics
+from zfstune.experiment import quiet, soak, statistics
 from zfstune.experiment.found import Dropped, Found, Outcome, Task, Trial
+from zfstune.experiment.judging import Judge
 from zfstune.experiment.model import MODEL, Candidate
-from zfstune.experiment.objective import THROUGHPUT, Limit
-from zfstune.experiment.proof import LimitResult, Proof, metric_change, metric_ratios, shown
+from zfstune.experiment.proof import Proof
 from zfstune.experiment.race import Arm, Race
-from zfstune.experiment.runner import Abort, BlockPlan, Experiment, Record, too_few
+from zfstune.experiment.runner import Abort, Experiment, Record
 from zfstune.experiment.search import Exhausted
 from zfstune.term.progress import Progress
-from zfstune.term.units import SECOND, format_span, format_time
+from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import catalogue
 from zfstune.tunables import values as sizes
 from zfstune.tunables.guard import Refused
 
-# At least two pairs without any change; more for a minute of them, in which the rhythm of most
-# loads shows, as far as a part of the budget goes
-_NOISE_PAIRS, _NOISE_S, _NOISE_SHARE = 2, 60.0, 0.1
 # Part of the budget that the race leaves for the proof: a gain of 20 % takes twice as many pairs as
 # one of 30 %
 _PROOF_SHARE = 0.4
@@ -43,11 +39,6 @@ _TRIAL_ORDER = "ABBA"
 _ABLATION_PAIRS = len(_TRIAL_ORDER) // 2
 # Safety factor: the remaining work may take 10 % longer than measured so far
 _SPARE = 1.1
-# The score of a trial that clearly violates a limit (e times as slow), growing with the violation.
-# Marginal violations are interpolated: two pairs cannot tell -7 % from -5 % on a noisy pool, and a
-# candidate that is better otherwise deserves its proof
-_MISSED = 1.0
-_LEAST_NOISE = 0.01
 # A parameter is dropped if that costs less than half of what two pairs can detect, but at least 3 %
 # and at most 20 %
 _SMALLEST, _LARGEST = 0.03, 0.2
@@ -92,8 +83,8 @@ class Tuning:
         self._task, self._experiment, self._progress = task, experiment, progress
         self._baseline = dict(baseline)
         self._make_search, self._parts = search, parts
-        self._noises: dict[str, float] = {}
-        self._race = Race(self._score)
+        self._judge = Judge(task.objective, task.limits)
+        self._race = Race(self._judge.score)
         self._proved: Arm | None = None
         # how many candidates the race began with
         self._first = 0
@@ -119,66 +110,16 @@ class Tuning:
         """The first phase: blocks under the baseline only, for the noise and the length of a
         block. Raises what run() does."""
         self._progress.line("measuring the noise: blocks without any change")
-        quiet = [self._experiment.block("aa", None, "A", self._baseline)]
-        self._say(quiet[0])
-        self._lengthen(lengths.for_fsyncs(self._experiment.plan, quiet[0].block), "for its fsyncs")
-        self._require(*quiet)
-        if quiet[0].block.seconds < self._experiment.plan.seconds:
-            quiet = []
-        wanted_s = min(_NOISE_S, _NOISE_SHARE * self._left_s())
-        pairs = max(_NOISE_PAIRS, int(wanted_s / (2 * self._experiment.plan.seconds)))
-        for label in (_TRIAL_ORDER * pairs)[len(quiet) : 2 * pairs]:
-            quiet.append(self._experiment.block("aa", None, label, self._baseline))
-        self._require(*quiet)
-        self.found.aa = self._ratios(quiet)
-        self._noises = {one.metric.name: _noise_of(quiet, one) for one in self._task.limits}
-        self._keep_rhythm()
+        found = quiet.measure(
+            self._experiment, self._baseline, self._judge, self._left_s(), self._task.observe
+        )
+        self.found.aa = self._judge.ratios(found)
         pairs = max(_FEWEST_PAIRS, int(_PROOF_SHARE * self._pairs_left()))
         self.found.effect = statistics.noise(self.found.aa, pairs)
         self._progress.line(
             f"noise: this session can prove a change of {self.found.effect:.0%} or more; the "
             f"shortest proof takes {_span(self._least_proof_s())}, {_span(self._left_s())} are left"
         )
-
-    def _lengthen(self, plan: BlockPlan, why: str) -> None:
-        if plan.seconds != self._experiment.plan.seconds:
-            self._experiment.plan = plan
-            self._progress.line(f"a block takes {plan.seconds:g} s here, {why}")
-
-    def _keep_rhythm(self) -> None:
-        """Blocks of whole periods of the load."""
-        plan = self._experiment.plan
-        period_s = lengths.period(self._experiment.meter.accepted())
-        longer = lengths.for_period(plan, period_s)
-        if longer is None:
-            raise NotPossible(
-                f"the load repeats every {period_s} s, and a block of {plan.seconds:g} s would "
-                "hold now more, now less of it",
-                f"use --block {period_s}s or a multiple of it",
-            )
-        if longer is plan:
-            return
-        self._lengthen(longer, f"since the load repeats every {period_s} s")
-        # bursts are written by the clock, a full disk by its txgs
-        whole = lengths.parts(self._experiment.meter.accepted(), round(longer.seconds))
-        by_clock = _noise([math.log(b / a) for a, b in zip(whole, whole[1:]) if a and b])
-        if by_clock < self._noises.get(THROUGHPUT, 0.0) / 2:
-            self._experiment.meter.periodic = True
-            self._noises[THROUGHPUT] = by_clock
-
-    def _require(self, *records: Record) -> None:
-        """Raises NotPossible when a record has too little to judge."""
-        reason = too_few(self._experiment.plan, records)
-        try:
-            for record in records:
-                self._cost(record)
-        except ValueError as error:
-            reason = reason or str(error)
-        if reason:
-            load = "load" if self._task.observe else "workload"
-            raise NotPossible(
-                reason, f"use a longer --block, a heavier {load}, or --objective fsync.mean"
-            )
 
     # --- race
 
@@ -301,17 +242,17 @@ class Tuning:
         self.found.trials = [self._trial(arm) for arm in self._race.arms if arm.records or arm.why]
 
     def _trial(self, arm: Arm) -> Trial:
-        change = self._change(arm.records)
+        change = self._judge.change(arm.records)
         if arm.why or change is None:
             return Trial(arm.number, arm.candidate, None, None, 0, arm.why or None)
-        missed = [result for result in self._judge(arm.records) if not result.ok]
+        missed = self._judge.missed(arm.records)
         return Trial(
             arm.number,
             arm.candidate,
-            self._score(arm.records),
+            self._judge.score(arm.records),
             math.expm1(change),
             arm.pairs,
-            f"limit {missed[0].limit} {missed[0].why}" if missed else None,
+            f"limit {missed.limit} {missed.why}" if missed else None,
         )
 
     def _tell(self) -> None:
@@ -323,7 +264,7 @@ class Tuning:
             if arm.why:
                 self._search.fail(arm.candidate, arm.why)
             else:
-                self._search.tell(arm.candidate, self._score(arm.records))
+                self._search.tell(arm.candidate, self._judge.score(arm.records))
 
     # --- proofs
 
@@ -332,8 +273,8 @@ class Tuning:
         It goes back into the race as soon as it does not look like a large gain."""
 
         def promising() -> bool:
-            losses = sum(ratio >= 0 for ratio in self._ratios(arm.records))
-            return self._score(arm.records) < 0 and losses <= arm.pairs // 3
+            losses = sum(ratio >= 0 for ratio in self._judge.ratios(arm.records))
+            return self._judge.score(arm.records) < 0 and losses <= arm.pairs // 3
 
         self._introduce(arm)
         alpha, pairs = self._stake(arm)
@@ -470,13 +411,14 @@ class Tuning:
                     _TRIAL_ORDER,
                     self._baseline | best.values,
                     self._baseline | rest.values,
-                    go_on=lambda so_far: (self._change(so_far) or 0.0) < math.log1p(2 * allowed),
+                    go_on=lambda so_far: (
+                        (self._judge.change(so_far) or 0.0) < math.log1p(2 * allowed)
+                    ),
                 )
             except Refused:
                 continue
-            change = self._change(done)
-            missed = any(not result.ok for result in self._judge(done))
-            if change is None or math.expm1(change) > allowed or missed:
+            change = self._judge.change(done)
+            if change is None or math.expm1(change) > allowed or self._judge.missed(done):
                 continue
             why = (
                 f"without it {self._task.objective} changed by {math.expm1(change):+.0%}, not a "
@@ -532,36 +474,28 @@ class Tuning:
     def _missing(self) -> str | None:
         """What would have to change for such a session to find something."""
         ruled_out = [
-            (change, arm)
+            (change, arm, missed)
             for arm in self._race.arms
-            if (change := self._change(arm.records)) is not None and change < math.log1p(-0.2)
-            if any(not one.ok for one in self._judge(arm.records))
+            if (change := self._judge.change(arm.records)) is not None and change < math.log1p(-0.2)
+            if (missed := self._judge.missed(arm.records))
         ]
         if ruled_out:
-            change, arm = min(ruled_out, key=lambda one: one[0])
-            missed = next(one for one in self._judge(arm.records) if not one.ok)
+            change, arm, missed = min(ruled_out, key=lambda one: one[0])
             return (
                 f"{describe(arm.candidate.values)} showed {self._task.objective} "
                 f"{math.expm1(change):+.0%}, but the limit {missed.limit} {missed.why}; with "
                 "another --limit it could be proved"
             )
         best = next((arm for arm in self._race.ranked() if arm.records), None)
-        if best is not None and self._score(best.records) < 0:
+        if best is not None and self._judge.score(best.records) < 0:
             return (
                 f"with more time it would look again at {describe(best.candidate.values)}, which "
-                f"showed {math.expm1(self._change(best.records) or 0.0):+.0%} in "
+                f"showed {math.expm1(self._judge.change(best.records) or 0.0):+.0%} in "
                 f"{_pairs(best.pairs)}; use a longer --budget"
             )
         return (
             f"gains below {self.found.effect:.0%} cannot be told from the noise in this time; a "
             "longer --budget or --block, or a steadier load, would show smaller ones"
-        )
-
-    def _say(self, record: Record) -> None:
-        p99 = record.block.metrics.get("fsync.p99")
-        self._progress.line(
-            f"{record.block.fsyncs} fsyncs in {record.block.seconds:.0f} s, "
-            f"p99 {format_time(round(p99)) if p99 else 'unknown'}"
         )
 
     # --- time
@@ -602,38 +536,6 @@ class Tuning:
         waits_s = [self._experiment.settle_s(values) for values in both]
         return 2 * (self._experiment.block_s() + max(waits_s))
 
-    # --- judging
-
-    def _cost(self, record: Record) -> tuple[str, float]:
-        return record.label, self._task.objective.value(record.block.metrics)
-
-    def _ratios(self, records: Sequence[Record]) -> list[float]:
-        return statistics.log_ratios([self._cost(record) for record in records])
-
-    def _change(self, records: Sequence[Record]) -> float | None:
-        """The log ratio of the objective; None without pairs, or if a block has no value for it."""
-        try:
-            ratios = self._ratios(records)
-        except ValueError:
-            return None
-        return statistics.location(ratios) if ratios else None
-
-    def _judge(self, records: Sequence[Record]) -> list[LimitResult]:
-        return [shown(limit, records) for limit in self._task.limits]
-
-    def _score(self, records: Sequence[Record]) -> float:
-        """The log ratio of the objective, worsened by missed limits."""
-        change = self._change(records)
-        if change is None:
-            return math.inf
-        score, pairs = change, len(records) // 2
-        for limit in self._task.limits:
-            found = metric_change(records, limit.metric.name)
-            missed = math.inf if found is None else max(0.0, limit.missed_by(found))
-            sure = min(1.0, missed / (self._noises[limit.metric.name] / math.sqrt(pairs)))
-            score = (1 - sure) * score + sure * (_MISSED + min(missed, 1.0))
-        return score
-
 
 def _span(seconds: float) -> str:
     return format_span(max(0, round(seconds * SECOND)))
@@ -641,17 +543,6 @@ def _span(seconds: float) -> str:
 
 def _pairs(count: int) -> str:
     return f"{count} pair{'s' * (count != 1)}"
-
-
-def _noise_of(quiet: Sequence[Record], limit: Limit) -> float:
-    """Of a single pair; see _noise()."""
-    return _noise(metric_ratios(quiet, limit.metric.name))
-
-
-def _noise(ratios: Sequence[float]) -> float:
-    """The error of one of these log ratios that one case in twenty exceeds."""
-    mean = sum(ratio * ratio for ratio in ratios) / max(1, len(ratios))
-    return max(_LEAST_NOISE, 2 * math.sqrt(mean))
 
 
 def _by_two(labels: Sequence[str]) -> list[str]:

@@ -1,0 +1,71 @@
+"""What a few pairs of blocks say of a candidate, before any proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from zfstune.experiment import statistics
+from zfstune.experiment.objective import Limit, Objective
+from zfstune.experiment.proof import LimitResult, metric_change, metric_ratios, shown
+from zfstune.experiment.runner import Record
+
+# The score of a candidate that clearly violates a limit (e times as slow), growing with the
+# violation. Marginal violations are interpolated: two pairs cannot tell -7 % from -5 % on a noisy
+# pool, and a candidate that is better otherwise deserves its proof
+_MISSED = 1.0
+_LEAST_NOISE = 0.01
+
+
+class Judge:
+    """Judges records by the objective and the limits of a session; noises has the noise of a pair
+    for the metric of each limit, from quiet()."""
+
+    def __init__(self, objective: Objective, limits: Sequence[Limit]) -> None:
+        self.objective = objective
+        self.noises: dict[str, float] = {}
+        self._limits = limits
+
+    def quiet(self, records: Sequence[Record]) -> None:
+        """Takes the noises from records without any change."""
+        names = [limit.metric.name for limit in self._limits]
+        self.noises = {name: noise(metric_ratios(records, name)) for name in names}
+
+    def cost(self, record: Record) -> tuple[str, float]:
+        """Its label and cost. Raises ValueError if it has no value for the objective."""
+        return record.label, self.objective.value(record.block.metrics)
+
+    def ratios(self, records: Sequence[Record]) -> list[float]:
+        return statistics.log_ratios([self.cost(record) for record in records])
+
+    def change(self, records: Sequence[Record]) -> float | None:
+        """The log ratio of the objective; None without pairs, or if a block has no value for it."""
+        try:
+            ratios = self.ratios(records)
+        except ValueError:
+            return None
+        return statistics.location(ratios) if ratios else None
+
+    def missed(self, records: Sequence[Record]) -> LimitResult | None:
+        """The first limit that is not kept."""
+        results = (shown(limit, records) for limit in self._limits)
+        return next((result for result in results if not result.ok), None)
+
+    def score(self, records: Sequence[Record]) -> float:
+        """The log ratio of the objective, worsened by missed limits."""
+        change = self.change(records)
+        if change is None:
+            return math.inf
+        score, pairs = change, len(records) // 2
+        for limit in self._limits:
+            found = metric_change(records, limit.metric.name)
+            missed = math.inf if found is None else max(0.0, limit.missed_by(found))
+            sure = min(1.0, missed / (self.noises[limit.metric.name] / math.sqrt(pairs)))
+            score = (1 - sure) * score + sure * (_MISSED + min(missed, 1.0))
+        return score
+
+
+def noise(ratios: Sequence[float]) -> float:
+    """The error of one of these log ratios that one case in twenty exceeds."""
+    mean = sum(ratio * ratio for ratio in ratios) / max(1, len(ratios))
+    return max(_LEAST_NOISE, 2 * math.sqrt(mean))
