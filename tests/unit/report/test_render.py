@@ -142,6 +142,10 @@ def test_a_successful_session_has_verdict_changes_and_pictures(made: tuple[Json,
         "zfstune tune tank --workload 'fio wal.fio' --budget 30m",
     ):
         assert words in page.words
+    # what a reader in a hurry needs comes before the first section
+    head = (made[1] / "report.html").read_text().partition('id="changed"')[0]
+    assert head.count('<figure class="plot">') == 1
+    assert "zfstune keep" in head and "zfstune revert" in head
     sections = "changed limits latency stages blocks txgs trials stacks session"
     assert page.ids >= {*sections.split(" ")}
     # six plots in two widths, the gauge, and the intervals of eight measures

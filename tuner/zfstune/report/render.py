@@ -1,5 +1,6 @@
 """The report of a session: one HTML file, in the order of an administrator's questions: the result,
-the changes, how to undo or keep them, and then the evidence and the reasons."""
+in a sentence and a picture, how to keep or undo it, the changes, and then the evidence and the
+reasons."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def render(session: Json, directory: Path) -> str:
     sections = [
         Section("changed", "Changes", "What was changed", _changed(session)),
         Section("limits", "Limits", "Limits and other measures", _limits(session)),
-        Section("latency", "Latency", "Fsync latency before and after", _latency(session, drawn)),
+        Section("latency", "Latency", "Fsync latency before and after", _latency(session)),
         Section("stages", "Stages", "Where fsyncs spend their time", _stages(session, drawn)),
         Section("blocks", "Blocks", "Block by block", _blocks(session, drawn)),
         Section("txgs", "Txgs", "Transaction groups", _txgs(drawn)),
@@ -81,7 +82,7 @@ def render(session: Json, directory: Path) -> str:
     ]
     return page(
         f"zfstune: {words.finding(session).word}, pool {session.get('pool')}",
-        _head(session, pool),
+        _head(session, pool, drawn),
         sections,
         embedded(session),
         graphs.scripts,
@@ -103,7 +104,7 @@ def _figure(drawn: Plots, name: str, caption: str) -> str:
     )
 
 
-def _head(session: Json, pool: str) -> str:
+def _head(session: Json, pool: str, drawn: Plots) -> str:
     found = words.finding(session)
     host = mapped(session, "host")
     where = [f"pool {pool}", esc(host.get("hostname") or ""), esc(session.get("started") or "")]
@@ -119,8 +120,26 @@ def _head(session: Json, pool: str) -> str:
         f'<div class="{found.kind}">\n<p class="where">{" · ".join(filter(None, where))}</p>\n'
         f'<span class="badge">{esc(found.word)}</span>\n<h1>{esc(sentence)}</h1>\n'
         f"{paragraph(found.evidence, 'evidence')}{paragraph(found.outcome, 'outcome')}"
-        f"{_hero(session)}" + (f'<ul class="notes">\n{notes}</ul>\n' if notes else "") + "</div>\n"
+        f"{_hero(session)}"
+        + _figure(
+            drawn,
+            "latency",
+            "The share of fsyncs that took longer than a time (a curve crosses 1 % at its p99; "
+            "lower is better), and their distribution. All fsyncs of the confirmation.",
+        )
+        + _ways(session)
+        + (f'<ul class="notes">\n{notes}</ul>\n' if notes else "")
+        + "</div>\n"
     )
+
+
+def _ways(session: Json) -> str:
+    """To keep what is in force, and back."""
+    if not session.get("in_force"):
+        return ""
+    keep = command("Keep: set the new values at each boot", [str(session.get("keep") or "")])
+    undo = command("Undo: restore the previous values", [str(session.get("undo") or "")])
+    return f'<div class="cmds">\n{keep}{undo}</div>\n'
 
 
 def _notes(session: Json) -> Iterable[str]:
@@ -217,14 +236,7 @@ def _changed(session: Json) -> str:
     if not session.get("in_force"):
         made = paragraph("These values are not in force: all have been restored.") + made
         return made + details("Commands that set the previous values", command("", shell))
-    return (
-        made
-        + '<div class="cmds">\n'
-        + command("Undo: restore the previous values", [str(session.get("undo") or "")])
-        + command("Keep: set the new values at each boot", [str(session.get("keep") or "")])
-        + "</div>\n"
-        + (details("Undo without zfstune", command("", shell)) if shell else "")
-    )
+    return made + (details("Undo without zfstune", command("", shell)) if shell else "")
 
 
 def _parameter(name: str, value: object, look: str) -> str:
@@ -293,7 +305,7 @@ def _change_cells(changes: Json, name: str, widest: float) -> list[str]:
     ]
 
 
-def _latency(session: Json, drawn: Plots) -> str:
+def _latency(session: Json) -> str:
     hists = {side: data.histogram(session, side) for side, _ in data.SIDES}
     if not any(hist.count for hist in hists.values()):
         return paragraph("There was no confirmation, so nothing can be compared.")
@@ -308,19 +320,10 @@ def _latency(session: Json, drawn: Plots) -> str:
     rows.append(["slowest", *(_ns(h.max_ns, bool(h.count)) for h in hists.values()), "", "", ""])
     rows.append(["fsyncs", *(format_count(h.count) for h in hists.values()), "", "", ""])
     head = ["", "before", "after", "change within pairs", "interval", ""]
-    return (
-        _figure(
-            drawn,
-            "latency",
-            "The share of fsyncs that took longer than a time (a curve crosses 1 % at its p99; "
-            "lower is better), and their distribution. All fsyncs of the confirmation.",
-        )
-        + table(head, ["name", "n", "n", "c", "c", "strip"], rows)
-        + paragraph(
-            "Before and after cover all fsyncs of the confirmation; the change and its interval "
-            "come from pairs of adjacent blocks, on which the verdict rests.",
-            "small",
-        )
+    return table(head, ["name", "n", "n", "c", "c", "strip"], rows) + paragraph(
+        "Before and after cover all fsyncs of the confirmation; the change and its interval "
+        "come from pairs of adjacent blocks, on which the verdict rests.",
+        "small",
     )
 
 
