@@ -22,14 +22,15 @@ from zfstune.tunables import catalogue
 from zfstune.tunables import values as sizes
 from zfstune.tunables.guard import Refused
 
-# Part of the budget that the race leaves for the proof: a gain of 20 % takes twice as many pairs as
-# one of 30 %
+# Part of the time that the race leaves for the next proof: a gain of 20 % takes twice as many pairs
+# as one of 30 %
 _PROOF_SHARE = 0.4
 # A proof takes this part of the alpha and of the time that are left, as long as that leaves enough
 # for another
 _ONE_OF_SOME = 0.6
-# The pairs that the first candidate may take before the others have had one
-_FIRST_PROOF = 12
+# The pairs that the first candidate may take before the others have had one, and while only limits
+# are open
+_FIRST_PROOF, _FIRST_LIMITS = 12, 24
 _FEWEST_PAIRS = statistics.fewest_pairs(statistics.ALPHA)
 # So many pairs for each candidate of the race: one for all, more for the best (race.py)
 _PAIRS_EACH = 3
@@ -88,6 +89,8 @@ class Tuning:
         self._proved: Arm | None = None
         # how many candidates the race began with
         self._first = 0
+        # the time that the race leaves for the next proof
+        self._reserve_s = 0.0
         self._b_first = False
         self._said: set[str] = set()
 
@@ -97,6 +100,7 @@ class Tuning:
         self.noise()
         self._search = self._make_search(self._experiment.records)
         self._alpha = self._search.alpha()
+        self._reserve_s = _PROOF_SHARE * (self._experiment.now_s() + self._left_s())
         # the storage may not answer, and restoring must not wait for it
         self.found.later.append(self._tell)
         self._compete()
@@ -272,14 +276,15 @@ class Tuning:
         """Of a candidate that no measurement of its own has chosen, so that all of its pairs count.
         It goes back into the race as soon as it does not look like a large gain."""
 
-        def promising() -> bool:
+        def promising(proof: Proof) -> bool:
             losses = sum(ratio >= 0 for ratio in self._judge.ratios(arm.records))
-            return self._judge.score(arm.records) < 0 and losses <= arm.pairs // 3
+            good = self._judge.score(arm.records) < 0 and losses <= arm.pairs // 3
+            return good and (arm.pairs < _FIRST_PROOF or proof.gained)
 
         self._introduce(arm)
         alpha, pairs = self._stake(arm)
         if pairs >= statistics.fewest_pairs(alpha):
-            self._prove(arm, arm.candidate, alpha, min(_FIRST_PROOF, pairs), promising)
+            self._prove(arm, arm.candidate, alpha, min(_FIRST_LIMITS, pairs), promising)
 
     def _another_proof(self) -> bool:
         """Of the best candidate that looks better than the values to beat; False if there is none,
@@ -292,7 +297,7 @@ class Tuning:
         if pairs < statistics.fewest_pairs(alpha):
             self._too_late(candidate)
             return False
-        self._prove(best, candidate, alpha, pairs, lambda: True)
+        self._prove(best, candidate, alpha, pairs, lambda _: True)
         best.failed = self._proved is not best
         return True
 
@@ -322,7 +327,7 @@ class Tuning:
         candidate: Candidate,
         alpha: float,
         most: int,
-        promising: Callable[[], bool],
+        promising: Callable[[Proof], bool],
     ) -> None:
         """Compares on fresh blocks, none of which had a part in the choice."""
         values = self._baseline | candidate.values
@@ -370,13 +375,14 @@ class Tuning:
             if ended or (looked and self._left_s() < self._proof_pair_s(arm)):
                 verdict = proof.verdict()
                 break
-            if not promising():
+            if not promising(proof):
                 verdict = now if looked else None
                 break
         if verdict:
             self._conclude(arm, Outcome.of(verdict, candidate, proof.limits(), done), note)
         self._alpha -= proof.spent
         self._search.spend(proof.spent - alpha)
+        self._reserve_s = _PROOF_SHARE * self._left_s()
 
     def _too_late(self, candidate: Candidate) -> None:
         if self._proved is None:
@@ -511,8 +517,8 @@ class Tuning:
         """The pairs of candidates for which there is time beside the ablation and the proof of the
         best of them."""
         proof_s = self._least_proof_s()
-        if self.found.verdict is None and self._race.arms:
-            proof_s = max(proof_s, _PROOF_SHARE * (self._experiment.now_s() + self._left_s()))
+        if self._proved is None and self._race.arms:
+            proof_s = max(proof_s, self._reserve_s)
         best = self._challenger()
         if best and best.candidate.source != MODEL:
             parts = len(self._parts(best.candidate))

@@ -90,6 +90,11 @@ class Proof:
         return self._main.spent
 
     @property
+    def gained(self) -> bool:
+        """Whether the objective is proved, and only limits are open."""
+        return self._main.ended and self._main.verdict().kind == statistics.BETTER
+
+    @property
     def looks(self) -> tuple[int, ...]:
         return self._main.design.looks
 
