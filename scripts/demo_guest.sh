@@ -35,13 +35,12 @@ sleep 5
 
 # One trace after the other: if a second one attaches meanwhile, the kernel skips return probes of
 # threads inside a probed function, and the first trace counts them as lost.
-say "# zfstune trace --duration 8s"
-zfstune trace --duration 8s | tee /out/trace.txt
-say "# zfstune trace fsync tank --duration 15s --histogram"
-zfstune trace fsync tank --duration 10s --json >/out/fsync.jsonl
-zfstune trace fsync tank --duration 15s --histogram | tee /out/fsync.txt
-say "# zfstune flame --duration 8s -o fsync.svg"
-zfstune flame --duration 8s -o /out/fsync.svg
+say "# zfstune trace --duration 5s"
+zfstune trace --duration 5s | tee /out/trace.txt
+say "# zfstune trace fsync tank --duration 10s --histogram"
+zfstune trace fsync tank --duration 10s --histogram | tee /out/fsync.txt
+say "# zfstune flame --duration 5s -o fsync.svg"
+zfstune flame --duration 5s -o /out/fsync.svg
 say "# zfstune tune tank --observe --budget $1 --block $2"
 zfstune tune tank --observe --staging --yes --budget "$1" --block "$2" --seed 1 --out /tmp/tune \
 	>/out/tune.txt || [ $? -eq 1 ]

@@ -132,7 +132,7 @@ def run(way: Way, name: str, seed: int, *, minutes: float) -> Run:
     except NotPossible:
         return Run((), None, 0.0, time.perf_counter() - begin)
     winner = found.winner.values if found.accepted and found.winner else {}
-    proved_s = found.outcome.end_s if found.accepted and found.outcome else None
+    proved_s = found.first_s if found.accepted else None
     own = time.perf_counter() - begin
     return Run(tuple(sorted(winner.items())), proved_s, experiment.now_s(), own)
 

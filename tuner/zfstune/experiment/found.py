@@ -108,12 +108,13 @@ class Outcome:
 @dataclass
 class Found:
     """What a session has found so far; complete after Tuning.run(). outcome is of the proof that
-    succeeded, or else of the last. aa has log ratios without a change; effect is the smallest gain
-    that can be proved. more: what it would do with more time, or what would have to change for it
-    to find something. later has slow work for when the parameters are final, however the session
-    ended."""
+    succeeded, or else of the last; first_s: when one succeeded first, in seconds of the session. aa
+    has log ratios without a change; effect is the smallest gain that can be proved. more: what it
+    would do with more time, or what would have to change for it to find something. later has slow
+    work for when the parameters are final, however the session ended."""
 
     outcome: Outcome | None = None
+    first_s: float | None = None
     aa: list[float] = field(default_factory=list)
     effect: float = 1.0
     trials: list[Trial] = field(default_factory=list)

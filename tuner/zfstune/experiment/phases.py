@@ -338,7 +338,7 @@ class Tuning:
             statistics.design_for(most, self._task.margin, alpha),
         )
         self._progress.line(
-            f"proof on fresh blocks, {proof.looks[0]} to {most} pairs: {describe(candidate.values)}"
+            f"proof on fresh blocks, {_from_to(proof.looks[0], most)}: {describe(candidate.values)}"
         )
         # what is not spent comes back; what a killed session has not told counts as spent
         self._search.spend(alpha)
@@ -368,9 +368,8 @@ class Tuning:
                 break
             now = proof.so_far()
             known = f" ({now.low:+.0%} to {now.high:+.0%})" if math.isfinite(now.high) else ""
-            self._progress.line(
-                f"pair {len(done) // 2}: {self._task.objective} {now.change:+.0%}{known}"
-            )
+            self._experiment.so_far = f"{self._task.objective} {now.change:+.0%}{known}"
+            self._progress.line(f"pair {len(done) // 2}: {self._experiment.so_far}")
             looked = len(done) >= 2 * proof.looks[0]
             if ended or (looked and self._left_s() < self._proof_pair_s(arm)):
                 verdict = proof.verdict()
@@ -378,6 +377,7 @@ class Tuning:
             if not promising(proof):
                 verdict = now if looked else None
                 break
+        self._experiment.so_far = ""
         if verdict:
             self._conclude(arm, Outcome.of(verdict, candidate, proof.limits(), done), note)
         self._alpha -= proof.spent
@@ -397,6 +397,7 @@ class Tuning:
             self._progress.line(why)
         if outcome.proved:
             self._proved = arm
+            self.found.first_s = self.found.first_s or outcome.end_s
         if outcome.proved or self._proved is None:
             self.found.outcome, self.found.note = outcome, why or self.found.note
 
@@ -470,7 +471,9 @@ class Tuning:
 
     def _why_nothing(self) -> str:
         if self.found.trials:
-            return "no candidate looked better than the current values"
+            rest = "; there is no time for others, use a longer --budget"
+            more = rest if self._search.waiting() else ""
+            return f"no candidate looked better than the current values{more}"
         return (
             "no time for a candidate and its proof: they take "
             f"{_span(self._least_proof_s() + self._experiment.pair_s())} here, "
@@ -529,12 +532,9 @@ class Tuning:
         return int((self._left_s() / _SPARE - seconds) / self._experiment.pair_s())
 
     def _least_proof_s(self) -> float:
-        """The time of the shortest proof. Before any is measured, a candidate's txgs are taken to
-        be short, as most make them."""
-        pair_s = self._experiment.pair_s()
-        if not self._race.arms:
-            pair_s = 2 * self._experiment.block_s() + self._experiment.settle_s(self._baseline)
-        return _FEWEST_PAIRS * pair_s
+        """The time of the shortest proof, of a candidate whose txgs are no longer than now."""
+        wait_s = self._experiment.settle_s(self._baseline)
+        return _FEWEST_PAIRS * 2 * (self._experiment.block_s() + wait_s)
 
     def _proof_pair_s(self, arm: Arm) -> float:
         """The time of a pair of a proof, whose sides wait equally long."""
@@ -549,6 +549,10 @@ def _span(seconds: float) -> str:
 
 def _pairs(count: int) -> str:
     return f"{count} pair{'s' * (count != 1)}"
+
+
+def _from_to(fewest: int, most: int) -> str:
+    return _pairs(most) if fewest == most else f"{fewest} to {_pairs(most)}"
 
 
 def _by_two(labels: Sequence[str]) -> list[str]:

@@ -81,7 +81,8 @@ class Record:
 
 @dataclass
 class Experiment:
-    """Applies values, waits until they have settled, and measures."""
+    """Applies values, waits until they have settled, and measures. so_far: what is known, for the
+    line that shows progress."""
 
     host: Host
     pool: str
@@ -93,6 +94,7 @@ class Experiment:
     progress: Progress
     start_ns: int
     records: list[Record] = field(default_factory=list)
+    so_far: str = ""
     _in_force: dict[str, int] | None = None
     _waits_s: dict[Key, list[float]] = field(default_factory=dict)
     _count_ns: int = _COUNT_NS
@@ -161,14 +163,15 @@ class Experiment:
     ) -> Record:
         """Measures a block under values, after a wait if they change or with wait_s, and then at
         least that long. Raises Stopped, RestoredError, guard.Refused."""
-        what = f"{phase} {trial}" if trial is not None else phase
+        what = f"{phase} {trial}, {label}" if trial is not None else f"{phase}, {label}"
+        what += f", {self.so_far}" if self.so_far else ""
         settled_s = 0.0
         if wait_s is not None or self._in_force != dict(values):
-            settled_s = self._settle(f"{what}, {label}", values, wait_s or 0.0)
+            settled_s = self._settle(what, values, wait_s or 0.0)
         self.watch(self.meter, False)
         start_s = self.now_s()
         self.meter.start(self.stop.now())
-        self._measure(f"{what}, {label}")
+        self._measure(what)
         block = self.meter.end(self.stop.now())
         record = Record(len(self.records) + 1, phase, trial, label, start_s, settled_s, block)
         self.records.append(record)
