@@ -39,6 +39,27 @@ with open(sys.argv[1], "r+b") as f, mmap.mmap(f.fileno(), size) as m:
         os.fsync(f.fileno())
 """
 
+CROWD = """
+import os, sys, threading
+def work(path):
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    i = 0
+    while True:
+        os.pwrite(fd, bytes(8192), i % 512 * 8192)
+        os.fsync(fd)
+        i += 1
+for n in range(int(sys.argv[2])):
+    threading.Thread(target=work, args=(f"{sys.argv[1]}/{n}",)).start()
+"""
+BULK = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600)
+i = 0
+while True:
+    os.pwrite(fd, bytes(1 << 20), i % 300 << 20)
+    i += 1
+"""
+
 
 def python(script: str, *words: object) -> list[str]:
     return ["python3", "-c", script, *map(str, words)]
@@ -47,6 +68,15 @@ def python(script: str, *words: object) -> list[str]:
 def writer(path: str, size: int = 8192, between: float = 0.0) -> list[str]:
     """Writes size bytes and fsyncs, again and again."""
     return python(WRITER, path, size, between)
+
+
+def crowd(directory: str, threads: int) -> list[str]:
+    return python(CROWD, directory, threads)
+
+
+def bulk(path: str) -> list[str]:
+    """Writes as fast as it may, without an fsync."""
+    return python(BULK, path)
 
 
 @contextlib.contextmanager

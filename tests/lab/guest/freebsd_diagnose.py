@@ -16,41 +16,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from diagnosing import MAPPER, Runs, loaded, pool, python, writer
+from diagnosing import MAPPER, Runs, bulk, crowd, loaded, pool, python, writer
 
 from labkit import Json, finish, parameters, progress, run, sh, sync_writes
 
 MIB = 1 << 20
 PLAIN, FLUSH, LIMITED, LOG, OTHER_LOG = (f"/dev/vtbd{n}" for n in range(1, 6))
-CROWD = """
-import os, sys, threading
-def work(path):
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    i = 0
-    while True:
-        os.pwrite(fd, bytes(8192), i % 512 * 8192)
-        os.fsync(fd)
-        i += 1
-for n in range(int(sys.argv[2])):
-    threading.Thread(target=work, args=(f"{sys.argv[1]}/{n}",)).start()
-"""
-BULK = """
-import os, sys
-fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600)
-i = 0
-while True:
-    os.pwrite(fd, bytes(1 << 20), i % 300 << 20)
-    i += 1
-"""
-
-
-def crowd(directory: str, threads: int) -> list[str]:
-    return python(CROWD, directory, threads)
-
-
-def bulk(path: str) -> list[str]:
-    """Writes as fast as it may, without an fsync."""
-    return python(BULK, path)
 
 
 @contextlib.contextmanager
