@@ -36,7 +36,7 @@ FAST = Measured(
 
 def test_the_lab_gets_the_candidates_that_were_best_there() -> None:
     first, both, *others = model.candidates(LAB, DEFAULTS, FACTS, DEFAULT)
-    depth = {"zfs_vdev_async_write_min_active": 1, "zfs_vdev_async_write_max_active": 2}
+    depth = {"zfs_vdev_async_write_min_active": 1, "zfs_vdev_async_write_max_active": 3}
     assert first.values == depth
     assert both.values == {
         "zfs_dirty_data_max": 32 * MIB,
@@ -55,7 +55,7 @@ def test_the_lab_gets_the_candidates_that_were_best_there() -> None:
         )
         for c in others
     ]
-    assert shown == [(16, None), (0, 3), (64, 3), (32, 3), (0, 1), (0, 5)]
+    assert shown == [(16, None), (0, 2), (64, 3), (32, 2), (0, 5), (0, 1)]
 
 
 def test_a_fast_pool_gets_no_candidates() -> None:
@@ -76,24 +76,6 @@ def test_a_short_queue_is_not_shortened() -> None:
     # 3 GB/s: ten writes are through long before an fsync is
     disk = replace(LAB, bandwidth=3000 * MIB, sync_ns=20_000_000, fsync_p50_ns=40_000_000)
     assert model.candidates(disk, DEFAULTS, FACTS, DEFAULT) == []
-
-
-def test_a_queue_is_not_taken_for_latency() -> None:
-    # as recorded on a busy machine: the median fsync waits behind two writes
-    measured = replace(LAB, fsync_p50_ns=72_000_000, stages={"log_write": 0.9, "flush": 0.05})
-    first = model.candidates(measured, DEFAULTS, FACTS, DEFAULT)[0]
-    assert first.values["zfs_vdev_async_write_max_active"] == 2
-    first = model.candidates(replace(measured, stages={}), DEFAULTS, FACTS, DEFAULT)[0]
-    assert first.values["zfs_vdev_async_write_max_active"] == 2
-
-
-def test_a_distant_disk_gets_more_writes_in_flight() -> None:
-    # 100 MiB/s, 15 ms to and from it
-    far = replace(LAB, bandwidth=100 * MIB, fsync_p50_ns=60_000_000, stages={"flush": 0.25})
-    first = model.candidates(far, DEFAULTS, FACTS, DEFAULT)[0]
-    assert first.values["zfs_vdev_async_write_max_active"] == 3
-    first = model.candidates(replace(far, vdevs=4), DEFAULTS, FACTS, DEFAULT)[0]
-    assert first.values["zfs_vdev_async_write_max_active"] == 2
 
 
 def test_txgs_closed_by_the_timer_get_a_shorter_timeout() -> None:
@@ -134,8 +116,8 @@ def test_candidates_change_only_the_given_parameters() -> None:
 
 def test_a_minimum_that_must_stay_bounds_the_depth() -> None:
     found = model.candidates(LAB, DEFAULTS, FACTS, ["zfs_vdev_async_write_max_active"])
-    assert found[0].values == {"zfs_vdev_async_write_max_active": 2}
-    assert found[2].values == {"zfs_vdev_async_write_max_active": 5}
+    # one is below the minimum
+    assert [c.values["zfs_vdev_async_write_max_active"] for c in found] == [3, 2, 5]
     least = model.candidates(
         LAB,
         {**DEFAULTS, "zfs_vdev_async_write_min_active": 4},

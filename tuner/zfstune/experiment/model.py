@@ -11,7 +11,6 @@ both together, for a race; what it knows is their order, and the reasons.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -42,10 +41,10 @@ LONGER_SYNC_NS = 2 * SECOND
 # The largest write that vdev_queue_aggregate() makes (zfs_vdev_aggregation_limit).
 _AGGREGATE = MIB
 _BULK = 4 * _AGGREGATE
-_DEPTHS = (1, 2, 3, 5)
-_GENTLE_DEPTH = 3
-# A flush that takes a smaller part of an fsync says nothing about the disk: it may be free there
-_FLUSH_SHARE = 0.05
+# Depths of the queue, the best guess first. One or two writes in flight are faster still on many
+# disks, but leave others idle while a processor attends to what has ended, or the network carries
+# the next: then they cost a fifth of the throughput (docs/search.md)
+_DEPTHS = (3, 2, 5, 1)
 _BATCH_SHARE = 0.1
 _SLOG_SHARE = 0.2
 _MOST = 10
@@ -117,11 +116,9 @@ def _combinations(
     def dirty(target_ns: int) -> Part:
         return _dirty(measured, current, facts, target_ns)
 
-    enough = _enough_depth(measured)
-    nearest = sorted(_DEPTHS, key=lambda depth: abs(math.log(depth / enough)))
-    depth, other, *more = [_depth(measured, current, one) for one in nearest]
+    depth, other, *more = [_depth(measured, current, one) for one in _DEPTHS]
     log, timer = _log(measured, current), _timer(measured, current)
-    # The queue first: two parameters, and no throughput lost. Adding shorter txgs gained little
+    # The queue first: two parameters, and little throughput lost. Adding shorter txgs gained little
     # in the lab, and cost more throughput than a session allows (docs/search.md).
     yield depth
     yield {**dirty(TARGET_SYNC_NS), **depth, **timer}
@@ -129,7 +126,7 @@ def _combinations(
     if log:
         yield {**depth, **log}
     yield other
-    yield {**dirty(LONGER_SYNC_NS), **_depth(measured, current, _GENTLE_DEPTH)}
+    yield {**dirty(LONGER_SYNC_NS), **depth}
     yield {**dirty(TARGET_SYNC_NS), **other, **timer}
     yield from more
 
@@ -172,24 +169,8 @@ def _dirty(
     return part
 
 
-def _enough_depth(measured: Measured) -> int:
-    """The number of writes in flight that keeps one disk busy: bandwidth times latency, in the
-    largest writes.
-
-    The latency is of the disk alone, and what fsyncs wait for includes the queue that is to be cut.
-    But their flush bypasses the queue, and a write takes about as long again. Where a flush is
-    free, it is at most what a log write takes. Two at least, or the disk idles while a processor
-    attends to the one that has ended: by 10 % and more in a busy guest.
-    """
-    flush = measured.stages.get("flush", 0.0)
-    share = 2 * flush if flush >= _FLUSH_SHARE else measured.stages.get("log_write", 0.0)
-    latency = share * measured.fsync_p50_ns / SECOND
-    in_flight = measured.bandwidth * latency / max(1, measured.vdevs)
-    return max(2, min(_GENTLE_DEPTH, round(in_flight / _AGGREGATE)))
-
-
 def _depth(measured: Measured, current: Mapping[str, int], depth: int) -> Part:
-    """A queue just deep enough to keep the disk busy; empty if no sync is in the way."""
+    """A queue no deeper than that; empty if no sync is in the way."""
     most = current.get(ASYNC_MAX, 0)
     per_disk = max(1.0, measured.bandwidth / max(1, measured.vdevs))
     if depth >= most or not _bulk(measured) or measured.sync_ns <= measured.fsync_p50_ns:

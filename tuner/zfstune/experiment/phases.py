@@ -133,10 +133,8 @@ class Tuning:
         for _ in range(min(self._search.waiting(), max(1, self._pairs_free() // _PAIRS_EACH))):
             self._enter()
         self._first = len(self._race.arms)
-        first = self._race.next()
-        if first and first.candidate.source == MODEL:
-            self._first_proof(first)
-        while self._another_pair() or self._another_proof():
+        self._straight()
+        while self._another_pair() or self._another_proof() or self._straight():
             pass
         if self.found.verdict is None and not self.found.note:
             self._note(self._why_nothing())
@@ -272,9 +270,14 @@ class Tuning:
 
     # --- proofs
 
-    def _first_proof(self, arm: Arm) -> None:
-        """Of a candidate that no measurement of its own has chosen, so that all of its pairs count.
-        It goes back into the race as soon as it does not look like a large gain."""
+    def _straight(self) -> bool:
+        """A proof of the model's next candidate, which no measurement of its own has chosen, so all
+        of its pairs count. It goes back into the race as soon as it does not look like a large
+        gain. False if there is none, or no time for its proof."""
+        arm = next((one for one in self._race.arms if not (one.records or one.why)), None)
+        arm = arm or (self._enter() if self._search.waiting() else None)
+        if self._proved is not None or arm is None or arm.candidate.source != MODEL:
+            return False
 
         def promising(proof: Proof) -> bool:
             losses = sum(ratio >= 0 for ratio in self._judge.ratios(arm.records))
@@ -283,8 +286,10 @@ class Tuning:
 
         self._introduce(arm)
         alpha, pairs = self._stake(arm)
-        if pairs >= statistics.fewest_pairs(alpha):
-            self._prove(arm, arm.candidate, alpha, min(_FIRST_LIMITS, pairs), promising)
+        if pairs < statistics.fewest_pairs(alpha):
+            return False
+        self._prove(arm, arm.candidate, alpha, min(_FIRST_LIMITS, pairs), promising)
+        return bool(arm.records or arm.why)
 
     def _another_proof(self) -> bool:
         """Of the best candidate that looks better than the values to beat; False if there is none,
