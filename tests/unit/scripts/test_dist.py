@@ -371,7 +371,7 @@ def test_what_incidents_and_monitoring_load_is_byte_code(made: Path) -> None:
     with zipfile.ZipFile(one_file(made)) as archive:
         names = set(archive.namelist())
         assert archive.testzip() is None
-    last = pack.BYTE_CODE.index("zfstune/bench/")
+    last = pack.BYTE_CODE.index("zfstune/check/")
     for name in sorted(names - {"__main__.py"}):
         if name.endswith(".py") and pack.priority(name) <= last:
             assert f"{name}c" in names, name
