@@ -76,7 +76,6 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
         ),
         7200,
     ),
-    "freebsd_tune": (("size=4G,write-bps=40M,write-iops=800",), 3600),
     "freebsd_faults": (("size=2G",), 9000),
     "freebsd_changes": ((), 1800),
     "freebsd_robust": (("size=1G,sector=4K", "size=1G", "size=1G"), 1800),
@@ -95,7 +94,6 @@ MACHINES = {
     "freebsd_changes": ("--reboots", "1"),
     "freebsd_check": ("--cpus", "1"),
     "freebsd_diagnose": ("--cpus", "1"),
-    "freebsd_tune": ("--cpus", "1", "--memory", "2G"),
 }
 
 # What else a guest is given: the directory, made when it is needed.
@@ -128,7 +126,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 # for a system or a way to install what others show.
 MATRIX_ONLY = {
     *("slots", "endurance", "packages", "python39", "bench_matrix", "databases"),
-    *("freebsd_robust", "freebsd_check", "freebsd_tune"),
+    *("freebsd_robust", "freebsd_check"),
 }
 
 # Of these scenarios in a run that is not about them.
@@ -233,7 +231,6 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         "dist": ["few"] if option("--sample") else [],
         "endurance": [option("--endurance")],
         "faults": [option("--rounds")],
-        "freebsd_tune": ["12m", "8s"],
         "freebsd_faults": [",".join(FEW_FAULTS) if option("--sample") else option("--rounds")],
         "robust": ["5" if option("--sample") else "25"],
         "tools": ["few"] if option("--sample") else [],
