@@ -18,7 +18,7 @@ C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] $(LIB_DIR)/examples/*.
 	tests/unit/libzfstrace/bpf_shim/bpf/*.h tests/support/freebsd/*.c scripts/dist/*.[ch])
 PY_DIRS := tracers tuner platform scripts tests
 # What runs on users' hosts, with the Python they have
-ON_HOSTS := bin/zfstune platform scripts/dist/main.py scripts/freebsd scripts/install.py tracers/bcc tracers/zfstrace tuner
+ON_HOSTS := bin/zfstune platform scripts/dist/main.py scripts/dist/importer.py scripts/freebsd scripts/install.py tracers/bcc tracers/zfstrace tuner
 # Python without .py in the name, so mypy takes each for a program of its own
 PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo
 SH_FILES := scripts/bootstrap scripts/dist/fetch scripts/freebsd-check scripts/python39 .ci/run $(wildcard tests/support/*.sh) $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh platform/linux/packages/*.sh) \

@@ -50,7 +50,7 @@ def without_byte_code(path: Path, made: Path) -> None:
     """Copies a file, without the modules' byte code."""
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(made, "w") as new:
         for entry in old.infolist():
-            if not entry.filename.endswith(".pyc"):
+            if not entry.filename.startswith("code-"):
                 new.writestr(entry, old.read(entry), compresslevel=9)
 
 

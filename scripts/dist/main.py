@@ -9,6 +9,14 @@ if sys.version_info < (3, 9):
         "hint: name a newer one, as in `python3.11 %s`"
         % (sys.version_info[0], sys.version_info[1], sys.argv[0])
     )
+try:
+    import _lzma  # noqa: F401  (lzma itself takes longer)
+except ImportError:
+    sys.exit(
+        "zfstune: error: this Python, %s, has no module lzma\n"
+        "hint: name one that has its whole standard library, as in `/usr/bin/python3 %s`"
+        % (sys.executable, sys.argv[0])
+    )
 
 
 def held(file):
@@ -28,7 +36,10 @@ def held(file):
     return os.path.abspath(file)
 
 
-sys.path[0] = held(sys.path[0])
+from importer import Importer
+
+sys.meta_path.insert(0, Importer(os.path.abspath(sys.path[0]), held(sys.path[0])))
+del sys.path[0]  # what else is imported is not inside
 
 from zfstune.__main__ import main
 

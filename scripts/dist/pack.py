@@ -20,10 +20,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import install
+
+from dist import importer
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "build/dist/src"
@@ -58,26 +61,43 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def contents(library: bytes) -> dict[str, bytes]:
     """All files that Linux needs by their names, with as much byte code as LIMIT leaves room
     for."""
+    start = bare((HERE / "importer.py").read_bytes())
     files = {
         "__main__.py": bare((HERE / "main.py").read_bytes()),
+        "importer.py": start,
+        "importer.pyc": byte_code("importer.py", start),
         "zfstrace/bpf/libzfstrace.so.xz": xz(library, BRANCHES.get(machine(library), ())),
     }
-    for name, data in modules().items():
+    sources = {}
+    for name, data in sorted(modules().items()):
         if name.startswith("zfs_freebsd/"):
             continue
-        if name in SELDOM:
+        if name.endswith(".py"):
+            sources[name] = bare(data)
+        elif name in SELDOM:
             files[f"{name}.xz"] = xz(data)
         else:
-            files[name] = bare(data) if name.endswith(".py") else data
-    room = LIMIT - len(HEAD) - 22 - sum(weight(name, data) for name, data in files.items())
-    sources = [name for name in files if name.endswith(".py") and "/" in name]
-    for name in sorted(sources, key=lambda name: (priority(name), name)):
-        code = byte_code(name, files[name])
-        room -= weight(f"{name}c", code)
-        if room < 0:
-            break
-        files[f"{name}c"] = code
+            files[name] = data
+    # one after the other, they take two thirds of what they take one by one
+    files[importer.SOURCES] = xz(
+        b"\0".join(name.encode() + b"\n" + source for name, source in sources.items())
+    )
+    files[importer.CODE] = codes(sources, LIMIT - len(pack({**files, importer.CODE: b""})))
     return files
+
+
+def codes(sources: dict[str, bytes], room: int) -> bytes:
+    """What Importer reads: all modules, with byte code of as many as there is room for."""
+    held = dict.fromkeys(sources, b"")
+    made = b""
+    for name in sorted(sources, key=lambda name: (priority(name), name)):
+        held[name] = deflated(marshal.dumps(compiled(name, sources[name])))
+        # not deflated again: for its checksum, which zipimport does not look at
+        more = zlib.compress(marshal.dumps(held, 2), 0)
+        if len(more) > room:
+            break
+        made = more
+    return made
 
 
 def modules() -> dict[str, bytes]:
@@ -160,14 +180,18 @@ def place(node: ast.stmt | ast.arg | ast.expr) -> tuple[int, int, int, int]:
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
+def compiled(name: str, source: bytes) -> CodeType:
+    """A module's code for this version of Python."""
+    return compile(source, name, "exec", dont_inherit=True)
+
+
 def byte_code(name: str, source: bytes) -> bytes:
     """A .pyc for this version of Python, which others pass over. It is not compared with its
     source, which is in the same file."""
-    code = compile(source, name, "exec", dont_inherit=True)
     unchecked = (0b01).to_bytes(4, "little")
     return b"".join(
         (importlib.util.MAGIC_NUMBER, unchecked, importlib.util.source_hash(source))
-    ) + marshal.dumps(code)
+    ) + marshal.dumps(compiled(name, source))
 
 
 def xz(data: bytes, first: tuple[int, ...] = ()) -> bytes:
@@ -180,11 +204,6 @@ def xz(data: bytes, first: tuple[int, ...] = ()) -> bytes:
 def deflated(data: bytes) -> bytes:
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     return packer.compress(data) + packer.flush()
-
-
-def weight(name: str, data: bytes) -> int:
-    """Bytes of the zip that a file takes: two headers with its name, and the packed content."""
-    return 30 + 46 + 2 * len(name) + len(data if name.endswith(".xz") else deflated(data))
 
 
 def pack(files: dict[str, bytes]) -> bytes:
@@ -202,7 +221,7 @@ def add(made: io.BytesIO, files: dict[str, bytes]) -> None:
             entry = zipfile.ZipInfo(name)  # of 1980
             entry.external_attr = 0o644 << 16
             entry.create_system = 3
-            packed = not name.endswith(".xz")
+            packed = not name.endswith((".xz", importer.CODE))
             entry.compress_type = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
             archive.writestr(entry, data, compresslevel=9)
 

@@ -10,6 +10,7 @@ Ctrl-C interrupts; 0 for none. Exits with the command's status.
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import random
@@ -17,6 +18,8 @@ import sys
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), *sys.argv[1].split(":")]
+if sys.argv[1].endswith(".pyz"):  # as scripts/dist/main.py does
+    sys.meta_path.insert(0, importlib.import_module("importer").Importer(sys.argv[1], sys.argv[1]))
 
 from support.fake_host import FakeStop  # noqa: E402
 from support.fake_module import ModuleHost  # noqa: E402

@@ -1,10 +1,9 @@
-"""Files that belong to a package, wherever it was imported from: a folder, or a zip file."""
+"""Files that belong to a package, wherever it was imported from: a folder, or the one file."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 
 
 def read(package: str, name: str) -> bytes:
@@ -42,9 +41,7 @@ def unpacked(packed: bytes) -> bytes:
 
 
 def archive(package: str) -> str:
-    """The path of the zip file that a package was imported from; "" if from a folder."""
+    """The path of the one file that a package was imported from; "" if from a folder."""
     spec = importlib.util.find_spec(package)
-    path = str(getattr(spec and spec.loader, "archive", ""))
-    # scripts/dist/main.py has made a copy in memory, whose name tells nobody anything
-    memory = path.startswith("/proc/self/")
-    return os.path.abspath(sys.argv[0]) if memory else path  # noqa: PTH100
+    # of scripts/dist/importer.py
+    return str(getattr(spec and spec.loader, "archive", ""))

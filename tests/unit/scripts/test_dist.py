@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import io
+import marshal
 import os
 import re
 import shutil
@@ -12,12 +13,14 @@ import subprocess
 import sys
 import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
 from support.paths import ROOT
 
-from dist import pack
+from benchmarks import start
+from dist import importer, pack
 from zfstune import __version__
 
 MACHINES = ("x86_64", "aarch64")
@@ -247,9 +250,28 @@ def test_every_cut_after_a_few_bytes_is_no_program() -> None:
     assert f"less than {SILENT + 1} bytes" in (ROOT / "docs/install.md").read_text()
 
 
+def damage(path: Path, name: str, bad: Path) -> None:
+    """Copies the one file, with zeros in the middle of a file inside."""
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        inside = archive.getinfo(name)
+    at = inside.header_offset + inside.compress_size // 2
+    data[at : at + 8] = b"\0" * 8
+    bad.write_bytes(data)
+
+
+def damage_is_said(bad: Path, *command: str) -> None:
+    status, text = run(sys.executable, bad, *command, cwd=bad.parent)
+    assert status == 3
+    assert "is damaged" in text
+    assert "copy the file again" in text
+    assert "Traceback" not in text
+
+
 @pytest.mark.parametrize(
     ("name", "command"),
     [
+        (importer.CODE, ("--version",)),
         ("zfstrace/bpf/libzfstrace.so.xz", ("doctor",)),
         ("zfstune/inside/tools.json.xz", ("tools", "list")),
         ("zfstune/inside/licences.json.xz", ("licences",)),
@@ -259,17 +281,46 @@ def test_damage_inside_it_says_so(
     name: str, command: tuple[str, ...], made: Path, tmp_path: Path
 ) -> None:
     bad = tmp_path / "zfstune.pyz"
-    data = bytearray(one_file(made).read_bytes())
-    with zipfile.ZipFile(one_file(made)) as archive:
-        inside = archive.getinfo(name)
-    at = inside.header_offset + inside.compress_size // 2
-    data[at : at + 8] = b"\0" * 8
-    bad.write_bytes(data)
-    status, text = run(sys.executable, bad, *command, cwd=tmp_path)
-    assert status == 3
-    assert "is damaged" in text
-    assert "copy the file again" in text
-    assert "Traceback" not in text
+    damage(one_file(made), name, bad)
+    damage_is_said(bad, *command)
+
+
+def test_another_python_compiles_the_sources(made: Path, tmp_path: Path) -> None:
+    """One for which there is no byte code, and to which damage of the sources matters."""
+    other = tmp_path / "other.pyz"
+    start.without_byte_code(one_file(made), other)
+    for words in (("--version",), ("tune", "-h"), ("licences",)):
+        done = run(sys.executable, other, *words, cwd=tmp_path)
+        assert done == run(sys.executable, one_file(made), *words, cwd=tmp_path)
+        assert done[0] == 0
+    bad = tmp_path / "zfstune.pyz"
+    damage(other, importer.SOURCES, bad)
+    damage_is_said(bad, "--version")
+
+
+@pytest.mark.parametrize("byte_code", [True, False])
+def test_tracebacks_show_source(byte_code: bool, made: Path, tmp_path: Path) -> None:
+    file = one_file(made)
+    if not byte_code:
+        file = tmp_path / "other.pyz"
+        start.without_byte_code(one_file(made), file)
+    script = (
+        "import runpy, sys, traceback; sys.argv = [sys.argv[1], '--version']\n"
+        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "from zfstrace import packaged\n"
+        "try: packaged.read('nothing', '')\n"
+        "except OSError: traceback.print_exc()\n"
+    )
+    _, text = run(sys.executable, "-I", "-c", script, file, cwd=tmp_path)
+    (line,) = [
+        number
+        for number, line in enumerate(
+            (ROOT / "tracers/zfstrace/packaged.py").read_text().split("\n"), 1
+        )
+        if "raise FileNotFoundError" in line
+    ]
+    assert f'File "zfstrace/packaged.py", line {line}, in read\n    raise FileNotFound' in text
 
 
 def doctor_where(change: str, made: Path, cwd: Path) -> tuple[int, str]:
@@ -290,6 +341,14 @@ def test_an_old_python_is_refused_in_one_line(made: Path, tmp_path: Path) -> Non
     # an old one reads all of it before it runs the first line
     with zipfile.ZipFile(one_file(made)) as archive:
         ast.parse(archive.read("__main__.py"), feature_version=(3, 4))
+
+
+def test_a_python_without_lzma_is_refused_in_one_line(made: Path, tmp_path: Path) -> None:
+    status, text = doctor_where("sys.modules['_lzma'] = None", made, tmp_path)
+    assert status == 1
+    first, hint = text.splitlines()
+    assert first == f"zfstune: error: this Python, {sys.executable}, has no module lzma"
+    assert hint.startswith("hint: ")
 
 
 def test_modules_keep_their_lines() -> None:
@@ -369,12 +428,22 @@ def test_tools_and_licences_come_out_of_it(made: Path, tmp_path: Path) -> None:
 
 def test_what_incidents_and_monitoring_load_is_byte_code(made: Path) -> None:
     with zipfile.ZipFile(one_file(made)) as archive:
-        names = set(archive.namelist())
+        code = marshal.loads(zlib.decompress(archive.read(importer.CODE)))
         assert archive.testzip() is None
-    last = pack.BYTE_CODE.index("zfstune/check/")
-    for name in sorted(names - {"__main__.py"}):
-        if name.endswith(".py") and pack.priority(name) <= last:
-            assert f"{name}c" in names, name
+    last = pack.BYTE_CODE.index("zfstune/bench/")
+    for name in code:
+        if pack.priority(name) <= last:
+            assert code[name], name
+
+
+@pytest.mark.parametrize("command", start.COMMANDS)
+def test_commands_whose_start_is_measured_read_no_source(
+    command: str, made: Path, tmp_path: Path
+) -> None:
+    bad = tmp_path / "zfstune.pyz"
+    damage(one_file(made), importer.SOURCES, bad)
+    _, text = run(sys.executable, bad, *command.split(), cwd=tmp_path)
+    assert "is damaged" not in text
 
 
 def test_a_session_of_tuning_needs_nothing_else(made: Path, tmp_path: Path) -> None:
