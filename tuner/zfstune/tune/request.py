@@ -91,9 +91,7 @@ def parse_request(args: argparse.Namespace) -> Request:
         if name not in known:
             raise UsageError(
                 f"--parameters: a session cannot change {name!r}",
-                f"use --arc for {ARC_MAX}"
-                if name == ARC_MAX
-                else f"choose from {', '.join(known)}",
+                "use --arc for it" if name == ARC_MAX else f"choose from {', '.join(known)}",
             )
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out}: it is not a directory", "name another")
