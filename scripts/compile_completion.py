@@ -66,7 +66,7 @@ BY_OPTION: dict[str, Source] = {
 LISTS = {
     **dict.fromkeys(("--warn", "--crit", "--show"), tuple(CHECKED)),
     "--objective": METRICS,
-    "--parameters": (*catalogue.default_set(), *catalogue.on_request()),
+    "--parameters": catalogue.default_set(),
     "--test": (
         "fdatasync",
         "fsync",

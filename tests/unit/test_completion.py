@@ -44,7 +44,7 @@ def walk(
 
 
 COMMANDS = dict(walk(cli.build_parser()))
-PARAMETERS = (*catalogue.default_set(), *catalogue.on_request())
+PARAMETERS = catalogue.default_set()
 
 
 def options(parser: argparse.ArgumentParser) -> set[str]:
@@ -133,7 +133,9 @@ def test_completion_knows_lists(offered: shells.Offers) -> None:
 
     assert words("tune", "--parameters", "") == set(PARAMETERS)
     assert words("tune", "--parameters", "zfs_txg_timeout,zil") == {"zil_slog_bulk"}
-    assert words("tune", "--parameters", "zfs_arc_max,zfs_arc") == {"zfs_arc_min"}
+    assert words("tune", "--parameters", "zfs_txg_timeout,zfs_dirty_data_s") == {
+        "zfs_dirty_data_sync_percent"
+    }
     assert words("tune", "--limit", "") == set(objective.METRICS)
     assert words("tune", "--objective", "") == set(objective.METRICS)
     assert words("bench", "--test", "plain,o_") == {"o_dsync"}
@@ -147,8 +149,8 @@ def test_bash_makes_words_of_equals_signs_and_colons(kstats: Path) -> None:
     text = compile_completion.TARGETS["bash"].read_text()
     script.write_text(text.replace("/proc/spl/kstat/zfs", str(kstats)))
     offered = partial(shells.bash, script)
-    assert offered("tune", "--parameters", "=", "zfs_arc_max,zfs_arc") == [
-        "zfs_arc_max,zfs_arc_min"
+    assert offered("tune", "--parameters", "=", "zfs_txg_timeout,zfs_dirty_data_s") == [
+        "zfs_txg_timeout,zfs_dirty_data_sync_percent"
     ]
     assert offered("tune", "--parameters", "=") == list(PARAMETERS)
     assert offered("tune", "--objective", "fsync.p99", "=", "0.7,write.t") == [

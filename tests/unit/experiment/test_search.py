@@ -25,11 +25,10 @@ from zfstune.experiment.search import Exhausted, Searcher, ablation, require
 from zfstune.experiment.sharing import sharing_facts, workload_name
 from zfstune.experiment.space import Space
 from zfstune.experiment.storage import StorageLost
-from zfstune.tunables import catalogue, planner
+from zfstune.tunables import planner
 
 pytest.importorskip("optuna")
 
-ARC = catalogue.on_request()
 searcher = functools.partial(searching.searcher, sampler=TPE)
 BOTH = Candidate(
     {
@@ -301,28 +300,6 @@ def test_an_unknown_sampler_is_refused() -> None:
     with pytest.raises(UsageError, match="no sampler 'magic'") as raised:
         searcher(sampler="magic")
     assert raised.value.hint == "choose from local, tpe, random, grid"
-
-
-def test_the_arc_is_an_outer_loop() -> None:
-    search = searcher(names=DEFAULT + ARC, sampler="random")
-    sizes = []
-    for _ in range(18):
-        candidate = search.ask()
-        sizes.append(candidate.values.get("zfs_arc_max"))
-        search.tell(candidate, 0.0)
-    runs = [size for i, size in enumerate(sizes) if i == 0 or size != sizes[i - 1]]
-    assert len(runs) == 3
-
-
-def test_the_arc_on_a_grid_is_an_outer_loop() -> None:
-    search = searcher(names=("zfs_txg_timeout", *ARC), sampler="grid")
-    sizes = []
-    for _ in range(12):
-        candidate = search.ask()
-        sizes.append((candidate.values.get("zfs_arc_max"), candidate.values.get("zfs_arc_min")))
-        search.tell(candidate, 0.0)
-    runs = [size for i, size in enumerate(sizes) if i == 0 or size != sizes[i - 1]]
-    assert len(runs) <= 4
 
 
 def test_ablation_removes_each_change_in_turn() -> None:

@@ -12,9 +12,9 @@ from support.sample_host import DEFAULTS, FACTS, GIB, MIB
 from zfstune.experiment.space import Knob, Space
 from zfstune.tunables import catalogue, guard, planner
 
-DEFAULT, ARC = catalogue.default_set(), catalogue.on_request()
+DEFAULT = catalogue.default_set()
 slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-names = st.lists(st.sampled_from(DEFAULT + ARC), unique=True, min_size=1)
+names = st.lists(st.sampled_from(DEFAULT), unique=True, min_size=1)
 shares = st.lists(st.floats(0, 1), min_size=16, max_size=16)
 
 
@@ -81,7 +81,7 @@ def test_every_point_is_legal_from_any_legal_state(
 @slow
 @given(names, shares)
 def test_a_point_can_be_found_again(names: list[str], parts: list[float]) -> None:
-    space = Space([n for n in names if n not in ARC], DEFAULTS, FACTS)
+    space = Space(names, DEFAULTS, FACTS)
     values = space.values(point(space, parts))
     assert space.values(space.point(values)) == values
 
@@ -115,18 +115,13 @@ def test_percents_without_room_stay() -> None:
     assert Space(["zfs_dirty_data_sync_percent"], current, FACTS).names == ()
 
 
-@pytest.mark.parametrize("names", [DEFAULT, DEFAULT + ARC, ("zfs_dirty_data_max", "zfs_arc_max")])
+@pytest.mark.parametrize("names", [DEFAULT, ("zfs_dirty_data_max", "zfs_txg_timeout")])
 def test_values_stay_within_the_bounds(names: tuple[str, ...]) -> None:
     space = Space(names, DEFAULTS, FACTS)
     bounds = space.bounds()
     for parts in ([0.0] * 14, [0.3] * 14, [0.9, 0.1] * 7, [1.0] * 14):
         for name, value in space.values(point(space, parts)).items():
             assert bounds[name][0] <= value <= bounds[name][1]
-
-
-def test_only_the_arc_is_slow() -> None:
-    space = Space(DEFAULT + ARC, DEFAULTS, FACTS)
-    assert [knob.name for knob in space.knobs if knob.slow] == list(ARC)
 
 
 def test_levels_of_a_grid_are_spread_over_the_range() -> None:
@@ -137,8 +132,6 @@ def test_levels_of_a_grid_are_spread_over_the_range() -> None:
 
 # Recorded when the ranges were literals of space.py.
 BOUNDS = {
-    "zfs_arc_max": (64 * MIB, 2048 * MIB),
-    "zfs_arc_min": (32 * MIB, 1024 * MIB),
     "zfs_dirty_data_max": (16 * MIB, 411 * MIB),
     "zfs_wrlog_data_max": (32 * MIB, 822 * MIB),
     "zfs_vdev_async_write_max_active": (1, 32),
@@ -155,7 +148,7 @@ BOUNDS = {
 
 
 def test_ranges_on_4_gib_are_as_recorded() -> None:
-    space = Space(DEFAULT + ARC, DEFAULTS, FACTS)
+    space = Space(DEFAULT, DEFAULTS, FACTS)
     assert space.bounds() == BOUNDS
     assert [knob.name for knob in space.knobs if knob.whole] == [
         "zfs_vdev_async_write_max_active",

@@ -62,7 +62,6 @@ def test_the_default_set_is_ordered_by_effect() -> None:
         "zfs_commit_timeout_pct",
         "zil_slog_bulk",
     )
-    assert catalogue.on_request() == ("zfs_arc_max", "zfs_arc_min")
 
 
 @pytest.mark.parametrize("parameter", [p for p in ALL if p.search], ids=lambda p: p.name)

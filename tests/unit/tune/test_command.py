@@ -73,6 +73,14 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
         ("--observe", "no pool given: this host has 2\nhint: name one of idle, tank"),
         ("tank --observe --parameters zfs_dirty_data_mx", "change 'zfs_dirty_data_mx'\nhint"),
         ("tank --observe --parameters zil_nocacheflush", "change 'zil_nocacheflush'\nhint: "),
+        ("tank --observe --parameters zfs_arc_max", "change 'zfs_arc_max'\nhint: use --arc for it"),
+        (
+            "tank --observe --arc --parameters zfs_txg_timeout",
+            "--parameters and --arc: a session on",
+        ),
+        ("tank --observe --arc --resume x", "--resume and --arc: a session on the ARC does not"),
+        ("tank --observe --arc --block 1m", "shorter than 2 m 0 s: the ARC does not settle"),
+        ("tank --observe --arc --budget 1h", "too short for --arc: 14 sides of 10 m 0 s (--block)"),
         ("tank --observe --parameters ,", "--parameters: a session cannot change ''\nhint: "),
         ("tank --workload 'x", "No closing quotation\nhint: check the quotes"),
         ("tank --observe --out /etc/passwd", "it is not a directory\nhint: name another"),
@@ -124,6 +132,26 @@ def test_the_plan_has_only_the_parameters_asked_for(
     out = capsys.readouterr().out
     assert "zfs_txg_timeout" in out
     assert "zfs_dirty_data_max" not in out
+
+
+def test_the_plan_of_a_session_on_the_arc(
+    host: FakeHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.values["zfs_arc_max"] = 0  # not set: half of memory is in force
+    host.kstats["arcstats"] = ARC | {"c_max": GIB}
+    assert cli.main(["tune", "tank", "--observe", "--arc", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "objective: read.mean" in out and "ghost lists" in out
+    assert "where the load has what they need, write.throughput>=-10%" in out
+    assert re.search(r"zfs_arc_max +1G +1G +2G", out)
+    assert "zfs_dirty_data_max" not in out and "optuna" not in out
+    assert "in sides of 10 m 0 s" in out
+    assert all(len(line) < 100 for line in out.splitlines())
+
+
+def test_a_session_on_the_arc_needs_its_parameter(host: FakeHost) -> None:
+    with pytest.raises(NotPossible, match="has none of the parameters"):
+        command.run(parsed("tank", "--observe", "--arc", "--dry-run"))
 
 
 def test_production_is_left_alone(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

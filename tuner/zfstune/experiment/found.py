@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from zfstrace.types import Json
 from zfstune.experiment import statistics
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import METRICS, Limit, Objective
@@ -110,7 +111,8 @@ class Found:
     """What a session has found so far; complete after Tuning.run(). outcome is of the proof that
     succeeded, or else of the last; first_s: when one succeeded first, in seconds of the session. aa
     has log ratios without a change; effect is the smallest gain that can be proved. more: what it
-    would do with more time, or what would have to change for it to find something. later has slow
+    would do with more time, or what would have to change for it to find something. forecast: what a
+    larger ARC would save (cache.Forecast), of a session on that. later has slow
     work for when the parameters are final, however the session ended."""
 
     outcome: Outcome | None = None
@@ -122,6 +124,7 @@ class Found:
     soak: Soak | None = None
     note: str | None = None
     more: str | None = None
+    forecast: Json | None = None
     later: list[Callable[[], None]] = field(default_factory=list)
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zfstrace.errors import TraceError
 from zfstrace.host import Host, ReadSession
-from zfstrace.read import ReadState, since
+from zfstrace.read import ReadCounts, ReadState, since
 from zfstrace.read_summary import pool_sum
 from zfstrace.types import TraceOptions
 from zfstune.errors import NotPossible
@@ -33,9 +33,7 @@ class Reads:
         which it has not. Raises TraceError."""
         if not self.session or not self.guards:
             return []
-        self.session.refresh()
-        counts = since(self.session.state(), ReadState((), {}))
-        total = pool_sum(counts, self.host, self.pool)
+        total = self.since(ReadState((), {}))
         found = []
         for limit in self.guards:
             writes = limit.metric.name.startswith("write.")
@@ -47,6 +45,17 @@ class Reads:
                 what = "writes" if writes else "reads"
                 say(f"limit {limit} is not asked: {calls} {what} while the load started, too few")
         return found
+
+    def state(self) -> ReadState:
+        """All that was counted so far; empty without a trace. Raises TraceError."""
+        if not self.session:
+            return ReadState((), {})
+        self.session.refresh()
+        return self.session.state()
+
+    def since(self, earlier: ReadState) -> ReadCounts:
+        """The sum of the pool since a state. Raises TraceError."""
+        return pool_sum(since(self.state(), earlier), self.host, self.pool)
 
     def close(self) -> None:
         """Detaches."""

@@ -11,6 +11,7 @@ from zfstrace.host import Host
 from zfstrace.kstat import txgs as kstat_txgs
 from zfstune.errors import RestoredError
 from zfstune.experiment.blocks import Block, BlockMeter
+from zfstune.experiment.cache import Steadiness
 from zfstune.term.progress import Progress
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND, format_span
@@ -82,7 +83,7 @@ class Record:
 @dataclass
 class Experiment:
     """Applies values, waits until they have settled, and measures. so_far: what is known, for the
-    line that shows progress."""
+    line that shows progress. cache: also wait for the ARC, which takes minutes."""
 
     host: Host
     pool: str
@@ -95,6 +96,7 @@ class Experiment:
     start_ns: int
     records: list[Record] = field(default_factory=list)
     so_far: str = ""
+    cache: Steadiness | None = None
     _in_force: dict[str, int] | None = None
     _waits_s: dict[Key, list[float]] = field(default_factory=dict)
     _count_ns: int = _COUNT_NS
@@ -186,22 +188,26 @@ class Experiment:
         self.apply(values)
         self._in_force = dict(values)
         after = max(before, kstat_txgs.newest(self.host.txg_rows(self.pool)))
+        if self.cache:
+            self.cache.begin()
         known_s: float | None = None
         while True:
             done = kstat_txgs.done_since(self.host.txg_rows(self.pool), after)
             waited_s = (self.stop.now() - begin) / SECOND
             to_go = self.plan.settle_txgs - len(done)
-            settled = to_go <= 0 and (_stable(done) or len(done) >= self.plan.settle_most)
-            if settled and known_s is None:
+            synced = to_go <= 0 and (_stable(done) or len(done) >= self.plan.settle_most)
+            steady = self.cache is None or self.cache.steady()
+            if synced and steady and known_s is None:
                 known_s = waited_s
             if known_s is not None and waited_s >= least_s:
                 break
-            if known_s is None and waited_s > self.plan.settle_s:
+            if not synced and waited_s > self.plan.settle_s:
                 raise Abort(
                     f"no {self.plan.settle_txgs} txgs in {format_span(int(waited_s * SECOND))}: "
                     "the pool does not sync; all parameters are restored"
                 )
-            self.progress.status(f"{what}: settling, {max(0, to_go)} txgs to go")
+            cached = f", {self.cache.words()}" if self.cache else ""
+            self.progress.status(f"{what}: settling, {max(0, to_go)} txgs to go{cached}")
             self._pause(measuring=False)
         self._waits_s.setdefault(frozenset(values.items()), []).append(known_s)
         return waited_s

@@ -95,14 +95,12 @@ def _anywhere(space: Space, coins: random.Random) -> dict[str, float]:
 
 
 def grid(space: Space, seed: int | None) -> Iterator[dict[str, float]]:
-    """Every combination of levels of the knobs that matter most, shuffled, but grouped by the slow
-    knobs."""
+    """Every combination of levels of the knobs that matter most, shuffled."""
     now = space.point({})
-    chosen = [*zip(space.knobs, _LEVELS)]
-    chosen += [(knob, 3) for knob in space.knobs[len(_LEVELS) :] if knob.slow]
-    axes = [[(knob, level) for level in knob.levels(count)] for knob, count in chosen]
+    axes = [
+        [(knob, level) for level in knob.levels(count)] for knob, count in zip(space.knobs, _LEVELS)
+    ]
     combinations = list(itertools.product(*axes))
     random.Random(seed).shuffle(combinations)
-    combinations.sort(key=lambda pairs: [level for knob, level in pairs if knob.slow])
     for pairs in combinations:
         yield {**now, **{knob.name: level for knob, level in pairs}}

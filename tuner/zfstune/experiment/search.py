@@ -45,8 +45,6 @@ from zfstune.tunables.names import (
     WRLOG,
 )
 
-# Trials for which the slow parameters stay while the others are searched.
-_HOLD = 6
 # The part of the alpha of a study that a session may spend: later ones can still prove something
 _ALPHA_SHARE = 0.8
 # What a sampler varies where the session may: the queue's depth, and how much is dirty when a txg
@@ -121,8 +119,6 @@ class Searcher:
             # a grid goes on by leaving out what is known
             self._draw_point = samplers.sampler(sampler, space, seed if sampler == GRID else again)
         self._fixed = self._not_in(vary)
-        self._held: dict[str, float] = {}
-        self._hold_left = 0
         if resume:
             self._take_up()
         if not done:
@@ -247,27 +243,14 @@ class Searcher:
             yield
 
     def _draw(self) -> Entry:
-        """The first that waits, or a new one, with the slow knobs as before until they were held
-        long enough."""
-        entry = self._study.take()
-        if entry is not None:
-            return entry
-        slow = [knob.name for knob in self._space.knobs if knob.slow]
-        held = self._held if self._hold_left > 0 else {}
-        entry = self._drawn({**self._fixed, **held})
-        if slow and not held:
-            self._held = {name: entry.point[name] for name in slow}
-            self._hold_left = _HOLD
-        self._hold_left -= 1
-        return entry
+        """The first that waits, or a new one."""
+        return self._study.take() or self._drawn(self._fixed)
 
     def _not_in(self, vary: Collection[str]) -> dict[str, float]:
-        """The current values of knobs that a sampler leaves alone: those that are not named, and
-        not slow, if any other is left."""
+        """The current values of knobs that a sampler leaves alone: those that are not named, if any
+        other is left."""
         now = self._space.point({})
-        fixed = {
-            k.name: now[k.name] for k in self._space.knobs if k.name not in vary and not k.slow
-        }
+        fixed = {k.name: now[k.name] for k in self._space.knobs if k.name not in vary}
         return fixed if len(fixed) < len(self._space.knobs) else {}
 
     def _drawn(self, held: Mapping[str, float]) -> Entry:

@@ -56,6 +56,7 @@ def session(
         "state": state,
         "note": note or found.note,
         "more": found.more,
+        "forecast": found.forecast,
         "started": about.started,
         "ended": about.ended,
         "seconds": round(about.seconds, 1),

@@ -19,8 +19,6 @@ from zfstune.tunables.guard import broken_by
 from zfstune.tunables.names import (
     ACTIVE_MAX,
     ACTIVE_MIN,
-    ARC_MAX,
-    ARC_MIN,
     ASYNC_MAX,
     ASYNC_MIN,
     DELAY_MIN,
@@ -35,20 +33,19 @@ MIB = 1 << 20
 # Rules of the guard keep them in this order.
 _PERCENTS = (SYNC_PERCENT, ACTIVE_MIN, ACTIVE_MAX, DELAY_MIN)
 # Depend on other parameters; all others are drawn independently.
-_COUPLED = {DIRTY, ASYNC_MAX, ASYNC_MIN, ARC_MAX, ARC_MIN, *_PERCENTS}
+_COUPLED = {DIRTY, ASYNC_MAX, ASYNC_MIN, *_PERCENTS}
 
 
 @dataclass(frozen=True)
 class Knob:
     """A value that a sampler draws, named like the parameter that it sets. log: drawn by its
-    logarithm. whole: an integer. slow: settles in minutes, so it changes rarely (the ARC)."""
+    logarithm. whole: an integer."""
 
     name: str
     low: float
     high: float
     log: bool = False
     whole: bool = False
-    slow: bool = False
 
     def clip(self, value: float) -> float:
         value = min(self.high, max(self.low, value))
@@ -94,7 +91,7 @@ class Space:
         self._env = guard.values(self._now, facts)
         wanted = {n for n in names if n in current and (slog or n != SLOG_BULK)}
         self._percents = self._free_percents(wanted)
-        known = [n for n in (*catalogue.default_set(), *catalogue.on_request()) if n in wanted]
+        known = [n for n in catalogue.default_set() if n in wanted]
         self.names = tuple(n for n in known if n not in _PERCENTS or n in self._percents)
         knobs = (self._knob(name) for name in self.names)
         self.knobs = tuple(knob for knob in knobs if knob.low < knob.high)
@@ -157,10 +154,6 @@ class Space:
             elif knob.name == ASYNC_MIN:
                 most = state.get(ASYNC_MAX, self._deepest())
                 value = math.log(max(1, value)) / math.log(most) if most > 1 else 0.0
-            elif knob.name == ARC_MIN:
-                value = value or self._facts.arc_c_min
-            elif knob.name == ARC_MAX:
-                value = value or self._facts.arc_c_max
             point[knob.name] = knob.clip(value)
         return point
 
@@ -176,8 +169,6 @@ class Space:
             return Knob(name, low, max(low, high), log=True, whole=True)
         if name == DIRTY:
             return Knob(name, self._dirty_least(), self._dirty_most(), log=True)
-        if name in (ARC_MAX, ARC_MIN):
-            return self._arc_knob(name)
         low, high = self._range(name)
         low, high = self._within(name, min(low, max(1, now)), max(high, now))
         whole = catalogue.load()[name].unit not in ("bytes", "ns")
@@ -220,33 +211,14 @@ class Space:
         ratio = self._now[WRLOG] / max(1, self._now[DIRTY])
         return {DIRTY: size, WRLOG: max(catalogue.least(WRLOG, DIRTY, size), int(size * ratio))}
 
-    def _arc_knob(self, name: str) -> Knob:
-        facts = self._facts
-        low, high = self._within(name, *self._range(name))
-        if name == ARC_MIN:
-            return Knob(name, low, max(low, high), log=True, slow=True)
-        # dirty data is in the ARC, too
-        dirty = self._dirty_least() if DIRTY in self.names else self._now.get(DIRTY, 0)
-        floor = self._range(ARC_MIN)[0] if ARC_MIN in self.names else facts.arc_c_min
-        low = max(low, floor + MIB, catalogue.least(ARC_MAX, DIRTY, dirty), facts.arc_held)
-        return Knob(name, _up(min(facts.arc_c_max, low)), high, log=True, slow=True)
-
     def _within(self, name: str, low: int, high: int) -> tuple[int, int]:
         """The range within the guard's bounds."""
         lowest, highest = guard.bounds(name, self._now, self._facts)
         return max(low, lowest or 0), high if highest is None else min(high, highest)
 
     def _set_sizes(self, point: Mapping[str, float], out: dict[str, int]) -> None:
-        if ARC_MAX in self.names:
-            out[ARC_MAX] = _near(point[ARC_MAX], self._now[ARC_MAX] or self._facts.arc_c_max)
-        cache = out.get(ARC_MAX, self._facts.arc_c_max)
-        if ARC_MIN in self.names:
-            out[ARC_MIN] = min(_near(point[ARC_MIN], self._facts.arc_c_min), cache - MIB)
         if DIRTY in self.names:
-            size = _near(point[DIRTY], self._now[DIRTY])
-            out.update(self._dirty(size))
-            if ARC_MAX in out and catalogue.least(ARC_MAX, DIRTY, size) > cache:
-                out.update(self._dirty(cache // catalogue.least(ARC_MAX, DIRTY, 1) // MIB * MIB))
+            out.update(self._dirty(_near(point[DIRTY], self._now[DIRTY])))
 
     def _set_depth(self, point: Mapping[str, float], out: dict[str, int]) -> None:
         if ASYNC_MAX in self.names:
@@ -312,10 +284,6 @@ def _near(size: float, now: int) -> int:
     if now and abs(size - now) <= now / 100:
         return now
     return max(1, round(size / MIB)) * MIB
-
-
-def _up(size: int) -> int:
-    return -(-size // MIB) * MIB
 
 
 def _rounded(name: str, value: float) -> int:

@@ -27,6 +27,7 @@ _SOURCES = {
     "random": "random",
     "grid": "grid",
     "ablation": "ablation",
+    "ghosts": "ghost lists of the ARC",
 }
 
 

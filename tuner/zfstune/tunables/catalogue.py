@@ -147,11 +147,6 @@ def default_set() -> tuple[str, ...]:
     return _in_order(one for one in load().values() if one.tunes and not one.follows)
 
 
-def on_request() -> tuple[str, ...]:
-    """The parameters that it changes only on request: they take minutes to settle."""
-    return _in_order(one for one in load().values() if one.search and not one.tunes)
-
-
 def _in_order(parameters: Iterable[Parameter]) -> tuple[str, ...]:
     ordered = sorted(parameters, key=lambda one: (one.search or Search()).order)
     return tuple(one.name for one in ordered)

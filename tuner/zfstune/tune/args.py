@@ -28,6 +28,7 @@ examples:
   zfstune tune tank --observe --staging --budget 1h --limit 'fsync.p50<=+10%'
   zfstune tune tank --observe --parameters zfs_dirty_data_max,zfs_txg_timeout
   zfstune tune tank --observe --resume zfstune-tank           continue a stopped session
+  zfstune tune tank --observe --arc --dry-run                 a larger cache, for reads
 
 exit status:
   0  better values are in force
@@ -55,13 +56,16 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--as", dest="user", metavar="USER", help="run the workload as USER")
     parser.add_argument("--shell", action="store_true", help="run the workload with /bin/sh -c")
     parser.add_argument(
-        "--budget", type=span, metavar="T", help="time for the whole session (default 1h)"
+        "--budget",
+        type=span,
+        metavar="T",
+        help="time for the whole session (default 1h; with --arc 2h30m)",
     )
     parser.add_argument(
         "--objective",
-        default="fsync.p99",
         metavar="METRIC",
-        help="metric to improve; METRIC=WEIGHT,... for several (default fsync.p99)",
+        help="metric to improve; METRIC=WEIGHT,... for several (default fsync.p99; with --arc "
+        "read.mean)",
     )
     parser.add_argument(
         "--limit",
@@ -69,11 +73,16 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="LIMIT",
         help="bound on the change of a metric (repeatable; "
         "default write.throughput>=-5%% and fsync.mean<=+10%%, and read.p99<=+20%% of a load that "
-        "reads)",
+        "reads; with --arc -10%%, +20%% and +20%%)",
     )
     parser.add_argument("--parameters", metavar="NAME,...", help="change only these")
-    parser.add_argument("--arc", action="store_true", help="also change the ARC limits")
-    parser.add_argument("--block", type=span, metavar="T", help="length of a block (default 10s)")
+    parser.add_argument("--arc", action="store_true", help="tune zfs_arc_max instead, for reads")
+    parser.add_argument(
+        "--block",
+        type=span,
+        metavar="T",
+        help="length of a block (default 10s; with --arc of a side, 10m)",
+    )
     parser.add_argument(
         "--max-latency",
         type=span,

@@ -14,13 +14,14 @@ from zfstrace.printable import printable
 from zfstrace.zpool.status import scanning
 from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.experiment import search
+from zfstune.experiment import arc, search
 from zfstune.experiment.samplers import LOCAL
 from zfstune.experiment.space import Space
 from zfstune.term.secrets import masked
 from zfstune.term.table import aligned
 from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import catalogue, guard, values
+from zfstune.tunables.names import ARC_MAX
 from zfstune.tune import production
 from zfstune.tune.request import Request
 
@@ -45,11 +46,13 @@ class Setup:
         current, facts = guard.state(params), guard.facts(host)
         slog = host.kstat("zil").get("zil_itx_metaslab_slog_count", 0) > 0
         space = Space(request.names, current, facts, slog=slog)
-        if not space.names:
+        names = _names(request, space)
+        if not names or not current.keys() >= set(names):
             raise NotPossible("nothing to tune: this ZFS has none of the parameters")
-        locked = [name for name in space.parameters() if not params.writable(name)]
-        if len(locked) == len(space.parameters()):
-            raise NotPossible(f"cannot set {locked[0]} and others", f"run as {params.who()}")
+        locked = [name for name in names if not params.writable(name)]
+        if len(locked) == len(names):
+            others = " and others" if len(names) > 1 else ""
+            raise NotPossible(f"cannot set {locked[0]}{others}", f"run as {params.who()}")
         if locked:
             raise NotPossible(
                 f"cannot set {locked[0]}: it is read-only", "leave it out with --parameters"
@@ -61,33 +64,47 @@ class Setup:
             )
         return cls(request, host, pool, facts, current, space, slog)
 
+    def parameters(self) -> tuple[str, ...]:
+        """Those that the session may change."""
+        return _names(self.request, self.space)
+
+    def originals(self) -> dict[str, int]:
+        """Their values."""
+        return {name: self.current[name] for name in self.parameters()}
+
     def baseline(self) -> dict[str, int]:
-        """The values in force of the parameters that the session may change."""
-        return {name: self.current[name] for name in self.space.parameters()}
+        """Their values in force, which differ where a value is not set or ignored."""
+        known = guard.in_force(self.current, self.facts) if self.request.arc else self.current
+        return {name: known[name] for name in self.parameters()}
+
+    def arc_most(self) -> int:
+        """The largest ARC that a session tries: what the guard allows, and half of memory unless
+        the limit is higher already."""
+        _, highest = guard.bounds(ARC_MAX, self.current, self.facts)
+        most = max(self.facts.arc_c_max, self.facts.memory_bytes // 2)
+        return most if highest is None else min(most, highest)
 
     def describe(self, args: argparse.Namespace) -> list[str]:
         """The lines of the plan, for --dry-run and before the question."""
-        request, block_s = self.request, self.request.plan.seconds
-        blocks = int(request.budget_ns / SECOND / (block_s + 8))
+        request = self.request
         load = "load: the existing one"
         if args.workload:
             load = f"workload: {masked(args.workload)}"
         bounds = self.space.bounds()
+        if request.arc:
+            bounds = {ARC_MAX: (self.baseline()[ARC_MAX], self.arc_most())}
         rows = [["PARAMETER", "NOW", "LOWEST", "HIGHEST"]]
         rows += [
-            [name, *(_shown(name, value) for value in (self.current[name], low, high))]
+            [name, *(_shown(name, value) for value in (self.baseline()[name], low, high))]
             for name, (low, high) in bounds.items()
         ]
         limits = ", ".join(map(str, request.limits))
         guards = ", ".join(map(str, request.guards))
         return [
             f"pool {self.pool}, {load}",
-            f"objective: {request.objective}; limits: {limits}",
-            *([f"  and, if the load reads, {guards}"] if guards else []),
-            f"search: candidates of the model, then of the sampler {request.sampler}",
-            f"time: {format_span(request.budget_ns)}, about {blocks} blocks of {block_s:g} s, with "
-            "3 txgs before each change:",
-            "  4 to 12 for the noise, 4 for each candidate, 12 or more fresh ones for the proof",
+            f"objective: {request.objective}" + (f"; limits: {limits}" if limits else ""),
+            *([f"  and, where the load has what they need, {guards}"] if guards else []),
+            *(self._arc_time() if request.arc else self._time()),
             "",
             *aligned(rows, "<>>>", indent="  "),
             "",
@@ -97,10 +114,29 @@ class Setup:
             *(f"note: {one}" for one in self.notes()),
         ]
 
+    def _time(self) -> list[str]:
+        request, block_s = self.request, self.request.plan.seconds
+        blocks = int(request.budget_ns / SECOND / (block_s + 8))
+        return [
+            f"search: candidates of the model, then of the sampler {request.sampler}",
+            f"time: {format_span(request.budget_ns)}, about {blocks} blocks of {block_s:g} s, with "
+            "3 txgs before each change:",
+            "  4 to 12 for the noise, 4 for each candidate, 12 or more fresh ones for the proof",
+        ]
+
+    def _arc_time(self) -> list[str]:
+        side = format_span(round(2 * self.request.plan.seconds * SECOND))
+        return [
+            "search: the size that the ghost lists of the ARC predict to save most misses",
+            f"time: {format_span(self.request.budget_ns)}, in sides of {side}, half of each to "
+            "settle:",
+            f"  1 for the noise and the forecast, {2 * arc.FEWEST_PAIRS} or more for the proof",
+        ]
+
     def notes(self) -> list[str]:
         """Sentences on what slightly disturbs the measurement, and on what is missing."""
         found = []
-        if self.request.sampler == LOCAL and not search.has_optuna():
+        if not self.request.arc and self.request.sampler == LOCAL and not search.has_optuna():
             found.append(
                 "the search draws by local, for this Python has no optuna; docs/search.md says how "
                 "the two compare"
@@ -113,6 +149,10 @@ class Setup:
                     "its fsyncs"
                 )
         return found
+
+
+def _names(request: Request, space: Space) -> tuple[str, ...]:
+    return (ARC_MAX,) if request.arc else space.parameters()
 
 
 def _shown(name: str, value: int) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from zfstrace.host import Host
 from zfstune.errors import NotPossible, UsageError
-from zfstune.experiment import search
+from zfstune.experiment import arc, search
 from zfstune.experiment.objective import Limit, Objective
 from zfstune.experiment.runner import BlockPlan
 from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import catalogue
+from zfstune.tunables.names import ARC_MAX
 from zfstune.tune.workload import account, split
 
 # defaults of --budget, --block and --limit
@@ -21,9 +22,16 @@ BUDGET_NS, BLOCK_NS = 60 * 60 * SECOND, 10 * SECOND
 LIMITS = ("write.throughput>=-5%", "fsync.mean<=+10%")
 # one more default: of a load that reads enough, where reads can be timed
 GUARDS = ("read.p99<=+20%",)
+# of a session on the ARC: sides of pairs are long and few, so its limits are wider, and all are
+# asked where the load has what they need
+ARC_BUDGET_NS, ARC_BLOCK_NS = 150 * 60 * SECOND, 10 * 60 * SECOND
+ARC_GUARDS = ("write.throughput>=-10%", "fsync.mean<=+20%", "read.p99<=+20%")
+ARC_OBJECTIVE, OBJECTIVE = "read.mean", "fsync.p99"
 # the file of the search, in --out
 STUDY = "study.db"
 _SHORTEST_BLOCKS = 4 + 4 + 12  # noise, one trial, the shortest proof
+# two looks of 30 s in each half
+_ARC_SHORTEST_NS = 120 * SECOND
 # about the time between two blocks, in which txgs settle
 _BETWEEN_NS = 5 * SECOND
 
@@ -31,7 +39,7 @@ _BETWEEN_NS = 5 * SECOND
 @dataclass(frozen=True)
 class Request:
     """The command line, checked as far as that needs no host. storage: a file or URL, of the
-    study."""
+    study. arc: a session on the size of the ARC, which has no study."""
 
     objective: Objective
     limits: tuple[Limit, ...]
@@ -43,14 +51,15 @@ class Request:
     out: Path
     storage: str
     sampler: str
+    arc: bool = False
 
 
 def parse_request(args: argparse.Namespace) -> Request:
     """The request of a command line. Raises UsageError, NotPossible."""
     try:
-        objective = Objective.parse(args.objective)
-        limits = tuple(Limit.parse(text) for text in args.limit or LIMITS)
-        guards = () if args.limit else tuple(map(Limit.parse, GUARDS))
+        objective = Objective.parse(args.objective or (ARC_OBJECTIVE if args.arc else OBJECTIVE))
+        limits = tuple(map(Limit.parse, args.limit or (() if args.arc else LIMITS)))
+        guards = () if args.limit else map(Limit.parse, ARC_GUARDS if args.arc else GUARDS)
     except ValueError as error:
         what, _, hint = str(error).partition("\n")
         raise UsageError(what, hint) from None
@@ -64,17 +73,7 @@ def parse_request(args: argparse.Namespace) -> Request:
         account(args.user)
     if args.workload and not args.shell:
         split(args.workload)
-    block_ns = args.block or BLOCK_NS
-    budget_ns = args.budget or BUDGET_NS
-    if block_ns < 2 * SECOND:
-        raise UsageError("--block is shorter than 2 s: no txg ends in that time", "use 10s")
-    shortest_ns = _SHORTEST_BLOCKS * (block_ns + _BETWEEN_NS)
-    if budget_ns < shortest_ns:
-        raise UsageError(
-            f"--budget {format_span(budget_ns)} is too short for --block "
-            f"{block_ns / SECOND:g}s: {_SHORTEST_BLOCKS} blocks and the waits between them take "
-            f"{format_span(shortest_ns)}"
-        )
+    block_ns, budget_ns = _arc_times(args) if args.arc else _times(args)
     out = Path(args.resume or args.out or f"zfstune-{args.pool or 'tune'}")
     if args.resume and not (out / STUDY).exists() and not args.storage:
         raise UsageError(
@@ -85,30 +84,67 @@ def parse_request(args: argparse.Namespace) -> Request:
     # early: measuring takes long
     search.by_optuna(storage, sampler)
     names = catalogue.default_set()
-    known = names + catalogue.on_request()
-    if args.arc:
-        names = known
+    known = names
     if args.parameters:
         names = tuple(name.strip() for name in args.parameters.split(",") if name.strip())
     for name in names or ("",):
         if name not in known:
             raise UsageError(
-                f"--parameters: a session cannot change {name!r}", f"choose from {', '.join(known)}"
+                f"--parameters: a session cannot change {name!r}",
+                "use --arc for it" if name == ARC_MAX else f"choose from {', '.join(known)}",
             )
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out}: it is not a directory", "name another")
     return Request(
         objective,
         limits,
-        guards,
-        names,
-        BlockPlan(seconds=block_ns / SECOND, min_fsyncs=objective.fsyncs()),
+        tuple(guards),
+        () if args.arc else names,
+        # half of a side of the ARC's is for settling
+        BlockPlan(block_ns / SECOND / (2 if args.arc else 1), objective.fsyncs()),
         budget_ns,
         args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31),
         out,
         storage,
         sampler,
+        args.arc,
     )
+
+
+def _times(args: argparse.Namespace) -> tuple[int, int]:
+    """The length of a block and the budget, in ns. Raises UsageError."""
+    block_ns, budget_ns = args.block or BLOCK_NS, args.budget or BUDGET_NS
+    if block_ns < 2 * SECOND:
+        raise UsageError("--block is shorter than 2 s: no txg ends in that time", "use 10s")
+    shortest_ns = _SHORTEST_BLOCKS * (block_ns + _BETWEEN_NS)
+    if budget_ns < shortest_ns:
+        raise UsageError(
+            f"--budget {format_span(budget_ns)} is too short for --block "
+            f"{block_ns / SECOND:g}s: {_SHORTEST_BLOCKS} blocks and the waits between them take "
+            f"{format_span(shortest_ns)}"
+        )
+    return block_ns, budget_ns
+
+
+def _arc_times(args: argparse.Namespace) -> tuple[int, int]:
+    """The same of a session on the ARC, of a side of a pair. Raises UsageError."""
+    side_ns, budget_ns = args.block or ARC_BLOCK_NS, args.budget or ARC_BUDGET_NS
+    for name in ("parameters", "sampler", "storage", "resume"):
+        if getattr(args, name):
+            raise UsageError(f"--{name} and --arc: a session on the ARC does not search")
+    if side_ns < _ARC_SHORTEST_NS:
+        raise UsageError(
+            f"--block is shorter than {format_span(_ARC_SHORTEST_NS)}: the ARC does not settle in "
+            "half of that",
+            "use 10m",
+        )
+    shortest_ns = arc.SIDES * side_ns
+    if budget_ns < shortest_ns:
+        raise UsageError(
+            f"--budget {format_span(budget_ns)} is too short for --arc: {arc.SIDES} sides of "
+            f"{format_span(side_ns)} (--block) take {format_span(shortest_ns)}"
+        )
+    return side_ns, budget_ns
 
 
 def pool_of(args: argparse.Namespace, host: Host) -> str:

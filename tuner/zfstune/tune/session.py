@@ -24,7 +24,7 @@ from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.guardrails import Guardrails
 from zfstune.experiment.objective import Limit
-from zfstune.experiment.reads import open_reads
+from zfstune.experiment.reads import Reads, open_reads
 from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
 from zfstune.term.progress import Progress
 from zfstune.term.secrets import masked
@@ -37,6 +37,7 @@ from zfstune.tune.workload import Workload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from zfstune.experiment.arc import ArcTuning
     from zfstune.experiment.found import Found
     from zfstune.experiment.phases import Tuning
     from zfstune.experiment.session_json import Circumstances
@@ -99,7 +100,7 @@ class TuningRun:
             with (
                 ExitStack() as stack,
                 ChangeSession(
-                    setup.host, command, setup.space.parameters(), self.progress.line
+                    setup.host, command, setup.parameters(), self.progress.line
                 ) as session,
             ):
                 self._require_same(session)
@@ -149,7 +150,7 @@ class TuningRun:
 
     def _require_same(self, session: ChangeSession) -> None:
         """Raises NotPossible when the values in force are not those of the plan."""
-        for name, value in self.setup.baseline().items():
+        for name, value in self.setup.originals().items():
             now = session.originals.get(name)
             if now != value:
                 raise NotPossible(
@@ -160,7 +161,8 @@ class TuningRun:
         """Also loads the packages: doing so later would disturb the measurement."""
         from zfstune.experiment import search
 
-        if search.by_optuna(self.setup.request.storage, self.setup.request.sampler):
+        request = self.setup.request
+        if not request.arc and search.by_optuna(request.storage, request.sampler):
             self.progress.line("loading optuna ...")
             import optuna  # noqa: F401
 
@@ -174,17 +176,17 @@ class TuningRun:
         from zfstune.experiment import search
 
         setup, request = self.setup, self.setup.request
-        search.require(
-            request.storage,
-            self.args.study,
-            self._facts(),
-            sampler=request.sampler,
-            resume=bool(self.args.resume),
-        )
+        if not request.arc:
+            search.require(
+                request.storage,
+                self.args.study,
+                self._facts(),
+                sampler=request.sampler,
+                resume=bool(self.args.resume),
+            )
         say = self.progress.line
-        reads = open_reads(
-            setup.host, setup.pool, request.objective, request.limits, request.guards, say
-        )
+        guards = [one for one in request.guards if one.metric.source == "reads"]
+        reads = open_reads(setup.host, setup.pool, request.objective, request.limits, guards, say)
         stack.callback(reads.close)
         watch = self._guardrails(session)
         if self.args.workload:
@@ -198,7 +200,7 @@ class TuningRun:
         for note in setup.notes():
             self.progress.line(note)
         self._warm_up(watch)
-        self.limits = (*request.limits, *reads.asked(0.5, say))
+        self.limits = (*request.limits, *(() if request.arc else reads.asked(0.5, say)))
         self._flame("before", watch)
         fsyncs = setup.host.open_fsync_trace(FsyncOptions(pool=setup.pool))
         stack.callback(fsyncs.close)
@@ -214,7 +216,9 @@ class TuningRun:
             self.start_ns,
             self.records,
         )
-        tuning = self._tuning(experiment, found)
+        tuning = (
+            self._arc(experiment, reads, found) if request.arc else self._tuning(experiment, found)
+        )
         tuning.run()
         if found.accepted and found.winner:
             session.apply(setup.baseline() | found.winner.values)
@@ -238,8 +242,9 @@ class TuningRun:
         return watch
 
     def _warm_up(self, watch: Guardrails) -> None:
-        """Waits half a block for the load to start."""
-        end = self.stop.now() + round(self.setup.request.plan.seconds * SECOND / 2)
+        """Waits half a block for the load to start; the ARC's settles first."""
+        request = self.setup.request
+        end = self.stop.now() + round(request.plan.seconds * SECOND / 2) * (not request.arc)
         while self.stop.now() < end:
             self.progress.status("waiting for the load to start")
             self._tick(watch)
@@ -250,7 +255,7 @@ class TuningRun:
         watch(None, measuring=False)
 
     def _flame(self, name: str, watch: Guardrails) -> None:
-        if self.args.no_flame:
+        if self.args.no_flame or self.setup.request.arc:
             return
         self.progress.line(f"recording where fsyncs wait, {name}, {session_flame.SECONDS} s")
         path = self.setup.request.out / f"{name}.folded"
@@ -301,6 +306,30 @@ class TuningRun:
             setup.baseline(),
             look,
             lambda best: search.ablation(best, setup.current, setup.facts),
+            self.progress,
+            found,
+        )
+
+    def _arc(self, experiment: Experiment, reads: Reads, found: Found) -> ArcTuning:
+        from zfstune.experiment import arc
+        from zfstune.experiment.found import Task
+
+        setup, request = self.setup, self.setup.request
+        return arc.ArcTuning(
+            Task(
+                request.objective,
+                request.limits,
+                MARGIN,
+                request.seed,
+                self.start_ns + request.budget_ns,
+                0.0,
+                self.args.observe,
+            ),
+            experiment,
+            setup.baseline(),
+            setup.arc_most(),
+            request.guards,
+            reads,
             self.progress,
             found,
         )
