@@ -205,7 +205,7 @@ bench-reports: all
 bench-search:
 	$(PYTHON) scripts/benchmarks/search.py $(SEARCH)
 
-## bench-search-lab: the same on a real pool, for hours (less: SEARCH="--seeds 1")
+## bench-search-lab: the same on a real pool, for hours (go on: SEARCH=--resume)
 bench-search-lab: all
 	scripts/lab build trixie
 	$(PYTHON) scripts/benchmarks/search_lab.py $(SEARCH)
