@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,38 @@ def test_a_command_beside_is_begun_again_and_ends_with_its_group(tmp_path: Path)
 
 def status(pid: str) -> str:
     return Path("/proc", pid, "status").read_text()
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for make(1) that runs this script; the session's file is beside it."""
+    program = tmp_path / "make"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("MAKEFLAGS", "-j8")
+    monkeypatch.setattr(demo, "SESSION", tmp_path / "session.json")
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_a_run_has_the_session_and_when_it_began(make: Path) -> None:
+    session = make.with_name("session.json")
+    make.write_text(
+        '#!/bin/sh\n[ -z "$MAKEFLAGS" ] && [ "$XDG_CACHE_HOME" = /empty ] || exit 3\n'
+        "sleep 0.2\necho 'zfstune: session on tank, 6 m 0 s' >&2\n"
+        f"echo '{{\"in_force\": true}}' >{session}\nsleep 0.2\n"
+    )
+    found = demo.run({"XDG_CACHE_HOME": "/empty"})
+    assert (found.status, found.session) == (0, {"in_force": True})
+    assert found.began_s is not None
+    assert 0 < found.began_s < found.seconds
+
+
+def test_a_run_that_fails_does_not_have_the_session_of_the_one_before(make: Path) -> None:
+    make.with_name("session.json").write_text('{"in_force": true}')
+    make.write_text("#!/bin/sh\nexit 2\n")
+    found = demo.run({})
+    assert (found.status, found.began_s, found.session) == (2, None, None)
 
 
 def test_the_rows_so_far_survive_an_interrupt(
