@@ -45,7 +45,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
 .PHONY: all rules completion help bootstrap demo test test-unit test-c test-python39 test-flame test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix bench \
-	bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-start bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
+	bench-demo bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-start bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -75,6 +75,13 @@ demo:
 	$(MAKE) --no-print-directory all
 	scripts/lab build trixie
 	scripts/demo
+
+## bench-demo: runs the demo ten times; writes docs/measurements/demo.md
+bench-demo:
+	scripts/bootstrap
+	$(MAKE) --no-print-directory all
+	scripts/lab build trixie
+	$(PYTHON) scripts/benchmarks/demo.py $(DEMO)
 
 ## test: build, lint, unit tests, flame graphs, lab tests on Debian 13 and 12, and on FreeBSD 15
 test:
@@ -198,7 +205,7 @@ bench-reports: all
 bench-search:
 	$(PYTHON) scripts/benchmarks/search.py $(SEARCH)
 
-## bench-search-lab: the same on a real pool, for hours (less: SEARCH="--seeds 1")
+## bench-search-lab: the same on a real pool, for hours (go on: SEARCH=--resume)
 bench-search-lab: all
 	scripts/lab build trixie
 	$(PYTHON) scripts/benchmarks/search_lab.py $(SEARCH)

@@ -1,9 +1,9 @@
-"""The part of `make bench-search-lab` in the guest: sessions of `zfstune tune` by each search, on a
-disk that the load fills and on one that it does not.
+"""The part of `make bench-search-lab` in the guest: sessions of `zfstune tune` by some searches on
+one load.
 
-usage: search_guest.py BUDGET BLOCK SEED...
+usage: search_guest.py SCENE BUDGET BLOCK [WAY SEED]...
 
-Writes /out/searches.json.
+Prints what each session has found in a line, RESULT and JSON, as soon as it has ended.
 """
 
 from __future__ import annotations
@@ -12,44 +12,68 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
+RESULT = "search-result: "
 FIO = (
     "exec fio --output=/dev/null --directory=/tank --fallocate=none --time_based --runtime=86400 "
     "--thread --name=bulk --rw=write --bs=1M --size=1500M {bulk} "
     "--name=wal --rw=write --bs=8k --size=64M --numjobs=8 --fsync=1 {wal}"
 )
-SCENES = {
-    "full": FIO.format(bulk="", wal=""),
-    # half of the disk's bandwidth; each writer fsyncs a few times a second
-    "paced": FIO.format(bulk="--rate=14m", wal="--rate_iops=4"),
+
+
+@dataclass(frozen=True)
+class Way:
+    """A search: its sampler, and whether the model's candidates go first."""
+
+    sampler: str
+    modelled: bool = False
+
+
+WAYS = {
+    "model + TPE": Way("tpe", modelled=True),
+    "model + local": Way("local", modelled=True),
+    "TPE alone": Way("tpe"),
+    "random": Way("random"),
 }
-# name, sampler, whether the model goes first
-WAYS = (
-    ("model + TPE", "tpe", True),
-    ("model + local", "local", True),
-    ("TPE alone", "tpe", False),
-    ("random", "random", False),
-)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A load, the memory of its guest, and the names of the searches that are compared on it."""
+
+    load: str
+    memory: str
+    ways: tuple[str, ...]
+
+
+SCENES = {
+    # With little memory txgs are short, and so are the waits for them. What samples best after the
+    # model's candidates is asked on the other one, for time
+    "full": Scene(FIO.format(bulk="", wal=""), "1G", ("model + local", "TPE alone", "random")),
+    # Half of the disk's bandwidth; each writer fsyncs a few times a second. What helps is a
+    # zfs_dirty_data_max of 16 to 32 MiB, far below the default of this memory
+    "paced": Scene(FIO.format(bulk="--rate=14m", wal="--rate_iops=4"), "4G", tuple(WAYS)),
+}
 # The command has no option for it, since nobody wants it
 WITHOUT_MODEL = "from zfstune.experiment import model; model.candidates = lambda *_: []; "
 RUN = "import sys; from zfstune.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-def session(scene: str, way: tuple[str, str, bool], seed: int, time_and_block: list[str]) -> Any:
-    """What a session found; all parameters are as before afterwards."""
-    name, sampler, modelled = way
+def session(scene: str, name: str, seed: str, time_and_block: list[str]) -> Any:
+    """What a session found, None without one; all parameters are as before afterwards."""
     print(f"search: {scene}, {name}, seed {seed}", flush=True)
-    load = subprocess.Popen(SCENES[scene], shell=True)
+    way = WAYS[name]
+    load = subprocess.Popen(SCENES[scene].load, shell=True)
     time.sleep(20)
-    program = RUN if modelled else WITHOUT_MODEL + RUN
-    out = f"/tmp/{scene}-{sampler}-{modelled:d}-{seed}"
+    program = RUN if way.modelled else WITHOUT_MODEL + RUN
+    out = f"/tmp/{way.sampler}-{way.modelled:d}-{seed}"
     try:
         done = subprocess.run(
             [
                 *(sys.executable, "-c", program, "tune", "tank", "--observe", "--staging", "--yes"),
-                *("--sampler", sampler, "--seed", str(seed), "--out", out, "--no-flame", "--json"),
+                *("--sampler", way.sampler, "--seed", seed, "--out", out, "--no-flame", "--json"),
                 *time_and_block,
             ],
             stdout=subprocess.PIPE,
@@ -60,21 +84,19 @@ def session(scene: str, way: tuple[str, str, bool], seed: int, time_and_block: l
         load.terminate()
         load.wait()
     subprocess.run(["zfstune", "revert"], check=False)
-    found = json.loads(done.stdout) if done.stdout else None
-    return {"scene": scene, "way": name, "seed": seed, "session": found}
+    return json.loads(done.stdout) if done.stdout else None
 
 
 def main() -> None:
-    budget, block, *seeds = sys.argv[1:]
+    scene, budget, block, *rest = sys.argv[1:]
     subprocess.run(
         "zpool create -O compression=off -O atime=off tank /dev/vdb", shell=True, check=True
     )
-    runs = []
-    for seed in seeds:
-        for scene in SCENES:
-            for way in WAYS:
-                runs.append(session(scene, way, int(seed), ["--budget", budget, "--block", block]))
-                Path("/out/searches.json").write_text(json.dumps(runs))
+    for way, seed in zip(rest[::2], rest[1::2], strict=True):
+        found = session(scene, way, seed, ["--budget", budget, "--block", block])
+        run = {"scene": scene, "way": way, "seed": int(seed), "budget": budget, "block": block}
+        print(RESULT + json.dumps(run | {"session": found}), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

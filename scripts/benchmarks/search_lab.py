@@ -2,9 +2,12 @@
 """Compares searches on a real pool in the lab; writes docs/measurements/search-lab.md.
 
 usage: scripts/benchmarks/search_lab.py [--seeds N] [--budget T] [--block T]
+                                        [--scene full|paced] [--resume]
 
-Each search has sessions of `zfstune tune` of the same time, on two loads: one that fills the disk,
-and one that does not.
+Each search has sessions of `zfstune tune` of the same time, on two loads, each in a guest of its
+own: one that fills the disk, and one that does not. It takes hours. What each session has found is
+in build/search-lab/SCENE/searches.json as soon as it has ended. With --scene there is only one
+load, so both can run at once, and no page; the same without it, but with --resume, writes the page.
 """
 
 import argparse
@@ -13,18 +16,24 @@ import json
 import os
 import statistics
 import sys
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / part) for part in ("scripts", "tuner", "tracers")]
 
+from benchmarks.search_guest import RESULT, SCENES, WAYS  # noqa: E402
 from zfslab.script import run_lab  # noqa: E402
 
 PAGE = ROOT / "docs/measurements/search-lab.md"
+DATA = ROOT / "build/search-lab"
+# where the lab has it from
+OPTUNA = ROOT / ".venv/guest/optuna"
 DISK = "size=8G,write-bps=30M,write-iops=600"
 LIMIT = "72000s"
+
+Run = dict[str, Any]
 
 HEAD = """\
 # What a session finds on a real pool, by its search
@@ -32,9 +41,10 @@ HEAD = """\
 Written by `make bench-search-lab SEARCH="--seeds {seeds} --budget {budget} --block {block}"` on
 {date}: {cores} cores, trixie in the lab (emulated where there is no KVM), a
 disk of 30 MB/s, eight log writers and a bulk writer (`scripts/benchmarks/search_guest.py`). *full*:
-the bulk writer takes what it gets; *paced*: 14 MiB/s, half of the disk's bandwidth, and each log
-writer fsyncs four times a second. Each search has sessions of {budget} in turns, objective p99 of
-fsync, default limits. The change is that of the session's own proof, on fresh blocks.
+the bulk writer takes what it gets, in a guest of {full} of memory; *paced*: 14 MiB/s, half of the
+disk's bandwidth, and each log writer fsyncs four times a second, in one of {paced}. Each search has
+sessions of {budget} in turns, objective p99 of fsync, default limits. The change is that of the
+session's own proof, on fresh blocks.{optuna}
 
 | load | search | proved | change of p99, each seed | minutes until it was proved |
 |---|---|---|---|---|
@@ -44,41 +54,102 @@ fsync, default limits. The change is that of the session's own proof, on fresh b
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3, help="sessions per search (default 3)")
-    parser.add_argument("--budget", default="12m", help="of each (default 12m)")
+    parser.add_argument("--budget", default="10m", help="of each (default 10m)")
     parser.add_argument("--block", default="8s", help="length of a block (default 8s)")
+    parser.add_argument("--scene", choices=SCENES, help="only this load, and no page")
+    parser.add_argument("--resume", action="store_true", help="keep the sessions that are there")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as out:
-        machine = ("--flavour", "trixie", "--disk", DISK, "--out", out, "--timeout", LIMIT)
-        program = ("python3", "/zfstune/scripts/benchmarks/search_guest.py")
-        seeds = map(str, range(1, args.seeds + 1))
-        status = run_lab(*machine, "--", *program, args.budget, args.block, *seeds)
-        found = Path(out) / "searches.json"
-        if not found.exists():
-            return status or 1
-        runs = json.loads(found.read_text())
-    text = page(runs, args)
-    PAGE.write_text(text, encoding="utf-8")
-    print(text)
-    return status
+    runs: list[Run] = []
+    for scene in [args.scene] if args.scene else SCENES:
+        status, found = measure(scene, args)
+        if status:
+            return status
+        runs += found
+    if not args.scene:
+        text = page(runs, args)
+        PAGE.write_text(text, encoding="utf-8")
+        print(text)
+    return 0
 
 
-def page(runs: list[Any], args: argparse.Namespace) -> str:
+def measure(scene: str, args: argparse.Namespace) -> tuple[int, list[Run]]:
+    """The sessions on a load; those that are not there yet in one guest, until one of them or
+    Ctrl-C ends it. The first is the exit status."""
+    file = DATA / scene / "searches.json"
+    runs: list[Run] = json.loads(file.read_text()) if args.resume and file.exists() else []
+    todo = missing(scene, runs, args)
+
+    def said(line: str) -> None:
+        if not line.startswith(RESULT):
+            print(line, end="", flush=True)
+            return
+        runs.append(json.loads(line[len(RESULT) :]))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # whole at any moment
+        fresh = file.with_suffix(".new")
+        fresh.write_text(json.dumps(runs))
+        fresh.replace(file)
+
+    status = 0
+    if todo:
+        print(f"search: {scene}: {len(todo)} sessions of {args.budget}", flush=True)
+        machine = ("--flavour", "trixie", "--disk", DISK, "--memory", SCENES[scene].memory)
+        program = ("python3", "/zfstune/scripts/benchmarks/search_guest.py", scene)
+        words = [word for way, seed in todo for word in (way, str(seed))]
+        time_and_block = (args.budget, args.block)
+        status = run_lab(
+            *machine, "--timeout", LIMIT, "--", *program, *time_and_block, *words, line=said
+        )
+    left = len(missing(scene, runs, args))
+    if left:
+        print(f"search: {scene}: {left} sessions are missing; go on with --resume", file=sys.stderr)
+    return status or int(left > 0), [run for run in runs if asked(run, args)]
+
+
+def missing(scene: str, runs: Sequence[Run], args: argparse.Namespace) -> list[tuple[str, int]]:
+    """The searches and seeds of the sessions that are not among the runs, in turns."""
+    there = {(run["way"], run["seed"]) for run in runs if asked(run, args)}
+    every = [(way, seed) for seed in range(1, args.seeds + 1) for way in ways(scene)]
+    return [one for one in every if one not in there]
+
+
+def asked(run: Run, args: argparse.Namespace) -> bool:
+    """Whether this is one of the sessions that were asked for."""
+    same = (run["budget"], run["block"]) == (args.budget, args.block)
+    return same and run["seed"] <= args.seeds and run["way"] in ways(run["scene"])
+
+
+def ways(scene: str) -> list[str]:
+    """The searches that the guest can do."""
+    return [way for way in SCENES[scene].ways if WAYS[way].sampler != "tpe" or OPTUNA.exists()]
+
+
+def page(runs: Sequence[Run], args: argparse.Namespace) -> str:
+    left_out = "" if OPTUNA.exists() else " Without TPE: there was no optuna in the guest."
     text = HEAD.format(
         date=datetime.date.today().isoformat(),
         cores=os.cpu_count(),
         seeds=args.seeds,
         budget=args.budget,
         block=args.block,
+        optuna=left_out,
+        **{name: f"{scene.memory[:-1]} GiB" for name, scene in SCENES.items()},
     )
-    for scene, way in dict.fromkeys((run["scene"], run["way"]) for run in runs):
-        each = [run["session"] for run in runs if (run["scene"], run["way"]) == (scene, way)]
-        proved = [one for one in each if one and one["in_force"]]
-        shown = [f"{one['verdict']['change']:+.0%}" if one in proved else "-" for one in each]
-        minutes = [end_s(one) / 60 for one in proved]
-        middle = f"{statistics.median(minutes):.1f}" if minutes else "-"
-        count = f"{len(proved)} of {len(each)}"
-        text += f"| {scene} | {way} | {count} | {', '.join(shown)} | {middle} |\n"
+    for name in SCENES:
+        for way in ways(name):
+            each = [run["session"] for run in runs if (run["scene"], run["way"]) == (name, way)]
+            text += row(name, way, each)
     return text + values(runs)
+
+
+def row(scene: str, way: str, each: Sequence[Any]) -> str:
+    """A search on a load, of its sessions."""
+    proved = [one for one in each if one and one["in_force"]]
+    shown = [f"{one['verdict']['change']:+.0%}" if one in proved else "-" for one in each]
+    minutes = [end_s(one) / 60 for one in proved]
+    middle = f"{statistics.median(minutes):.1f}" if minutes else "-"
+    count = f"{len(proved)} of {len(each)}"
+    return f"| {scene} | {way} | {count} | {', '.join(shown)} | {middle} |\n"
 
 
 def end_s(session: Any) -> float:
@@ -87,7 +158,7 @@ def end_s(session: Any) -> float:
     return float(blocks[-1]["start_s"] + blocks[-1]["seconds"])
 
 
-def values(runs: list[Any]) -> str:
+def values(runs: Sequence[Run]) -> str:
     """What was in force at the end, so that the page can be judged without its raw data."""
     text = (
         "\nThe values that were proved:\n\n| load | search | seed | values |\n|---|---|---|---|\n"

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from faults_session import WHERE, Child, Stderr, values
+from faults_session import NAMES, WHERE, Child, Stderr, values
 from faults_system import Values
 from labkit import Json, run
 from state_disk import StateDisk
@@ -79,6 +79,24 @@ class Round:
         self.ready()
         self.child.listen_for("applied", 60)
         self.child.listen(self.rng.uniform(0, 1.2))
+
+    def hold(self, least: int = 1) -> None:
+        """Stops the tuner with so many values in force, and its supervisor: whatever kills them,
+        neither restores or writes any more."""
+        self.in_force()
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            self.child.stop()
+            now = values(self.host)
+            if sum(now[name] != self.original[name] for name in NAMES) >= least:
+                break
+            if time.monotonic() > end:
+                raise RuntimeError(f"it has not set {least} values: {self.child.lines}")
+            os.kill(self.child.pid, signal.SIGCONT)
+            self.child.listen(0.05)
+        pid = self.child.supervisor
+        assert pid
+        os.kill(pid, signal.SIGSTOP)
 
     def back(self, since: float, seconds: float = DEADLINE_S) -> None:
         """Waits for the previous values, and records how long after `since` they came; a round in

@@ -99,12 +99,21 @@ def forget() -> None:
     sh(f"rm -rf {WHERE.state} {WHERE.run}")
 
 
-def candidate(rng: random.Random, host: Host, names: set[str]) -> Values:
-    """Values that the guard does not refuse."""
+def other(rng: random.Random, name: str, original: int) -> int:
+    """A value of its range that is not the original one, so that there is something to restore."""
+    low, high = RANGES[name]
+    value = rng.randint(low, high - (low <= original <= high))
+    return value + (low <= original <= value)
+
+
+def candidate(
+    rng: random.Random, host: Host, names: set[str], originals: Mapping[str, int]
+) -> Values:
+    """Values that the guard does not refuse, none of them an original one."""
     state, facts = guard.state(host.parameters()), guard.facts(host)
     while True:
         some = rng.sample(sorted(names), rng.randint(1, min(6, len(names))))
-        wanted = {name: rng.randint(*RANGES[name]) for name in some}
+        wanted = {name: other(rng, name, originals[name]) for name in some}
         with contextlib.suppress(guard.Refused):
             planner.plan(state, wanted, facts)
             return wanted
@@ -158,7 +167,7 @@ class Driver:
             start = time.monotonic()
             self._progress.status("faults driver")
             self._progress.line("a candidate comes")
-            wanted = candidate(self._rng, host, names)
+            wanted = candidate(self._rng, host, names, session.originals)
             try:
                 session.apply(wanted)
                 self.say(applied=time.monotonic() - start)

@@ -81,8 +81,7 @@ def frozen(r: Round) -> None:
 
 def frozen_both(r: Round) -> None:
     """As before, but it is `zfstune recover` that puts back."""
-    r.in_force()
-    r.child.stop()
+    r.hold()
     with r.disk.frozen():
         r.kill_both()
         r.facts["left"] = values(r.host) != r.original
@@ -126,8 +125,7 @@ def unopenable_killed(r: Round) -> None:
 
 
 def unopenable_both(r: Round) -> None:
-    r.in_force()
-    r.child.stop()
+    r.hold()
     with unopenable(r):
         r.kill_both()
         r.facts["left"] = values(r.host) != r.original
@@ -219,7 +217,8 @@ _PARTS = itertools.cycle(("first", "last", "any"))
 def both_copies_damaged(r: Round) -> None:
     """What the journal still explains is restored, to the true values; the rest is left, reported
     and not forgotten: the second call reports the same, until `--forget`."""
-    r.in_force()
+    # the last record may be all that tells of one of two
+    r.hold(least=2)
     r.kill_both()
     before = values(r.host)
     part = next(_PARTS)

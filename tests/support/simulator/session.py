@@ -79,11 +79,12 @@ class Simulated(Experiment):
         assert isinstance(self.stop, FakeStop)
         path = self._path
         path.begin()
-        passed = 0
+        passed = 0.0
         while passed < seconds or (len(path.fsyncs) < fsyncs and passed < self.plan.longest_s):
-            passed += 1
-            path.advance(1.0)
-            self.stop.clock += SECOND
+            step = min(1.0, seconds - passed) if passed < seconds else 1.0
+            passed += step
+            path.advance(step)
+            self.stop.clock += round(step * SECOND)
             self.meter._written.append((self.stop.clock, self._bytes + path.written))
         self._bytes += path.written
         buckets = Counter(hist.index(round(one * SECOND)) for one in path.fsyncs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from support.fake_host import FakeHost, FakeSession, FakeStop
@@ -210,6 +211,20 @@ def test_guardrails_are_checked_every_second() -> None:
     assert seen.count("block") == 10
     # and once more before the block
     assert seen.count("settle") == round(one.records[0].settle_s) + 1
+
+
+def test_a_block_ends_within_a_second_of_the_clock() -> None:
+    """Where it holds whole periods that are no whole seconds."""
+    one, _, _ = make()
+    one.plan = replace(PLAN, seconds=12.3)
+    assert one.block("aa", None, "A", {"x": 1}).block.seconds == pytest.approx(12.3, abs=0.01)
+
+
+def test_the_time_of_a_pair_is_that_of_the_blocks_to_come() -> None:
+    one, _, _ = make()
+    one.block("aa", None, "A", {})
+    one.plan = replace(PLAN, seconds=15.0)
+    assert one.block_s() == 15
 
 
 def test_in_the_proof_every_block_waits() -> None:

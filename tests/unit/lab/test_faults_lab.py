@@ -124,3 +124,13 @@ def test_a_failed_round_leaves_the_state_directory_usable(
         raise RuntimeError("it hangs")
     assert list(tmp_path.iterdir()) == [where.state]
     assert where.state.stat().st_mode & 0o7777 == 0o700
+
+
+def test_a_value_of_the_session_is_never_the_original(faults: Any) -> None:
+    """Every other one of the range can come, and an original beyond it leaves the whole range."""
+    session = sys.modules["faults_session"]
+    name = "zfs_vdev_async_write_min_active"
+    assert session.RANGES[name] == (1, 3)
+    rng = random.Random(3)
+    for original, rest in ((1, {2, 3}), (2, {1, 3}), (3, {1, 2}), (0, {1, 2, 3}), (4, {1, 2, 3})):
+        assert {session.other(rng, name, original) for _ in range(100)} == rest

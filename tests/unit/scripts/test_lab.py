@@ -527,3 +527,24 @@ def test_ctrl_c_of_a_script_is_left_to_the_lab(
     assert script.run_lab("--flavour", "trixie") == 130
     assert (tmp_path / "cleaned").read_text() == "run --flavour trixie\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_script_gets_lines_of_its_program_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one only comes when the first one was taken."""
+    lab = tmp_path / "lab"
+    lab.write_text(
+        f"#!/bin/sh\necho one\nuntil [ -e {tmp_path}/taken ]; do sleep 0.05; done\n"
+        "echo two; exit 3\n"
+    )
+    lab.chmod(0o755)
+    monkeypatch.setattr(script, "LAB", lab)
+    lines: list[str] = []
+
+    def take(line: str) -> None:
+        lines.append(line)
+        (tmp_path / "taken").touch()
+
+    assert script.run_lab(line=take) == 3
+    assert lines == ["one\n", "two\n"]

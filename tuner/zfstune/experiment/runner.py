@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,9 +112,10 @@ class Experiment:
         return 2 * self.block_s() + sum(waits_s)
 
     def block_s(self) -> float:
-        """The mean length of a block so far, without the wait before it."""
+        """The mean length of a block so far, without the wait before it; that of the plan, if
+        blocks are longer now."""
         lengths = [r.block.seconds for r in self.records] or [self.plan.seconds]
-        return sum(lengths) / len(lengths)
+        return max(self.plan.seconds, sum(lengths) / len(lengths))
 
     def settle_s(self, values: Values | None = None) -> float:
         """The expected time of a wait: from waits for these values, from all waits so far, or else
@@ -226,10 +228,10 @@ class Experiment:
                     return
                 length_s += self.plan.seconds
             self.progress.status(f"{what}: {passed_s:.0f} of {length_s:.0f} s")
-            self._pause(measuring=True)
+            self._pause(measuring=True, most_s=length_s - passed_s)
 
-    def _pause(self, *, measuring: bool) -> None:
-        until = self.stop.now() + _TICK_NS
+    def _pause(self, *, measuring: bool, most_s: float = math.inf) -> None:
+        until = self.stop.now() + math.ceil(min(_TICK_NS, most_s * SECOND))
         while (left := until - self.stop.now()) > 0:
             if self.stop.wait(min(self._count_ns, left)):
                 raise Stopped

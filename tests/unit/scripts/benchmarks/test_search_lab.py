@@ -1,0 +1,148 @@
+"""The sessions of `make bench-search-lab` survive its end, and the page is made of all: with
+made-up ones, and a stand-in for the lab."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import search_lab
+from benchmarks.search_guest import RESULT, SCENES
+
+MADE_UP: dict[str, Any] = {
+    "in_force": True,
+    "verdict": {"change": -0.58},
+    "winner": {"zfs_txg_timeout": 2},
+    "blocks": [
+        {"phase": "confirm", "start_s": 60.0, "seconds": 8.0},
+        {"phase": "confirm", "start_s": 172.0, "seconds": 8.0},
+        {"phase": "soak", "start_s": 300.0, "seconds": 8.0},
+    ],
+}
+
+
+class Lab:
+    """The sessions that were asked for, in runs of at most so many: then the guest dies."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.asked: list[tuple[str, str, str]] = []
+        self.memory: list[str] = []
+
+    def __call__(self, *words: str, line: Callable[[str], None]) -> int:
+        self.memory.append(words[words.index("--memory") + 1])
+        _python, _program, scene, budget, block, *rest = words[words.index("--") + 1 :]
+        every = list(zip(rest[::2], rest[1::2], strict=True))
+        line("search: something else\n")
+        for way, seed in every[: self.most]:
+            self.asked.append((scene, way, seed))
+            run = {"scene": scene, "way": way, "seed": int(seed), "budget": budget, "block": block}
+            line(RESULT + json.dumps(run | {"session": MADE_UP}) + "\n")
+        return 0 if len(every) <= self.most else 125
+
+
+@pytest.fixture
+def main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The command with these words, whose lab is the first argument."""
+    monkeypatch.setattr(search_lab, "DATA", tmp_path / "data")
+    monkeypatch.setattr(search_lab, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(search_lab, "OPTUNA", tmp_path)
+
+    def call(lab: Lab, *words: str) -> int:
+        monkeypatch.setattr(search_lab, "run_lab", lab)
+        monkeypatch.setattr("sys.argv", ["search_lab.py", *words])
+        return search_lab.main()
+
+    return call
+
+
+def stored(tmp_path: Path, scene: str) -> list[tuple[str, int]]:
+    runs = json.loads((tmp_path / "data" / scene / "searches.json").read_text())
+    return [(run["way"], run["seed"]) for run in runs]
+
+
+def test_what_has_ended_is_kept_and_not_done_again(
+    main: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--seeds", "1", "--scene", "paced")
+    assert main(Lab(1), *words) == 125
+    assert stored(tmp_path, "paced") == [("model + TPE", 1)]
+    assert "paced: 3 sessions are missing; go on with --resume" in capsys.readouterr().err
+    rest = Lab(9)
+    assert main(rest, *words, "--resume") == 0
+    assert [way for _, way, _ in rest.asked] == ["model + local", "TPE alone", "random"]
+    nothing = Lab(9)
+    assert main(nothing, *words, "--resume") == 0
+    assert nothing.asked == []
+
+
+@pytest.mark.parametrize("other", [("--budget", "3m"), ("--block", "3s")])
+def test_sessions_of_another_length_are_not_taken_for_these(
+    main: Callable[..., int], other: tuple[str, str]
+) -> None:
+    words = ("--seeds", "1", "--scene", "full", "--resume")
+    assert main(Lab(9), *words, *other) == 0
+    lab = Lab(9)
+    assert main(lab, *words) == 0
+    assert len(lab.asked) == 3
+
+
+def test_it_begins_anew_without_being_asked_to_go_on(main: Callable[..., int]) -> None:
+    for _ in range(2):
+        lab = Lab(9)
+        assert main(lab, "--seeds", "2", "--scene", "full") == 0
+        assert len(lab.asked) == 6
+
+
+def test_the_page_is_of_both_loads(main: Callable[..., int], tmp_path: Path) -> None:
+    """Each in a guest of its own, and written when the last session is there."""
+    page = tmp_path / "page.md"
+    for scene in SCENES:
+        assert main(Lab(9), "--seeds", "1", "--scene", scene) == 0
+        assert not page.exists()
+    lab = Lab(9)
+    assert main(lab, "--seeds", "2", "--resume") == 0
+    assert lab.memory == ["1G", "4G"]
+    assert {seed for _, _, seed in lab.asked} == {"2"}
+    text = page.read_text()
+    assert "| full | model + local | 2 of 2 | -58%, -58% | 3.0 |" in text
+    assert "| paced | model + TPE | 2 of 2 | -58%, -58% | 3.0 |" in text
+    assert "| full | model + TPE |" not in text
+    assert "| paced | random | 2 | zfs_txg_timeout 2 |" in text
+    assert "Without TPE" not in text
+
+
+def test_no_page_is_written_of_a_part(main: Callable[..., int], tmp_path: Path) -> None:
+    assert main(Lab(2), "--seeds", "1") == 125
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_without_optuna_tpe_is_left_out_and_the_page_says_so(
+    main: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_lab, "OPTUNA", tmp_path / "nothing")
+    lab = Lab(9)
+    assert main(lab, "--seeds", "1") == 0
+    assert {way for _, way, _ in lab.asked} == {"model + local", "random"}
+    text = (tmp_path / "page.md").read_text()
+    assert "Without TPE: there was no optuna in the guest." in text
+    assert "| TPE alone |" not in text
+
+
+def test_a_row_of_sessions_without_a_gain() -> None:
+    none = MADE_UP | {"in_force": False, "verdict": None}
+    row = search_lab.row("full", "random", [None, none, MADE_UP])
+    assert row == "| full | random | 1 of 3 | -, -, -58% | 3.0 |\n"
+    assert search_lab.row("full", "random", [None]) == "| full | random | 0 of 1 | - | - |\n"
+
+
+def test_seeds_beyond_those_asked_for_are_not_on_the_page() -> None:
+    args = argparse.Namespace(seeds=1, budget="10m", block="8s")
+    run = {"scene": "full", "way": "random", "budget": "10m", "block": "8s"}
+    assert search_lab.asked(run | {"seed": 1}, args)
+    assert not search_lab.asked(run | {"seed": 2}, args)
