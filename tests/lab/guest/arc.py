@@ -11,7 +11,7 @@ from pathlib import Path
 from labkit import OUT, PARAMETERS, Json, finish, make_pool, progress, run, sh
 
 MIB = 1 << 20
-DATA, SMALL = 256 * MIB, 112 * MIB
+DATA, SMALL = 192 * MIB, 112 * MIB
 # Sides of two minutes, the shortest: such a cache is full after half a minute.
 BUDGET, SIDE = "36m", "2m"
 # How long a size settles, and is then measured; in turns.

@@ -117,6 +117,11 @@ class Experiment:
         lengths = [r.block.seconds for r in self.records] or [self.plan.seconds]
         return max(self.plan.seconds, sum(lengths) / len(lengths))
 
+    def forget_waits(self) -> None:
+        """Makes settle_s() expect nothing of the waits so far, which were for the load to settle
+        and not for values."""
+        self._waits_s.clear()
+
     def settle_s(self, values: Values | None = None) -> float:
         """The expected time of a wait: from waits for these values, from all waits so far, or else
         from the rate of txgs."""
