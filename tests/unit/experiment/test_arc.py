@@ -7,6 +7,7 @@ import io
 import math
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from support.fake_host import FakeHost, FakeStop
@@ -31,6 +32,17 @@ BASE = {ARC_MAX: 100 * MIB}
 MISSES, GHOSTS = 60, 30
 
 
+class Said(Progress):
+    """Keeps the lines."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
 class MadeUp(Experiment):
     """A mean read of 1 ms, under a larger cache that times the factor; noise of 2 %."""
 
@@ -44,12 +56,10 @@ class MadeUp(Experiment):
             lambda _values: None,
             lambda _meter, _measuring: None,
             stop,
-            Progress(io.StringIO(), 0),
+            Said(io.StringIO(), 0),
             stop.clock,
         )
         self._factor, self._metrics, self._random = factor, metrics, random.Random(1)
-        self.lines: list[str] = []
-        self.progress.line = self.lines.append  # type: ignore[method-assign]
         self.waits_s: list[float | None] = []
         self.lengths_s: list[float] = []
         self.refused = False
@@ -89,6 +99,11 @@ class MadeUp(Experiment):
         record = Record(len(self.records) + 1, phase, trial, label, self.now_s(), 60.0, block)
         self.records.append(record)
         return record
+
+
+def said(one: MadeUp) -> list[str]:
+    assert isinstance(one.progress, Said)
+    return one.progress.lines
 
 
 def ran(
@@ -189,7 +204,7 @@ def test_guards_are_asked_where_the_load_has_what_they_need() -> None:
     found = ran(one, guards=("read.p99<=+20%", "fsync.mean<=+20%"))
     assert found.outcome
     assert [str(result.limit) for result in found.outcome.limits] == ["read.p99<=+20%"]
-    assert "limit fsync.mean<=+20% is not asked: the load has too little for it" in one.lines
+    assert "limit fsync.mean<=+20% is not asked: the load has too little for it" in said(one)
 
 
 def test_a_limit_of_the_command_line_must_be_measured() -> None:
