@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from zfstune.errors import NotPossible, UsageError
 from zfstune.experiment import search
 from zfstune.experiment.objective import Limit, Objective
 from zfstune.experiment.runner import BlockPlan
+from zfstune.experiment.storage import has_sqlite
 from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import catalogue
+from zfstune.tune.args import NAME
 from zfstune.tune.workload import account, split
 
 # defaults of --budget, --block and --limit
@@ -31,7 +34,7 @@ _BETWEEN_NS = 5 * SECOND
 @dataclass(frozen=True)
 class Request:
     """The command line, checked as far as that needs no host. storage: a file or URL, of the
-    study."""
+    study; None: memory."""
 
     objective: Objective
     limits: tuple[Limit, ...]
@@ -41,7 +44,7 @@ class Request:
     budget_ns: int
     seed: int
     out: Path
-    storage: str
+    storage: str | None
     sampler: str
 
 
@@ -76,11 +79,7 @@ def parse_request(args: argparse.Namespace) -> Request:
             f"{format_span(shortest_ns)}"
         )
     out = Path(args.resume or args.out or f"zfstune-{args.pool or 'tune'}")
-    if args.resume and not (out / STUDY).exists() and not args.storage:
-        raise UsageError(
-            f"--resume {out}: it has no {STUDY}", "name the directory of an earlier session"
-        )
-    storage = args.storage or str(out / STUDY)
+    storage = _storage(args, out)
     sampler = args.sampler or search.default_sampler(storage)
     # early: measuring takes long
     search.by_optuna(storage, sampler)
@@ -109,6 +108,25 @@ def parse_request(args: argparse.Namespace) -> Request:
         storage,
         sampler,
     )
+
+
+def _storage(args: argparse.Namespace, out: Path) -> str | None:
+    """Raises UsageError, NotPossible."""
+    storage = args.storage or str(out / STUDY)
+    asked = {"--resume": args.resume, "--storage": args.storage, "--study": args.study != NAME}
+    if not has_sqlite() and ("://" not in storage or storage.startswith("sqlite")):
+        for option in (option for option, given in asked.items() if given):
+            version = f"{sys.version_info[0]}{sys.version_info[1]}"
+            raise NotPossible(
+                f"{option} needs sqlite3: {sys.executable} has none",
+                f"install it (FreeBSD: `pkg install py{version}-sqlite3`)",
+            )
+        return None
+    if args.resume and not (out / STUDY).exists() and not args.storage:
+        raise UsageError(
+            f"--resume {out}: it has no {STUDY}", "name the directory of an earlier session"
+        )
+    return storage
 
 
 def pool_of(args: argparse.Namespace, host: Host) -> str:
