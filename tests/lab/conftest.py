@@ -84,6 +84,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "dtrace": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "dtrace_traces": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "freebsd_counts": (("size=2G", "size=1G"), 2400),
+    "freebsd_reads": (("size=2G", "size=1G,read-delay=10ms", "size=1G"), 1800),
 }
 
 # Arguments of scripts/lab beside those. DTrace makes all CPUs meet for each probe, which takes long
