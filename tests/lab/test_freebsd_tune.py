@@ -19,7 +19,8 @@ def test_a_session_finishes(found: Json) -> None:
     whole, session = found["whole"], found["whole"]["session"]
     assert session["state"] == "finished", whole["stderr"]
     assert whole["status"] == (0 if session["in_force"] else 1)
-    assert session["lost"] == 0
+    # what dtrace drops while it waits for the processor
+    assert session["lost"] <= 0.02 * sum(block["fsyncs"] for block in session["blocks"])
     assert {"session.json", "report.html", "before.folded"} <= set(whole["files"])
 
 
