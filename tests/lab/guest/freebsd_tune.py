@@ -5,6 +5,7 @@ disk: one to its end and its `zfstune revert`; two that are killed, supervisor a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -64,7 +65,8 @@ def killed(out: str, block: str, recover: Callable[[dict[str, str]], Json]) -> J
             time.sleep(0.2)
         # first the supervisor, which would restore
         for pid in reversed(sh(f"pgrep -P {process.pid}").split()):
-            os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # a command that has just ended
+                os.kill(int(pid), signal.SIGKILL)
         process.kill()
         process.wait()
     sh("pkill dtrace", check=False)
