@@ -154,6 +154,7 @@ test-matrix: test test-python39
 	$(if $(FREEBSD),$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,$(SAMPLED_FREEBSD))) \
 		--rounds 200 --flavour $(FREEBSD))
 	$(PYTHON) -m pytest -s tests/lab/test_tune.py --tune full $(addprefix --flavour ,$(FLAVOURS))
+	$(if $(FREEBSD),$(PYTHON) -m pytest -s tests/lab/test_freebsd_tune.py --tune full --flavour $(FREEBSD))
 	$(MAKE) --no-print-directory test-diagnose
 	$(MAKE) --no-print-directory test-databases
 
@@ -172,7 +173,7 @@ test-databases: all
 
 ## freebsd-page: what was seen to work on FreeBSD; writes the table of docs/freebsd.md
 freebsd-page:
-	$(PYTHON) -m pytest -s $(wildcard tests/lab/test_freebsd_*.py) --flavour $(FREEBSD) \
+	$(PYTHON) -m pytest -s $(wildcard tests/lab/test_freebsd_*.py) --tune full --flavour $(FREEBSD) \
 		--freebsd-page docs/freebsd.md
 
 ## bench: measure what tracing costs, and searches, against peers; writes docs/measurements

@@ -14,6 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, "/zfstune/tests/lab/guest")
 
+from reading import preads, pwrites
+
 from labkit import OUT, make_pool, parameters, sh, sync_writes
 
 SCRIPTS = Path("/zfstune/tracers/dtrace/freebsd")
@@ -44,6 +46,14 @@ def throttled() -> None:
         sh("dd if=/dev/zero of=/tank/bulk bs=1m count=12")
 
 
+def reads() -> None:
+    """30, of which one does not find its record in memory, after 7 writes."""
+    pwrites("/tank/db/read", 7)
+    preads("/tank/db/read", 23, blocks=7)
+    sh("zpool export tank; zpool import tank")
+    preads("/tank/db/read", 7)
+
+
 def txgs() -> None:
     """Three that somebody waits for, and one by the timer."""
     for i in range(3):
@@ -61,6 +71,7 @@ def main() -> None:
     record("txgstate-json.d", txgs)
     record("zfsthrottle-json.d", throttled)
     record("zfsdevice-json.d", lambda: sync_writes("/tank/db/file", 7))
+    record("zfsread-json.d", reads)
     record("arcstate-json.d", lambda: sh("zinject -a; cat /tank/bulk >/dev/null"))
     listed = subprocess.run(LIST.split(), capture_output=True, text=True, check=True)
     (OUT / "list.out").write_text(listed.stdout)

@@ -78,6 +78,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
         ),
         7200,
     ),
+    "freebsd_tune": (("size=4G,write-bps=40M,write-iops=800",), 5400),
     "freebsd_faults": (("size=2G",), 9000),
     "freebsd_changes": ((), 1800),
     "freebsd_robust": (("size=1G,sector=4K", "size=1G", "size=1G"), 1800),
@@ -86,6 +87,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "dtrace": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "dtrace_traces": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "freebsd_counts": (("size=2G", "size=1G"), 2400),
+    "freebsd_reads": (("size=2G", "size=1G,read-delay=10ms", "size=1G"), 1800),
 }
 
 # Arguments of scripts/lab beside those. DTrace makes all CPUs meet for each probe, which takes long
@@ -97,6 +99,7 @@ MACHINES = {
     "freebsd_changes": ("--reboots", "1"),
     "freebsd_check": ("--cpus", "1"),
     "freebsd_diagnose": ("--cpus", "1"),
+    "freebsd_tune": ("--cpus", "1", "--memory", "2G"),
 }
 
 # What else a guest is given: the directory, made when it is needed.
@@ -129,7 +132,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 # for a system or a way to install what others show.
 MATRIX_ONLY = {
     *("slots", "endurance", "packages", "python39", "bench_matrix", "databases", "arc"),
-    *("freebsd_robust", "freebsd_check"),
+    *("freebsd_robust", "freebsd_check", "freebsd_tune"),
 }
 
 # Of these scenarios in a run that is not about them.
@@ -138,8 +141,9 @@ FEW = {
     "freebsd_diagnose": "healthy,slow_flush",
 }
 
-# Arguments of the scenario "tune", by --tune.
+# Arguments of the scenarios "tune" and "freebsd_tune", by --tune.
 TUNE = {"short": [], "full": ["15m", "10s"]}
+FREEBSD_TUNE = {"short": ["4m", "4s"], "full": ["30m", "10s"]}
 
 # Messages of scenarios for the end of the run.
 SUMMARIES: list[str] = []
@@ -184,7 +188,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--endurance", default="45", help="seconds that test_endurance takes")
     parser.addoption(
-        "--tune", default="short", choices=list(TUNE), help="how long test_tune's sessions take"
+        "--tune", default="short", choices=list(TUNE), help="how long sessions of tune take"
     )
     parser.addoption("--rounds", default="20", help="rounds of test_faults")
     parser.addoption("--runs", default="0", help="runs of each cause in test_diagnose; 0 of a few")
@@ -235,6 +239,7 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         "endurance": [option("--endurance")],
         "faults": [option("--rounds")],
         "freebsd_faults": [",".join(FEW_FAULTS) if option("--sample") else option("--rounds")],
+        "freebsd_tune": FREEBSD_TUNE[option("--tune")],
         "robust": ["5" if option("--sample") else "25"],
         "tools": ["few"] if option("--sample") else [],
         "tune": TUNE[option("--tune")],
@@ -248,6 +253,7 @@ def undisturbed(config: pytest.Config) -> set[str]:
     asked = {
         "diagnose": diagnose,
         "freebsd_diagnose": diagnose,
+        "freebsd_tune": option("--tune") == "full",
         "tune": option("--tune") == "full",
     }
     return {"arc", "databases", "reports", *(name for name in asked if asked[name])}

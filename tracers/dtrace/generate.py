@@ -15,8 +15,9 @@ if sys.version_info < (3, 11):
 
 HERE = Path(__file__).resolve().parent
 SYSTEMS = ("freebsd", "linux")
-# Scripts for one system only: on Linux fanotify(7) reports who writes a parameter.
-ONLY = {"sysctlwrite-json.d": "freebsd"}
+# Scripts for one system only: on Linux fanotify(7) reports who writes a parameter, and reads are no
+# business of tests that compare it with libzfstrace.
+ONLY = {"sysctlwrite-json.d": "freebsd", "zfsread-json.d": "freebsd"}
 MARK = "#!/usr/sbin/dtrace -Zs\n"
 NOTE = """\
 /*

@@ -135,7 +135,8 @@ def require_private(path: Path, *, create: bool = False) -> None:
 def _below(directory: int, name: str, *, create: bool) -> int:
     """Opens a directory that is not a link, and closes its parent."""
     if create:
-        with contextlib.suppress(FileExistsError):
+        # of "/" FreeBSD says EISDIR (mkdir(2)), not EEXIST
+        with contextlib.suppress(FileExistsError, IsADirectoryError):
             os.mkdir(name, 0o700, dir_fd=directory)
     fd = os.open(name, _PATH | os.O_DIRECTORY, dir_fd=directory)
     os.close(directory)

@@ -216,19 +216,21 @@ class FreeBSDHost(BaseHost):
         return self._follow(ScriptedArc(stats))
 
     def open_read_trace(self, options: TraceOptions) -> ReadSession:
-        from zfs_freebsd.traces import objsets
-        from zfstrace.kstat.reads import KstatReads
-
         self._require_zfs()
-        if not options.kstat:
-            raise NotSupported(
-                "cannot time reads: there is no D script for that",
-                "count them with `zfstune trace read --source kstat`",
-            )
-        self._refuse_pid(options)
-        return KstatReads(
-            lambda: objsets(self._kstats, options.pool), lambda: self.kstat("arcstats")
-        )
+        objset = self._locate(options.dataset) if options.dataset else 0
+
+        def stats() -> dict[str, int]:
+            return self.kstat("arcstats")
+
+        if options.kstat:
+            from zfs_freebsd.traces import objsets
+            from zfstrace.kstat.reads import KstatReads
+
+            self._refuse_pid(options)
+            return KstatReads(lambda: objsets(self._kstats, options.pool), stats)
+        from zfs_freebsd.dtrace.read import ScriptedReads
+
+        return self._follow(ScriptedReads(options, objset, stats))
 
     def _locate(self, dataset: str) -> int:
         """The object set id. Raises UnknownName."""

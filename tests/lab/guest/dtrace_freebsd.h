@@ -26,3 +26,5 @@ struct standin_pool { uint64_t dp_dirty_total; };
 typedef struct standin_tx { struct standin_pool *tx_pool; int tx_wait_dirty; } dmu_tx_t;
 struct standin_provider { char *name; };
 struct standin_bio { void *bio_caller1; struct standin_provider *bio_to; };
+typedef struct standin_zfs_uio { struct uio *uio; } zfs_uio_t;
+struct uio { int64_t uio_resid; };

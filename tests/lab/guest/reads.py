@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from reading import BLOCK, READER, fill, preads, pwrites
+
 from labkit import (
     DISK,
     KSTAT,
@@ -25,16 +27,7 @@ from labkit import (
     traced,
 )
 
-BLOCK = 8192
 COLD = 101
-
-READER = """
-import os, sys
-fd = os.open(sys.argv[1], os.O_RDONLY)
-input()
-for i in range(int(sys.argv[2])):
-    os.pread(fd, 4096, 0)
-"""
 
 
 def objset(dataset: str) -> dict[str, int]:
@@ -56,22 +49,6 @@ def counted(results: Json, key: str, dataset: str, *args: str) -> Iterator[None]
     after = objset(dataset)
     names = ("reads", "nread", "writes", "nwritten")
     results[key]["kstat"] = {name: after[name] - before[name] for name in names}
-
-
-def fill(path: str, blocks: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    for i in range(blocks):
-        os.pwrite(fd, os.urandom(BLOCK), i * BLOCK)
-    os.fsync(fd)
-    os.close(fd)
-
-
-def preads(path: str, n: int, size: int = BLOCK, blocks: int = 64) -> None:
-    """Reads block after block, n times."""
-    fd = os.open(path, os.O_RDONLY)
-    for i in range(n):
-        os.pread(fd, size, i % blocks * BLOCK)
-    os.close(fd)
 
 
 def forget() -> None:
@@ -129,17 +106,11 @@ def misses(results: Json) -> None:
 def writes(results: Json) -> None:
     progress("writes")
     with counted(results, "writes", "tank/other", "tank"):
-        fd = os.open("/tank/other/file", os.O_WRONLY | os.O_CREAT, 0o600)
-        for i in range(211):
-            os.pwrite(fd, b"x" * BLOCK, i * BLOCK)
-        os.close(fd)
+        pwrites("/tank/other/file", 211)
     progress("writes that are held up")
     small = {"zfs_dirty_data_max": 8 << 20, "zfs_delay_min_dirty_percent": 10}
     with parameters(**small), counted(results, "held", "tank/other", "tank"):
-        fd = os.open("/tank/other/large", os.O_WRONLY | os.O_CREAT, 0o600)
-        for i in range(512):
-            os.pwrite(fd, b"x" * (128 << 10), i * (128 << 10))
-        os.close(fd)
+        pwrites("/tank/other/large", 512, 128 << 10)
 
 
 def filters(results: Json) -> None:

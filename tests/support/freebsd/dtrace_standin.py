@@ -48,7 +48,7 @@ def show_probes(words: list[str]) -> int:
 
 
 # Whose first argument is a number.
-NUMBER_FIRST = ("zilevent-json.d", "fsyncstack.d")
+NUMBER_FIRST = ("zilevent-json.d", "fsyncstack.d", "zfsread-json.d")
 
 
 def bump() -> None:

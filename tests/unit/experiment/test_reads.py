@@ -78,13 +78,14 @@ def opened(
 
 def test_reads_are_traced_only_if_they_are_asked_for() -> None:
     host = FakeHost()
-    host.sessions["read"] = FakeSession()
+    session = host.sessions["read"] = FakeSession()
     assert opened("fsync.p99", "write.throughput>=-5%", host=host)[0].session is None
     for limit in ("read.p99<=+10%", "write.p99<=+10%"):
         made, said = opened("fsync.p99", limit, host=host)
-        assert (made.session, said) == (host.sessions["read"], [])
+        assert (made.session, said) == (session, [])
     made.close()
-    assert made.session and host.sessions["read"].closed  # type: ignore[union-attr]
+    assert made.session is None
+    assert session.closed
 
 
 def test_a_metric_without_a_source_is_refused() -> None:
@@ -116,6 +117,15 @@ def test_a_guard_is_asked_of_a_load_that_reads(reads_seen: int, asked: bool) -> 
         if asked
         else f"limit {GUARD} is not asked: 199 reads while the load started, too few"
     ]
+
+
+@pytest.mark.parametrize(("limits", "open_"), [((), False), (("write.p99<=+10%",), True)])
+def test_a_trace_ends_if_nothing_asks_for_it(limits: tuple[str, ...], open_: bool) -> None:
+    host = FakeHost()
+    session = host.sessions["read"] = FakeSession([read_state()])
+    made, said = opened("fsync.p99", *limits, host=host, guard=GUARD)
+    assert made.asked(0.5, said.append) == []
+    assert (made.session is session, session.closed) == (open_, not open_)
 
 
 def test_a_guard_without_a_source_is_left_out() -> None:

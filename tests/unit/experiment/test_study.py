@@ -19,12 +19,13 @@ from support.sample_host import DEFAULTS, FACTS, MIB
 from support.searching import DEFAULT, asked, searcher
 
 from zfstune.errors import CommandError, NotPossible, UsageError
-from zfstune.experiment import samplers, search, study
+from zfstune.experiment import file_study, samplers, search
+from zfstune.experiment.file_study import FileStudy
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.search import Exhausted, by_optuna, require
 from zfstune.experiment.space import Knob, Space
 from zfstune.experiment.storage import StorageLost
-from zfstune.experiment.study import COMPLETE, FAIL, RUNNING, WAITING, FileStudy
+from zfstune.experiment.study import COMPLETE, FAIL, RUNNING, WAITING, MemoryStudy, Study
 from zfstune.tunables import planner
 
 SHORT = Candidate({"zfs_dirty_data_max": 32 * MIB, "zfs_wrlog_data_max": 64 * MIB}, "model", {})
@@ -35,8 +36,14 @@ OURS = [samplers.LOCAL, samplers.RANDOM, samplers.GRID]
 # --- the file
 
 
-def test_an_entry_goes_from_waiting_to_its_score(tmp_path: Path) -> None:
-    kept = FileStudy(str(tmp_path / "s"), "zfstune")
+@pytest.fixture(params=["file", "memory"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
+    """An empty study."""
+    in_file = request.param == "file"
+    return FileStudy(str(tmp_path / "s"), "zfstune") if in_file else MemoryStudy()
+
+
+def test_an_entry_goes_from_waiting_to_its_score(kept: Study) -> None:
     assert kept.take() is None
     kept.enqueue({"a": 0.5}, {"source": "model"})
     kept.enqueue({"a": 0.7}, {})
@@ -47,9 +54,29 @@ def test_an_entry_goes_from_waiting_to_its_score(tmp_path: Path) -> None:
     kept.note(0, {"owner": "here"})
     kept.tell(0, COMPLETE, -0.25)
     kept.tell(0, FAIL)  # ended already
+    (done,) = kept.entries(COMPLETE)
+    assert (done.score, dict(done.attributes)) == (-0.25, {"source": "model", "owner": "here"})
+    assert [one.number for one in kept.entries(WAITING)] == [1]
+
+
+def test_a_study_has_facts_and_an_account(kept: Study) -> None:
+    assert kept.facts() is None
+    kept.set_facts({"zfs": "2.4.0"})
+    assert kept.facts() == {"zfs": "2.4.0"}
+    assert kept.spent("here") == 0.0
+    kept.spend("here", 0.03)
+    kept.spend("here", -0.01)
+    assert kept.spent("here") == pytest.approx(0.02)
+
+
+def test_what_is_in_a_file_stays(tmp_path: Path) -> None:
+    kept = FileStudy(str(tmp_path / "s"), "zfstune")
+    kept.enqueue({"a": 0.5}, {"source": "model"})
+    kept.take()
+    kept.tell(0, COMPLETE, -0.25)
     kept.close()
     (done,) = FileStudy(str(tmp_path / "s"), "zfstune").entries(COMPLETE)
-    assert (done.score, dict(done.attributes)) == (-0.25, {"source": "model", "owner": "here"})
+    assert (done.score, dict(done.attributes)) == (-0.25, {"source": "model"})
 
 
 def test_studies_of_a_file_are_apart(tmp_path: Path) -> None:
@@ -58,7 +85,7 @@ def test_studies_of_a_file_are_apart(tmp_path: Path) -> None:
     one.set_facts({"zfs": "2.3.9"})
     assert (other.entries(), other.facts()) == ([], None)
     assert one.facts() == {"zfs": "2.3.9"}
-    assert study.names(str(tmp_path / "s")) == {"one", "other"}
+    assert file_study.names(str(tmp_path / "s")) == {"one", "other"}
 
 
 def test_two_processes_take_different_entries(tmp_path: Path) -> None:
@@ -121,7 +148,8 @@ def test_what_no_session_writes_ends_the_session(text: str, tmp_path: Path) -> N
 # Writes entries until it is killed: argv[1] is the file.
 ENDLESS = """
 import sys
-from zfstune.experiment.study import COMPLETE, FileStudy
+from zfstune.experiment.file_study import FileStudy
+from zfstune.experiment.study import COMPLETE
 kept = FileStudy(sys.argv[1], "zfstune")
 while True:
     kept.enqueue({"a": 0.5}, {"source": "x" * 9000})
@@ -145,7 +173,7 @@ def test_a_study_survives_being_killed_at_any_time(tmp_path: Path) -> None:
             told = [int(child.stdout.readline()) for _ in range(coins.randrange(1, 4))]
             time.sleep(coins.random() / 50)
             child.kill()
-        assert study.writer(file) == "zfstune"
+        assert file_study.writer(file) == "zfstune"
         kept = FileStudy(file, "zfstune")
         entries = kept.entries()
         kept.close()
@@ -261,7 +289,7 @@ def test_a_study_that_optuna_wrote_is_continued_by_it(tmp_path: Path) -> None:
     search = searcher(SHORT, storage=tmp_path / "s", sampler=samplers.TPE)
     search.tell(search.ask(), -0.7)
     search.close()
-    assert study.writer(str(tmp_path / "s")) == "optuna"
+    assert file_study.writer(str(tmp_path / "s")) == "optuna"
     again = searcher(storage=tmp_path / "s", resume=True)
     first = again.ask()
     assert first.values == SHORT.values

@@ -59,6 +59,7 @@ def test_every_script_of_both_systems_is_committed() -> None:
         "sysctlwrite-json.d",
         "txgstate-json.d",
         "zfsdevice-json.d",
+        "zfsread-json.d",
         "zfsthrottle-json.d",
         "zilevent-json.d",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import re
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,45 @@ def test_results_go_where_asked_or_resumed(tmp_path: Path) -> None:
         request.parse_request(parsed("tank", "--observe", "--resume", str(tmp_path))).out
         == tmp_path
     )
+
+
+@pytest.fixture
+def no_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on FreeBSD without the package."""
+    monkeypatch.setitem(sys.modules, "_sqlite3", None)
+
+
+@pytest.mark.usefixtures("no_sqlite")
+def test_without_sqlite_the_plan_says_where_the_study_is(
+    host: FakeHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert request.parse_request(parsed("tank", "--observe")).storage is None
+    assert cli.main(["tune", "tank", "--observe", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "note: the study is in memory, for this Python has no sqlite3: the session " in out
+    assert all(len(line) < 100 for line in out.splitlines())
+
+
+@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.parametrize(
+    "words", ["--resume /no/such/dir", "--storage s", "--storage sqlite:///s", "--study other"]
+)
+def test_without_sqlite_what_needs_it_is_refused(
+    words: str, host: FakeHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["tune", "tank", "--observe", *words.split()]) == 3
+    err = capsys.readouterr().err
+    assert re.fullmatch(ONE_ERROR, err)
+    assert f"{words.split()[0]} needs sqlite3: " in err
+    assert re.search(r"hint: .*`pkg install py3\d+-sqlite3`", err)
+
+
+@pytest.mark.usefixtures("no_sqlite")
+def test_without_sqlite_a_database_may_keep_the_study() -> None:
+    pytest.importorskip("optuna")
+    url = "postgresql+psycopg://me@db1/studies"
+    words = ("tank", "--observe", "--storage", url, "--study", "other")
+    assert request.parse_request(parsed(*words)).storage == url
 
 
 def test_the_storage_is_tried_before_anything_is_measured(host: FakeHost, tmp_path: Path) -> None:

@@ -16,10 +16,22 @@ SOURCES = ":".join(str(ROOT / part) for part in ("tracers", "tuner", "platform/l
 DEPTH = "zfs_vdev_async_write_max_active"
 
 
-def session(root: Path, *words: str, stop_at: int = 0) -> subprocess.CompletedProcess[str]:
+# runs the program in argv[2] without the module of Python in argv[1]
+WITHOUT = """
+import runpy, sys
+sys.modules[sys.argv[1]] = None
+del sys.argv[:2]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def session(
+    root: Path, *words: str, stop_at: int = 0, without: str = ""
+) -> subprocess.CompletedProcess[str]:
     """One on the module in root. -S: no packages, -I: nor any by the environment."""
     program = (str(ROOT / "tests/support/session_alone.py"), SOURCES, str(root), str(stop_at))
-    command = [sys.executable, "-I", "-S", *program, "--budget", "40m", *words]
+    less = ["-c", WITHOUT, without] if without else []
+    command = [sys.executable, "-I", "-S", *less, *program, "--budget", "40m", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -50,3 +62,15 @@ def test_a_session_is_stopped_continued_and_proves_a_gain(tmp_path: Path) -> Non
     assert depth < DEFAULTS[DEPTH]
     page = (out / "report.html").read_text()
     assert page.count("<svg") >= 3
+
+
+def test_without_sqlite_the_study_is_in_memory(tmp_path: Path) -> None:
+    """It is a package of its own on FreeBSD."""
+    out = tmp_path / "out"
+    done = session(tmp_path, "--out", str(out), without="_sqlite3")
+    assert done.returncode == 0, done.stderr
+    assert "the study is in memory, for this Python has no sqlite3" in done.stderr
+    data = json.loads((out / "session.json").read_text())
+    assert data["in_force"]
+    assert ModuleHost(tmp_path, create=False).now()[DEPTH] < DEFAULTS[DEPTH]
+    assert not (out / "study.db").exists()

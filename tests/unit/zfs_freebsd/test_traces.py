@@ -76,6 +76,16 @@ def test_trace_arc_has_limits(machine: Machine) -> None:
     assert row["target_max"] == 60 << 30
 
 
+def test_trace_read_tells_hits_from_misses(machine: Machine) -> None:
+    (row,) = trace(machine, "read", "tank")
+    assert (row["dataset"], row["hits"], row["misses"], row["writes"]) == ("tank/db", 29, 1, 7)
+    assert (row["read_bytes"], row["write_bytes"]) == (30 * 8192, 7 * 8192)
+    assert row["hit"]["p50"] < row["miss"]["p50"]
+    assert (row["errors"], row["lost"], row["source"]) == (0, 0, "trace")
+    said = machine.run("trace", "read", "--dataset", "tank/db", "--pid", "1", "--duration", "1s")
+    assert "97 % of 30 reads did not wait for an I/O" in said
+
+
 def test_trace_has_all_views(machine: Machine) -> None:
     said = machine.run("trace", "--pool", "tank", "--duration", "2s", "--interval", "2s")
     assert "5 of 5 views" in said

@@ -146,6 +146,22 @@ def test_a_new_directory_is_only_for_its_owner(tmp_path: Path) -> None:
     assert output_directory(tmp_path / "parent" / "out") == tmp_path / "parent" / "out"
 
 
+def test_mkdir_of_the_root_may_say_that_it_is_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On FreeBSD it says EISDIR."""
+    mkdir = os.mkdir
+
+    def of_freebsd(name: str, mode: int, *, dir_fd: int) -> None:
+        if name == "/":
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        mkdir(name, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", of_freebsd)
+    assert output_directory(tmp_path / "out") == tmp_path / "out"
+    assert mode(tmp_path / "out") == 0o700
+
+
 def test_a_directory_that_others_may_write_into_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out").chmod(0o777)

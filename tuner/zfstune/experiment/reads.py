@@ -21,16 +21,18 @@ _ENOUGH = 4
 @dataclass
 class Reads:
     """The trace, None if there is none; guards are limits that are asked only of a load with enough
-    calls, which asked() counts from the beginning of the trace."""
+    calls, which asked() counts from the beginning of the trace. needed: also without a guard."""
 
     host: Host
     pool: str
     session: ReadSession | None = None
     guards: Sequence[Limit] = ()
+    needed: bool = False
 
     def asked(self, share: float, say: Callable[[str], None]) -> list[Limit]:
         """The guards that the load has enough calls for, as counted in a time of share blocks; says
-        which it has not. Raises TraceError."""
+        which it has not. A trace that nothing asks for ends here, as it takes time from the load.
+        Raises TraceError."""
         if not self.session or not self.guards:
             return []
         total = self.since(ReadState((), {}))
@@ -44,6 +46,8 @@ class Reads:
             else:
                 what = "writes" if writes else "reads"
                 say(f"limit {limit} is not asked: {calls} {what} while the load started, too few")
+        if not found and not self.needed:
+            self.close()
         return found
 
     def state(self) -> ReadState:
@@ -61,6 +65,7 @@ class Reads:
         """Detaches."""
         if self.session:
             self.session.close()
+            self.session = None
 
 
 def open_reads(
@@ -81,7 +86,8 @@ def open_reads(
     if not needed and not guards:
         return Reads(host, pool)
     try:
-        return Reads(host, pool, host.open_read_trace(TraceOptions(pool=pool)), guards)
+        session = host.open_read_trace(TraceOptions(pool=pool))
+        return Reads(host, pool, session, guards, bool(needed))
     except TraceError as error:
         if needed:
             raise NotPossible(f"cannot measure {needed[0]}: {error}", error.hint) from None

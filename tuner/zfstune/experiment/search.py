@@ -22,13 +22,21 @@ from typing import Any
 
 from zfstune.errors import NotPossible, UsageError
 from zfstune.experiment import samplers, statistics
-from zfstune.experiment import study as studies
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.samplers import GRID, LOCAL, SAMPLERS, TPE
 from zfstune.experiment.sharing import check_facts, short
 from zfstune.experiment.space import Space
-from zfstune.experiment.storage import failing, losing
-from zfstune.experiment.study import COMPLETE, FAIL, PRUNED, RUNNING, WAITING, Entry, Study
+from zfstune.experiment.storage import failing, has_sqlite, losing
+from zfstune.experiment.study import (
+    COMPLETE,
+    FAIL,
+    PRUNED,
+    RUNNING,
+    WAITING,
+    Entry,
+    MemoryStudy,
+    Study,
+)
 from zfstune.term.secrets import masked
 from zfstune.tunables import catalogue, guard
 from zfstune.tunables import values as sizes
@@ -398,8 +406,17 @@ def require(
 def default_sampler(storage: str | None) -> str:
     """TPE where Optuna is, since it finds more on noisy hosts (docs/search.md), else LOCAL; so is
     one that continues a study that was begun without Optuna."""
-    ours = bool(storage) and studies.writer(storage or "") == "zfstune"
+    ours = _writer(storage) == "zfstune"
     return LOCAL if ours or not has_optuna() else TPE
+
+
+def _writer(storage: str | None) -> str:
+    """Who has written it, as file_study.writer() says; "" for memory."""
+    if not storage or not has_sqlite():
+        return ""
+    from zfstune.experiment import file_study
+
+    return file_study.writer(storage)
 
 
 def has_optuna() -> bool:
@@ -412,7 +429,7 @@ def by_optuna(storage: str | None, sampler: str) -> bool:
     for an unknown sampler or a file that Optuna cannot continue."""
     if sampler not in SAMPLERS:
         raise UsageError(f"no sampler {sampler!r}", f"choose from {', '.join(SAMPLERS)}")
-    writer = studies.writer(storage or "")
+    writer = _writer(storage)
     why = ""
     if sampler == TPE:
         why = "--sampler tpe"
@@ -442,7 +459,11 @@ def _opened(
     seed: int | None = None,
 ) -> Study:
     if not by_optuna(storage, sampler):
-        return studies.FileStudy(storage, name)
+        if not storage:
+            return MemoryStudy()
+        from zfstune.experiment.file_study import FileStudy
+
+        return FileStudy(storage, name)
     from zfstune.experiment.optuna_study import OptunaStudy
 
     return OptunaStudy(storage, name, space.knobs if space else (), seed)
@@ -454,8 +475,12 @@ def _exists(storage: str | None, name: str, sampler: str, resume: bool) -> bool:
         from zfstune.experiment import optuna_study
 
         found = optuna_study.names(storage)
+    elif storage:
+        from zfstune.experiment import file_study
+
+        found = file_study.names(storage)
     else:
-        found = studies.names(storage) if storage else set()
+        found = set()
     if name in found and not resume:
         raise UsageError(
             f"study {name} already exists in {masked(storage or '')}",

@@ -4,8 +4,8 @@ without passwords."""
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
-import sqlite3
 import sys
 import time
 from collections.abc import Iterator
@@ -103,13 +103,25 @@ def losing(storage: str | None) -> Iterator[None]:
         ) from None
 
 
-def _database_errors() -> tuple[type[Exception], ...]:
-    if "optuna" not in sys.modules:
-        return (sqlite3.Error,)
-    import optuna
-    from sqlalchemy.exc import SQLAlchemyError
+def has_sqlite() -> bool:
+    """Whether this Python has sqlite3, which is a package of its own on FreeBSD: there the
+    directory is part of Python, and the library below it is not."""
+    return importlib.util.find_spec("_sqlite3") is not None
 
-    return sqlite3.Error, SQLAlchemyError, optuna.exceptions.StorageInternalError
+
+def _database_errors() -> tuple[type[Exception], ...]:
+    """Those of what is loaded."""
+    found: list[type[Exception]] = []
+    if "sqlite3" in sys.modules:
+        import sqlite3
+
+        found.append(sqlite3.Error)
+    if "optuna" in sys.modules:
+        import optuna
+        from sqlalchemy.exc import SQLAlchemyError
+
+        found += [SQLAlchemyError, optuna.exceptions.StorageInternalError]
+    return tuple(found)
 
 
 def _engine(storage: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from zfstune.trace.footer import footer
 from zfstune.trace.live import Frame, Meter, Run
 
 _UNTIMED = (
-    "not timed, and hits not told from misses: kstats count only. That needs BPF, and no "
+    "not timed, and hits not told from misses: kstats count only. That needs BPF or DTrace, and no "
     "`--source kstat`; see `zfstune doctor`."
 )
 

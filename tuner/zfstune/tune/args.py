@@ -10,6 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+# of a study
+NAME = "zfstune"
+
 _TUNE = """\
 A session alternately measures blocks of time under the current values (A) and under others (B),
 and accepts others only if fresh blocks prove that they are better. Every change is recorded in a
@@ -20,7 +23,7 @@ LIMIT is METRIC>=CHANGE or METRIC<=CHANGE against the baseline, as in write.thro
 fsync.p50<=-10% demands a gain. METRIC is fsync.p50, fsync.p99, fsync.p999, fsync.mean,
 write.throughput, write.p99 (of write(2), its waits included), read.p99, read.mean or arc.miss
 (the share of demand reads that miss the cache). Optuna is needed only for --sampler tpe, and
-for --storage with a URL.
+for --storage with a URL; SQLite, a package of its own on FreeBSD, to continue a session.
 
 examples:
   zfstune tune tank --observe --dry-run                       what it would do
@@ -102,8 +105,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--study",
         metavar="NAME",
-        default="zfstune",
-        help="name of the study in the storage (default zfstune)",
+        default=NAME,
+        help=f"name of the study in the storage (default {NAME})",
     )
     parser.add_argument("--seed", type=positive, metavar="N", help="seed of all random draws")
     where = parser.add_mutually_exclusive_group()

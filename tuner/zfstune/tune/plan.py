@@ -141,6 +141,11 @@ class Setup:
                 "the search draws by local, for this Python has no optuna; docs/search.md says how "
                 "the two compare"
             )
+        if not (self.request.storage or self.request.arc):
+            found.append(
+                "the study is in memory, for this Python has no sqlite3: the session cannot be "
+                "continued"
+            )
         for what, path in (("journal", places().state), ("results", self.request.out)):
             dataset = _dataset(self.host, self.pool, path)
             if dataset:

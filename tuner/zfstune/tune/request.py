@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from zfstune.errors import NotPossible, UsageError
 from zfstune.experiment import arc, search
 from zfstune.experiment.objective import Limit, Objective
 from zfstune.experiment.runner import BlockPlan
+from zfstune.experiment.storage import has_sqlite
 from zfstune.term.units import SECOND, format_span
 from zfstune.tunables import catalogue
 from zfstune.tunables.names import ARC_MAX
+from zfstune.tune.args import NAME
 from zfstune.tune.workload import account, split
 
 # defaults of --budget, --block and --limit
@@ -39,7 +42,7 @@ _BETWEEN_NS = 5 * SECOND
 @dataclass(frozen=True)
 class Request:
     """The command line, checked as far as that needs no host. storage: a file or URL, of the
-    study. arc: a session on the size of the ARC, which has no study."""
+    study, None: memory. arc: a session on the size of the ARC, which has no study."""
 
     objective: Objective
     limits: tuple[Limit, ...]
@@ -49,7 +52,7 @@ class Request:
     budget_ns: int
     seed: int
     out: Path
-    storage: str
+    storage: str | None
     sampler: str
     arc: bool = False
 
@@ -75,11 +78,7 @@ def parse_request(args: argparse.Namespace) -> Request:
         split(args.workload)
     block_ns, budget_ns = _arc_times(args) if args.arc else _times(args)
     out = Path(args.resume or args.out or f"zfstune-{args.pool or 'tune'}")
-    if args.resume and not (out / STUDY).exists() and not args.storage:
-        raise UsageError(
-            f"--resume {out}: it has no {STUDY}", "name the directory of an earlier session"
-        )
-    storage = args.storage or str(out / STUDY)
+    storage = _storage(args, out)
     sampler = args.sampler or search.default_sampler(storage)
     # early: measuring takes long
     search.by_optuna(storage, sampler)
@@ -145,6 +144,25 @@ def _arc_times(args: argparse.Namespace) -> tuple[int, int]:
             f"{format_span(side_ns)} (--block) take {format_span(shortest_ns)}"
         )
     return side_ns, budget_ns
+
+
+def _storage(args: argparse.Namespace, out: Path) -> str | None:
+    """Raises UsageError, NotPossible."""
+    storage = args.storage or str(out / STUDY)
+    asked = {"--resume": args.resume, "--storage": args.storage, "--study": args.study != NAME}
+    if not has_sqlite() and ("://" not in storage or storage.startswith("sqlite")):
+        for option in (option for option, given in asked.items() if given):
+            version = f"{sys.version_info[0]}{sys.version_info[1]}"
+            raise NotPossible(
+                f"{option} needs sqlite3: {sys.executable} has none",
+                f"install it (FreeBSD: `pkg install py{version}-sqlite3`)",
+            )
+        return None
+    if args.resume and not (out / STUDY).exists() and not args.storage:
+        raise UsageError(
+            f"--resume {out}: it has no {STUDY}", "name the directory of an earlier session"
+        )
+    return storage
 
 
 def pool_of(args: argparse.Namespace, host: Host) -> str:

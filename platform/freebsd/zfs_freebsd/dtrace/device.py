@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from zfs_freebsd.dtrace.scripted import Buckets, Scripted, _pool
+from zfs_freebsd.dtrace.scripted import Buckets, Sums, _pool
 from zfstrace import device
 from zfstrace.device import ClassCounts, DeviceCounts
 from zfstrace.types import Json
 
 
-class ScriptedDevices(Scripted):
+class ScriptedDevices(Sums):
     """Implements zfstrace.host.DeviceSession."""
+
+    _SUMS = ('"device_times"', '"device_active"')
 
     def __init__(self, pool: str | None) -> None:
         self._vdevs: dict[tuple[str, int], dict[str, _Class]] = {}
-        self._printing: list[str] = []
-        self._printed: list[str] = []
         super().__init__("device", "zfsdevice-json.d", *_pool(pool))
 
     def devices(self) -> list[DeviceCounts]:
-        for line in self._printed:
-            super()._on_line(line)
-        self._printed = []
+        self._take_sums()
         return [
             DeviceCounts(
                 pool, guid, False, {name: io.counts() for name, io in sorted(classes.items())}
             )
             for (pool, guid), classes in self._vdevs.items()
         ]
-
-    def _on_line(self, line: str) -> None:
-        """Keeps the sums that the script printed last, for devices(). Each print has them all, up
-        to thousands: read at once, they keep an emulated CPU busy, and dtrace waits for the reader
-        until the kernel ends it."""
-        if '"device_times"' in line or '"device_active"' in line:
-            self._printing.append(line)
-            return
-        super()._on_line(line)
-        if self._printing:  # this line, the state, follows the sums
-            self._printed, self._printing = self._printing, []
 
     def _on_row(self, row: Json) -> None:
         if not row["type"].startswith("device_"):

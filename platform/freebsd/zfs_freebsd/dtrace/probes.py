@@ -33,13 +33,17 @@ class Need:
 
 # What the commands run: zilevent-json.d, txgstate-json.d ... "flush" belongs to zfsflush.d, which
 # no command runs.
-TRACERS = ("fsync", "txg", "throttle", "device", "arc", "stacks", "sysctl")
+TRACERS = ("fsync", "txg", "throttle", "device", "arc", "read", "stacks", "sysctl")
 
 _NOTHING = "nothing can be measured"
 _NO_STAGES = "neither pools nor stages are known"
 _NO_TXGS = "txgs cannot be followed (--source kstat can)"
 _NO_ARC_WAITS = "waits for eviction cannot be timed (--source kstat shows the rest)"
 _NO_CLOCK = "nothing can be reported while the trace runs"
+_NO_READS = "reads cannot be timed (--source kstat counts them)"
+_NO_WRITES = "writes are not timed"
+_NO_SERVED = "what nfsd(8) reads and writes is not counted"
+_NO_HELD = "writes that were held up are not counted"
 _NO_DEVICE_WAIT = "`log_write`, `flush` and `wakeup` cannot be told apart"
 _NO_FLUSHES = "cache flushes are not timed"
 _LATE_END = "a commit whose end is not seen may end with a later one"
@@ -215,6 +219,35 @@ NEEDS: tuple[Need, ...] = (
         required=True,
     ),
     Need("arc", "clock", _CLOCK, _NO_CLOCK, required=True),
+    Need("read", "zfs_read", ("fbt:zfs:zfs_read:entry",), _NO_READS, required=True),
+    Need("read", "zfs_read:return", ("fbt:zfs:zfs_read:return",), _NO_SERVED),
+    Need("read", "zfs_write", ("fbt:zfs:zfs_write:entry",), _NO_WRITES),
+    Need("read", "zfs_write:return", ("fbt:zfs:zfs_write:return",), _NO_SERVED),
+    Need(
+        "read",
+        "vn_io_fault",
+        ("fbt:kernel:vn_io_fault:entry",),
+        "a call whose buffer is not in memory counts as several, and as errors",
+    ),
+    Need(
+        "read", "vn_io_fault:return", ("fbt:kernel:vn_io_fault:return",), _NO_READS, required=True
+    ),
+    Need(
+        "read",
+        "cv_timedwait",
+        ("fbt:kernel:_cv_timedwait_sbt:entry",),
+        "reads that waited for an I/O cannot be told (--source kstat shows the ARC)",
+        required=True,
+    ),
+    Need(
+        "read",
+        "cv_wait",
+        ("fbt:kernel:_cv_wait:entry",),
+        "reads that waited for the I/O of another thread count as hits",
+    ),
+    Need("read", "dmu_tx_wait", ("fbt:zfs:dmu_tx_wait:entry",), _NO_HELD),
+    Need("read", "dmu_tx_wait:end", ("fbt:zfs:spa_tx_assign_add_nsecs:entry",), _NO_HELD),
+    Need("read", "clock", _CLOCK, _NO_CLOCK, required=True),
     Need(
         "stacks",
         "zfs_freebsd_fsync",

@@ -137,6 +137,35 @@ class Scripted(ABC):
         return 0
 
 
+class Sums(Scripted):
+    """A script that prints sums, twice a second all of them, before its state."""
+
+    # what the lines of sums contain, such as '"device_times"'
+    _SUMS: tuple[str, ...] = ()
+
+    def __init__(self, tracer: str, script: str, *args: str) -> None:
+        self._printing: list[str] = []
+        self._printed: list[str] = []
+        super().__init__(tracer, script, *args)
+
+    def _on_line(self, line: str) -> None:
+        """Keeps the sums that the script printed last, for _take_sums(). Each print has them all,
+        up to thousands: read at once, they keep an emulated CPU busy, and dtrace waits for the
+        reader until the kernel ends it."""
+        if any(kind in line for kind in self._SUMS):
+            self._printing.append(line)
+            return
+        super()._on_line(line)
+        if self._printing:  # this line, the state, follows the sums
+            self._printed, self._printing = self._printing, []
+
+    def _take_sums(self) -> None:
+        """Gives the sums printed last to _on_row()."""
+        for line in self._printed:
+            super()._on_line(line)
+        self._printed = []
+
+
 def _pool(name: str | None) -> tuple[str, ...]:
     """The last argument of a script."""
     return () if name is None else (name,)

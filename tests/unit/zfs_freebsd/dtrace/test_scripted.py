@@ -19,13 +19,15 @@ from zfs_freebsd.dtrace.arc import ScriptedArc
 from zfs_freebsd.dtrace.device import ScriptedDevices
 from zfs_freebsd.dtrace.fsync import ScriptedFsyncs
 from zfs_freebsd.dtrace.process import Dtrace
+from zfs_freebsd.dtrace.read import ScriptedReads
 from zfs_freebsd.dtrace.throttle import ScriptedThrottle
 from zfs_freebsd.dtrace.txg import ScriptedTxgs
 from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, low
 from zfstrace.kstat.txgs import TxgRow
+from zfstrace.read import Op
 from zfstrace.stages import KINDS, NAMES
-from zfstrace.types import FsyncOptions, Json
+from zfstrace.types import FsyncOptions, Json, TraceOptions
 
 BEGIN = '{"schema":1,"type":"trace_begin","tool":"x"}'
 STANDIN = """\
@@ -393,6 +395,58 @@ def test_of_sums_only_the_last_print_is_read(script: Path) -> None:
     session.close()
     # what the state itself counts
     assert session.losses().lost == 1 + 2
+
+
+def read_sums(op: int, bucket: int, count: int, size: int, objset: int = 54) -> Json:
+    times = {"bucket": bucket, "count": count, "total_ns": count * low(bucket)}
+    where = {"pool": "tank", "objset": objset, "op": op}
+    return {"type": "read_times", "max_ns": low(bucket), "bytes": size} | where | times
+
+
+READS: list[Json | str] = [
+    read_sums(0, 300, 1, 4096),
+    json.dumps(STATE),
+    read_sums(0, 300, 5, 20480),  # the same again, later
+    read_sums(0, 310, 1, 512),
+    read_sums(1, 600, 2, 8192),
+    read_sums(2, 400, 3, 3000),
+    {"type": "read_rest", "pool": "tank", "objset": 54, "errors": 2, "held": 1, "held_ns": 70},
+    read_sums(2, 500, 1, 7, objset=9),
+]
+
+
+def test_reads_are_counted_by_dataset_and_kind(script: Path) -> None:
+    printing(script, READS)
+    session = ScriptedReads(TraceOptions(), 0, lambda: {"demand_data_hits": 3})
+    session.refresh()
+    first, second = session.state().datasets
+    assert session.state().arc == {"demand_data_hits": 3}
+    session.close()
+    assert (first.pool, first.objset, first.rest) == ("tank", 54, False)
+    hits = Hist(6, 5 * low(300) + low(310), low(310), {300: 5, 310: 1})
+    assert first.hit == Op(6, 20992, hits)
+    assert first.miss == Op(2, 8192, Hist(2, 2 * low(600), low(600), {600: 2}))
+    assert (first.write.count, first.write.size) == (3, 3000)
+    assert (first.errors, first.held, first.held_ns) == (2, 1, 70)
+    assert (second.objset, second.hit, second.write.count) == (9, Op(), 1)
+    assert session.losses().lost == 1 + 2  # what the state itself counts
+
+
+def test_reads_of_the_asked_dataset_alone(script: Path) -> None:
+    printing(script, [*READS, read_sums(7, 300, 1, 1)])
+    session = ScriptedReads(TraceOptions(pool="tank", pid=7, dataset="tank/db"), 9, dict)
+    session.refresh()
+    assert [dataset.objset for dataset in session.state().datasets] == [9]
+    session.close()
+
+
+def test_an_operation_that_no_script_prints_is_lost(script: Path) -> None:
+    printing(script, [read_sums(7, 300, 1, 1)])
+    session = ScriptedReads(TraceOptions(), 0, dict)
+    session.refresh()
+    assert not any(dataset.busy for dataset in session.state().datasets)
+    assert session.losses().lost == 1 + 2 + 1
+    session.close()
 
 
 class Rows:
