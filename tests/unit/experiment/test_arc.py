@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,8 @@ class MadeUp(Experiment):
         self.waits_s: list[float | None] = []
         self.lengths_s: list[float] = []
         self.refused = False
+        # a wait takes so much longer; this block has nothing to judge
+        self.slow_s, self.silent = 0, 0
         sizes = dict.fromkeys(("c", "c_max", "size"), 100 * MIB)
         self.arcstats = host.kstats
         self.stats = host.kstats["arcstats"] = {
@@ -85,7 +88,8 @@ class MadeUp(Experiment):
         self.waits_s.append(wait_s)
         self.lengths_s.append(self.plan.seconds)
         assert isinstance(self.stop, FakeStop)
-        self.stop.clock += round((self.plan.seconds + (wait_s or 0)) * SECOND)
+        waited_s = wait_s + self.slow_s if wait_s else 0
+        self.stop.clock += round((self.plan.seconds + waited_s) * SECOND)
         # a new one, so that a state from before stays what it was
         self.stats = self.arcstats["arcstats"] = {
             **self.stats,
@@ -94,7 +98,8 @@ class MadeUp(Experiment):
             "mfu_ghost_hits": self.stats.get("mfu_ghost_hits", 0) + GHOSTS,
         }
         mean = 1e6 * (self._factor if values != BASE else 1) * math.exp(self._random.gauss(0, 0.02))
-        metrics = dict.fromkeys(self._metrics, mean)
+        heard = self._metrics if len(self.records) + 1 != self.silent else ()
+        metrics = dict.fromkeys(heard, mean)
         block = Block(self.plan.seconds, 0, metrics, txgs=tuple(map(txg_row, range(60))))
         record = Record(len(self.records) + 1, phase, trial, label, self.now_s(), 60.0, block)
         self.records.append(record)
@@ -190,6 +195,24 @@ def test_where_a_larger_cache_is_no_use_nothing_is_tried(stats: dict[str, int], 
 def test_a_short_session_says_what_it_needs() -> None:
     found = ran(MadeUp(), minutes=60)
     assert found.note and found.note.startswith("no time for a proof: it takes 2 h 0 m here")
+
+
+def test_a_session_that_runs_out_of_time_says_so() -> None:
+    """The ARC took longer to settle than expected."""
+    one = MadeUp()
+    one.slow_s = 600
+    found = ran(one)
+    assert found.outcome is None
+    assert found.note and re.fullmatch(r"no time for more than \d pairs, .* --budget", found.note)
+
+
+def test_a_block_without_the_objective_ends_the_proof() -> None:
+    """Such a block may be the worst of all."""
+    one = MadeUp()
+    one.silent = 8
+    found = ran(one)
+    assert found.outcome is None
+    assert found.note == "read.mean of a block is unknown, so nothing is proved"
 
 
 def test_a_refused_size_is_a_note() -> None:

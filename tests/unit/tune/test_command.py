@@ -80,6 +80,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
             "--parameters and --arc: a session on",
         ),
         ("tank --observe --arc --resume x", "--resume and --arc: a session on the ARC does not"),
+        ("tank --observe --arc --study x", "--study and --arc: a session on the ARC does not"),
         ("tank --observe --arc --block 1m", "shorter than 2 m 0 s: the ARC does not settle"),
         ("tank --observe --arc --budget 1h", "too short for --arc: 14 sides of 10 m 0 s (--block)"),
         ("tank --observe --parameters ,", "--parameters: a session cannot change ''\nhint: "),

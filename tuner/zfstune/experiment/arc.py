@@ -71,8 +71,7 @@ class ArcTuning:
         forecast = self._forecast()
         why = self._why_not(forecast)
         if why:
-            self.found.note = why
-            self._progress.line(why)
+            self._note(why)
         else:
             self._prove(forecast)
         if self._steadiness.given_up:
@@ -155,11 +154,10 @@ class ArcTuning:
         self._sides = [self._baseline, values]
         pairs = self._pairs()
         if pairs < FEWEST_PAIRS:
-            self.found.note = (
+            self._note(
                 f"no time for a proof: it takes {_span(FEWEST_PAIRS * self._pair_s())} here, "
                 f"{_span(self._left_s())} are left; use a longer --budget"
             )
-            self._progress.line(self.found.note)
             return
         proof = Proof(
             self._task.objective, self._limits, statistics.design_for(pairs, self._task.margin)
@@ -177,10 +175,14 @@ class ArcTuning:
                     "confirm", 1, first + second, self._baseline, values, wait_s=self._wait_s()
                 )
             except Refused as error:
-                self.found.note = str(error)
-                self._progress.line(str(error))
+                self._note(str(error))
                 return
-            ended = proof.add(done[-2:])
+            try:
+                ended = proof.add(done[-2:])
+            except ValueError:
+                # this pair may be the worst, so it cannot be left out
+                self._note(f"{self._task.objective} of a block is unknown, so nothing is proved")
+                return
             now = proof.so_far()
             known = f" ({now.low:+.0%} to {now.high:+.0%})" if math.isfinite(now.high) else ""
             self._experiment.so_far = f"{self._task.objective} {now.change:+.0%}{known}"
@@ -189,15 +191,25 @@ class ArcTuning:
             if ended:
                 break
         self._experiment.so_far = ""
-        if len(done) >= 2 * proof.looks[0]:
-            outcome = Outcome.of(proof.verdict(), candidate, proof.limits(), done)
-            if not self._task.objective.fsyncs():
-                # their p99 is noise here, and their mean has its limit
-                outcome = replace(outcome, tails=None)
-            self.found.outcome, self.found.note = outcome, outcome.why()
-            self.found.first_s = outcome.end_s if outcome.proved else None
-            if self.found.note:
-                self._progress.line(self.found.note)
+        if len(done) < 2 * proof.looks[0]:
+            self._note(
+                f"no time for more than {len(done) // 2} pairs, and a proof needs "
+                f"{proof.looks[0]}; use a longer --budget"
+            )
+            return
+        outcome = Outcome.of(proof.verdict(), candidate, proof.limits(), done)
+        if not self._task.objective.fsyncs():
+            # their p99 is noise here, and their mean has its limit
+            outcome = replace(outcome, tails=None)
+        self.found.outcome = outcome
+        self.found.first_s = outcome.end_s if outcome.proved else None
+        why = outcome.why()
+        if why:
+            self._note(why)
+
+    def _note(self, text: str) -> None:
+        self.found.note = text
+        self._progress.line(text)
 
     def _note_trial(self, candidate: Candidate, done: Sequence[Record]) -> None:
         change = self._judge.change(done)

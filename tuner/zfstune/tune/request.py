@@ -35,6 +35,8 @@ STUDY = "study.db"
 _SHORTEST_BLOCKS = 4 + 4 + 12  # noise, one trial, the shortest proof
 # two looks of 30 s in each half
 _ARC_SHORTEST_NS = 120 * SECOND
+# options that only a search has, with their defaults
+_SEARCHES = {"parameters": None, "sampler": None, "storage": None, "resume": None, "study": NAME}
 # about the time between two blocks, in which txgs settle
 _BETWEEN_NS = 5 * SECOND
 
@@ -128,8 +130,8 @@ def _times(args: argparse.Namespace) -> tuple[int, int]:
 def _arc_times(args: argparse.Namespace) -> tuple[int, int]:
     """The same of a session on the ARC, of a side of a pair. Raises UsageError."""
     side_ns, budget_ns = args.block or ARC_BLOCK_NS, args.budget or ARC_BUDGET_NS
-    for name in ("parameters", "sampler", "storage", "resume"):
-        if getattr(args, name):
+    for name, default in _SEARCHES.items():
+        if getattr(args, name) != default:
             raise UsageError(f"--{name} and --arc: a session on the ARC does not search")
     if side_ns < _ARC_SHORTEST_NS:
         raise UsageError(
