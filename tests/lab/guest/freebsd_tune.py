@@ -59,9 +59,11 @@ def killed(out: str, block: str, recover: Callable[[dict[str, str]], Json]) -> J
             stderr=err,
         )
         end = time.monotonic() + 900
-        while not (in_force := changed(before)):
+        in_force: dict[str, list[str]] = {}
+        while not in_force or in_force != changed(before):  # until all of it is
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"no candidate: {log.read_text()}")
+            in_force = changed(before)
             time.sleep(0.2)
         # first the supervisor, which would restore
         for pid in reversed(sh(f"pgrep -P {process.pid}").split()):
