@@ -229,6 +229,29 @@ def test_nothing_is_accepted_when_nothing_matters() -> None:
     assert accepted <= 4  # 5 % of 40 is 2; of 40 fair sessions more than 4 in 1 of 20 tries
 
 
+@pytest.mark.parametrize("nth", [1, 2])
+def test_one_bad_block_does_not_end_the_first_proof(nth: int) -> None:
+    """What held up the throughput in the second or third pair was not the candidate."""
+    experiment = MadeUp(dirty_counts, 0.1, 5)
+    blocks = itertools.count()
+
+    def held_up(record: Record) -> Record:
+        if record.phase != "confirm" or record.label != "B" or next(blocks) != nth:
+            return record
+        metrics = record.block.metrics | {"write.throughput": 1e7}
+        return replace(record, block=replace(record.block, metrics=metrics))
+
+    experiment.change = held_up
+    found, _ = session(experiment, [SMALL, {ASYNC: 1}], minutes=30)
+    assert found.accepted
+    assert found.winner is not None
+    assert found.winner.values == SMALL
+    phases = [record.phase for record in experiment.records]
+    assert list(dict.fromkeys(phases))[:2] == ["aa", "confirm"]
+    last = max(i for i, phase in enumerate(phases) if phase == "confirm")
+    assert "trial" not in phases[:last]
+
+
 def test_a_gain_that_costs_throughput_is_not_accepted() -> None:
     def greedy(values: Values) -> tuple[float, float]:
         small = values[DIRTY] < 64 << 20

@@ -15,6 +15,10 @@ _MIB = 1 << 20
 # of two looks agree within a tenth, or a hundredth of all reads.
 _FULL, _GROWS = 0.02, 0.01
 _MISSES, _POINTS = 0.1, 0.01
+# What the ARC may have beyond its target before it evicts: zfs_max_recordsize, by default
+# (arc_is_overflowing(), module/zfs/arc.c, 2.2 and later; 1 MiB in 2.1). It comes and goes with
+# every txg.
+_SPILL = 16 << 20
 # A host on which less than this of the ARC's limit is in use has no use for a higher one.
 _IN_USE = 0.95
 # Of the memory that is free now, other programs keep this part.
@@ -70,7 +74,7 @@ class Steadiness:
             return False
         before, middle, last = (look.stats for look in self._looks[-3:])
         size, target = last.get("size", 0), last.get("c", 0)
-        full = abs(size - target) <= _FULL * target
+        full = -_FULL * target <= size - target <= max(_FULL * target, _SPILL)
         if not full and abs(size - middle.get("size", 0)) > _GROWS * target:
             return False
         shares = [demand(middle, before).miss_ratio, demand(last, middle).miss_ratio]
@@ -80,8 +84,9 @@ class Steadiness:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What an ARC of size bytes, instead of now, would save: of misses, saved. Reads are demand
-    reads of blocks; hit_ns and miss_ns are the means of calls that hit and missed, None if unknown.
+    """What an ARC of size bytes, instead of now, would save: of misses, saved. Reads and misses are
+    demand reads of blocks, of metadata too; hit_calls and miss_calls are calls of read(2), hit_ns
+    and miss_ns their means, None if unknown.
     """
 
     now: int
@@ -89,6 +94,8 @@ class Forecast:
     reads: int
     misses: int
     saved: int
+    hit_calls: int
+    miss_calls: int
     hit_ns: float | None
     miss_ns: float | None
 
@@ -99,12 +106,12 @@ class Forecast:
 
     @property
     def read_change(self) -> float | None:
-        """Of the mean read, as if each call read one block; None if unknown."""
-        if self.hit_ns is None or self.miss_ns is None or not self.reads:
+        """Of the mean call, as if calls missed as much less as blocks do; None if unknown."""
+        if self.hit_ns is None or self.miss_ns is None:
             return None
-        hits = self.reads - self.misses
-        before = hits * self.hit_ns + self.misses * self.miss_ns
-        return -self.saved * (self.miss_ns - self.hit_ns) / before if before else 0.0
+        before = self.hit_calls * self.hit_ns + self.miss_calls * self.miss_ns
+        fewer = -self.misses_change * self.miss_calls
+        return -fewer * (self.miss_ns - self.hit_ns) / before if before else 0.0
 
     def to_json(self) -> Json:
         """Its fields and changes."""
@@ -133,6 +140,8 @@ def forecast(
         found.hits + found.misses,
         found.misses,
         max(0, min(saved, found.misses)),
+        hit.count,
+        miss.count,
         hit.latency.sum_ns / hit.count if hit.count else None,
         miss.latency.sum_ns / miss.count if miss.count else None,
     )

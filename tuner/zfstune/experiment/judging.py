@@ -51,6 +51,17 @@ class Judge:
         results = (shown(limit, records) for limit in self._limits)
         return next((result for result in results if not result.ok), None)
 
+    def pairs_that_miss(self, records: Sequence[Record]) -> int:
+        """How many pairs miss the same limit, by more than the noise of a pair; of the limit that
+        most miss. A pair in which it is unknown misses it."""
+        most = 0
+        for limit in self._limits:
+            name = limit.metric.name
+            ratios = metric_ratios(records, name) or [math.inf] * (len(records) // 2)
+            beyond = (limit.missed_by(math.expm1(ratio)) for ratio in ratios)
+            most = max(most, sum(one > self.noises[name] for one in beyond))
+        return most
+
     def score(self, records: Sequence[Record]) -> float:
         """The log ratio of the objective, worsened by missed limits."""
         change = self.change(records)

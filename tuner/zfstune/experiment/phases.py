@@ -31,6 +31,8 @@ _ONE_OF_SOME = 0.6
 # The pairs that the first candidate may take before the others have had one, and while only limits
 # are open
 _FIRST_PROOF, _FIRST_LIMITS = 12, 24
+# Of so few pairs one may be an accident, and moves their average
+_FEW = 3
 _FEWEST_PAIRS = statistics.fewest_pairs(statistics.ALPHA)
 # So many pairs for each candidate of the race: one for all, more for the best (race.py)
 _PAIRS_EACH = 3
@@ -273,7 +275,7 @@ class Tuning:
     def _straight(self) -> bool:
         """A proof of the model's next candidate, which no measurement of its own has chosen, so all
         of its pairs count. It goes back into the race as soon as it does not look like a large
-        gain. False if there is none, or no time for its proof."""
+        gain within the limits. False if there is none, or no time for its proof."""
         arm = next((one for one in self._race.arms if not (one.records or one.why)), None)
         arm = arm or (self._enter() if self._search.waiting() else None)
         if self._proved is not None or arm is None or arm.candidate.source != MODEL:
@@ -281,7 +283,12 @@ class Tuning:
 
         def promising(proof: Proof) -> bool:
             losses = sum(ratio >= 0 for ratio in self._judge.ratios(arm.records))
-            good = self._judge.score(arm.records) < 0 and losses <= arm.pairs // 3
+            kept = (
+                self._judge.score(arm.records) < 0
+                if arm.pairs > _FEW
+                else self._judge.pairs_that_miss(arm.records) <= (arm.pairs + 1) // _FEW
+            )
+            good = losses <= arm.pairs // 3 and kept
             return good and (arm.pairs < _FIRST_PROOF or proof.gained)
 
         self._introduce(arm)
