@@ -17,7 +17,8 @@ DATA, SMALL = 192 * MIB, 112 * MIB
 BUDGET, SIDE = "45m", "2m"
 # How long a size settles, and is then measured; in turns.
 SETTLE_S, MEASURE_S, TURNS = 60, 60, 3
-FIO = "fio --directory=/tank/data --fallocate=none --time_based --thread "
+# no directory beside the reader's absolute file name: fio would put one below the other
+FIO = "fio --fallocate=none --time_based --thread "
 WRITERS = (
     "--name=wal --directory=/tank/log --rw=write --bs=8k --size=16M --numjobs=2 --fsync=1 "
     "--rate_iops=5 --runtime=86400 --output=/dev/null"
