@@ -155,6 +155,20 @@ def test_the_first_side_is_measured_in_parts_and_the_others_whole() -> None:
     assert set(one.waits_s[4:]) == {300.0}
 
 
+def test_sides_that_had_not_settled_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = MadeUp()
+    block = one.block
+
+    def restless(*args: Any, **kwargs: Any) -> Record:
+        assert one.cache
+        one.cache.given_up = 3
+        return block(*args, **kwargs)
+
+    monkeypatch.setattr(one, "block", restless)
+    assert ran(one).unsettled == 3
+    assert "3 times the ARC had not settled when it was measured" in said(one)
+
+
 def test_no_gain_is_not_proved() -> None:
     found = ran(MadeUp(factor=1.0))
     assert not found.accepted

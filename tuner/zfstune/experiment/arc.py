@@ -74,9 +74,10 @@ class ArcTuning:
             self._note(why)
         else:
             self._prove(forecast)
-        if self._steadiness.given_up:
+        self.found.unsettled = self._steadiness.given_up
+        if self.found.unsettled:
             self._progress.line(
-                f"{self._steadiness.given_up} times the ARC had not settled when it was measured"
+                f"{self.found.unsettled} times the ARC had not settled when it was measured"
             )
 
     def _forecast(self) -> cache.Forecast:

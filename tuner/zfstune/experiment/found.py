@@ -111,9 +111,11 @@ class Found:
     """What a session has found so far; complete after Tuning.run(). outcome is of the proof that
     succeeded, or else of the last; first_s: when one succeeded first, in seconds of the session. aa
     has log ratios without a change; effect is the smallest gain that can be proved. more: what it
-    would do with more time, or what would have to change for it to find something. forecast: what a
-    larger ARC would save (cache.Forecast), of a session on that. later has slow
-    work for when the parameters are final, however the session ended."""
+    would do with more time, or what would have to change for it to find something. later has slow
+    work for when the parameters are final, however the session ended.
+
+    Of a session on the ARC, forecast is what a larger one would save (cache.Forecast); unsettled is
+    how many sides were measured before it had settled."""
 
     outcome: Outcome | None = None
     first_s: float | None = None
@@ -125,6 +127,7 @@ class Found:
     note: str | None = None
     more: str | None = None
     forecast: Json | None = None
+    unsettled: int = 0
     later: list[Callable[[], None]] = field(default_factory=list)
 
     @property

@@ -57,6 +57,7 @@ def session(
         "note": note or found.note,
         "more": found.more,
         "forecast": found.forecast,
+        "unsettled": found.unsettled,
         "started": about.started,
         "ended": about.ended,
         "seconds": round(about.seconds, 1),
