@@ -135,7 +135,9 @@ def summarize(
                 sum_so_far = pools.get(name)
                 pools[name] = _add(sum_so_far, counts) if sum_so_far else counts
     rows = [_summary((name, None), counts, span) for name, counts in pools.items()]
-    rows += [_summary(key, counts, span) for key, counts in datasets.items()]
+    # the counts of a pool may be those of its only dataset
+    same = {id(counts): row for counts, row in strict_zip(pools.values(), rows) if counts}
+    rows += [_summary(key, counts, span, same.get(id(counts))) for key, counts in datasets.items()]
     return sorted(rows, key=_order)
 
 
@@ -160,13 +162,18 @@ def _by_name(
     return found
 
 
-def _summary(key: Key, counts: DatasetCounts | None, span: Span) -> FsyncSummary:
+def _summary(
+    key: Key, counts: DatasetCounts | None, span: Span, same: FsyncSummary | None = None
+) -> FsyncSummary:
+    """same is a summary of the same counts under another name."""
+    dataset = key[1] or ""
+    note = OTHERS_NOTE if dataset == OTHERS else NAMELESS_NOTE if dataset[:1] == "<" else None
+    if same is not None:
+        return replace(same, pool=key[0], dataset=key[1], note=note)
     if counts is None:
         counts = DatasetCounts(
             "", 0, (0, 0), False, 0, 0, 0, (0,) * len(KINDS), Hist(), (Hist(),) * len(NAMES)
         )
-    dataset = key[1] or ""
-    note = OTHERS_NOTE if dataset == OTHERS else NAMELESS_NOTE if dataset[:1] == "<" else None
     return FsyncSummary(
         pool=key[0],
         dataset=key[1],

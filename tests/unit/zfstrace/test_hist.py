@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from support.samples import from_values
 
 from zfstrace import hist
 from zfstrace.bpf import binding
-from zfstrace.hist import BUCKETS, Hist
+from zfstrace.hist import BUCKETS, Hist, Table
 
 LIBRARY = ROOT / "tracers/libzfstrace/libzfstrace.so"
 TIMES = st.integers(0, 2**44)
@@ -76,6 +77,33 @@ def test_a_difference_is_the_interval(earlier: list[int], later: list[int]) -> N
     assert delta.max_ns >= want.max_ns
     if want.max_ns < hist.low(BUCKETS - 1):  # the last bucket has no upper bound
         assert delta.max_ns <= want.max_ns * 33 / 32 + 1
+
+
+counts = st.dictionaries(st.integers(0, 49), st.integers(1, 2**64 - 1))
+
+
+def table(counts: Mapping[int, int]) -> Table:
+    return Table.of(bytes((ctypes.c_uint64 * 50)(*(counts.get(i, 0) for i in range(50)))))
+
+
+@given(counts)
+def test_a_table_has_the_buckets_that_are_not_empty(want: dict[int, int]) -> None:
+    found = table(want)
+    assert found == want
+    assert (len(found), found.total()) == (len(want), sum(want.values()))
+
+
+@given(counts, counts)
+def test_a_table_knows_what_was_added(earlier: dict[int, int], later: dict[int, int]) -> None:
+    """No bucket ever shrinks."""
+    later = {i: max(n, earlier.get(i, 0)) for i, n in (earlier | later).items()}
+    added = {i: n - earlier.get(i, 0) for i, n in later.items() if n > earlier.get(i, 0)}
+    assert table(later).since(table(earlier)) == added
+    assert table(added).plus(table(earlier)) == later
+    one, other = (Hist(1, 1, 2**40, table(buckets)) for buckets in (later, earlier))
+    plain = [Hist(1, 1, 2**40, buckets) for buckets in (later, earlier)]
+    assert one.subtract(other) == plain[0].subtract(plain[1])
+    assert one.subtract(other).merge(other) == plain[0].subtract(plain[1]).merge(plain[1])
 
 
 def test_an_empty_histogram_has_zero_quantiles() -> None:

@@ -6,8 +6,8 @@ import ctypes
 
 from zfstrace import stages
 from zfstrace.bpf.binding import SLOW_FN, CDataset, CHist, CSlow, text
-from zfstrace.bpf.session import Session, nonzero
-from zfstrace.hist import Hist
+from zfstrace.bpf.session import Session
+from zfstrace.hist import Hist, Table
 from zfstrace.types import DatasetCounts, SlowEvent
 
 
@@ -15,7 +15,7 @@ def hist_of(source: CHist) -> Hist:
     """A histogram of the library."""
     if not source.count:
         return Hist()
-    return Hist(source.count, source.sum_ns, source.max_ns, nonzero(source.bucket))
+    return Hist(source.count, source.sum_ns, source.max_ns, Table.of(bytes(source.bucket)))
 
 
 def _counts(source: CDataset) -> DatasetCounts:

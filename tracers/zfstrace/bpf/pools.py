@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from zfstrace import device, throttle
 from zfstrace.bpf.binding import text
-from zfstrace.bpf.session import Session, nonzero
+from zfstrace.bpf.session import Session
 from zfstrace.device import ClassCounts, DeviceCounts
-from zfstrace.hist import BUCKETS, Hist
+from zfstrace.hist import BUCKETS, Hist, Table
 from zfstrace.strict import strict_zip
 from zfstrace.throttle import ThrottleCounts, Waits
 
@@ -132,9 +132,9 @@ class ArcTable(ctypes.Structure):
 def _hist(source: KernelHist) -> Hist:
     if not source.sum_ns and not source.max_ns and not source.bucket[0]:
         return Hist()
-    buckets = nonzero(source.bucket)
+    buckets = Table.of(bytes(source.bucket))
     # counted from the buckets: the kernel may add meanwhile, and both must agree
-    return Hist(sum(buckets.values()), source.sum_ns, source.max_ns, buckets)
+    return Hist(buckets.total(), source.sum_ns, source.max_ns, buckets)
 
 
 class TxgTrace(Session):

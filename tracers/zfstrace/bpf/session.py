@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from zfstrace import errors
 from zfstrace.bpf.binding import _EVENT_FN, CCost, _error, _Losses, _Opts, _probes, load, text
@@ -13,16 +13,6 @@ from zfstrace.types import Losses, Probe
 
 _Self = TypeVar("_Self", bound="Session")
 Entry = TypeVar("Entry", bound=ctypes.Structure)
-
-
-def nonzero(array: ctypes.Array[Any]) -> dict[int, int]:
-    """The entries of an array of counts that are not 0, by index. A distribution covers few of its
-    buckets: stripping the zeros around them makes this three times as fast."""
-    raw = bytes(array)
-    width = len(raw) // len(array)
-    first = (len(raw) - len(raw.lstrip(b"\0"))) // width
-    end = -(-len(raw.rstrip(b"\0")) // width)
-    return {i: n for i, n in enumerate(array[first:end], first) if n}
 
 
 class Session:
@@ -61,6 +51,7 @@ class Session:
         )
         self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         self._events: list[bytes] = []
+        self._probes: tuple[Probe, ...] = ()
         # must live as long as the session: the library calls it
         self._collect = _EVENT_FN(self._on_event)
         code = self._lib.zfstrace_start(
@@ -121,7 +112,9 @@ class Session:
 
     def probes(self) -> tuple[Probe, ...]:
         """All probes, missing ones included; () when the trace is closed."""
-        return _probes(self._lib, self._handle) if self._handle else ()
+        if self._handle and not self._probes:
+            self._probes = _probes(self._lib, self._handle)
+        return self._probes if self._handle else ()
 
     def count_cost(self) -> None:
         """Lets the kernel count the runs of all BPF programs of the host, until close(). Raises

@@ -10,12 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.paths import ROOT
 
 from zfstrace import device, errors, read, recording, stages, throttle
-from zfstrace.bpf import binding, pools, session, stacks
+from zfstrace.bpf import binding, pools, stacks
 from zfstrace.bpf.fsync import FsyncTrace
 
 HEADER = ROOT / "tracers/libzfstrace/zfstrace.h"
@@ -142,14 +140,6 @@ def test_errno_becomes_an_exception(code: int, kind: type[errors.TraceError]) ->
     assert type(binding._error(code, "")) is kind
     error = binding._error(code, "what: why\nwhat to do")
     assert (str(error), error.hint) == ("what: why", "what to do")
-
-
-@given(st.dictionaries(st.integers(0, 49), st.integers(1, 2**32 - 1)), st.booleans())
-def test_nonzero_entries_of_an_array_are_found(want: dict[int, int], wide: bool) -> None:
-    array = ((ctypes.c_uint64 if wide else ctypes.c_uint32) * 50)()
-    for i, n in want.items():
-        array[i] = n
-    assert session.nonzero(array) == want
 
 
 def test_without_zfs_a_trace_is_an_error() -> None:
