@@ -36,7 +36,6 @@ CALLERS = {
     "vdev_disk_io_start": {"zio_vdev_io_start"},
     "dmu_tx_wait": {"dmu_tx_assign"},
     "spa_tx_assign_add_nsecs": {"dmu_tx_wait"},
-    "zfs_fsync": {"zpl_fsync"},
     "zpl_fsync": {"__x64_sys_fsync", "__x64_sys_fdatasync", "do_fsync"},
     "zil_commit": {"zfs_fsync", "zfs_write", "zfs_putpage"},
     "txg_wait_synced_flags": {"txg_wait_synced"},
@@ -69,7 +68,7 @@ def again(attempt: int, scenario: str, flavour: str, log: str) -> bool:
 def count_boots(scenario: str, flavour: str, log: str) -> None:
     """Reports the boots that scripts/lab repeated in a run."""
     hung = re.findall(r"^lab: .* booted again$", log, re.M)
-    REPEATED.extend(f"{scenario} on {flavour}: the guest hung at boot" for _ in hung)
+    REPEATED.extend(f"{scenario} on {flavour}: the guest was booted again" for _ in hung)
 
 
 def fault_of(scenario: str, log: str) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zfslab import image, qemu
 
-# The first HANGS boots never come to the agent.
+# The first boots, so many as `hangs`, do not come to the agent.
 _EMULATOR = """#!{python}
 import os, re, sys, time
 from pathlib import Path
@@ -15,7 +15,7 @@ boots = Path(__file__).with_name("boots")
 with boots.open("a") as f:
     f.write("boot\\n")
 if boots.read_text().count("boot") <= {hangs}:
-    time.sleep(60)
+    {fault}
 port = int(re.search(r"socket,id=agent,fd=(\\d+)", " ".join(sys.argv))[1])
 for kind, content in {frames}:
     os.write(port, kind + len(content).to_bytes(4, "big") + content)
@@ -30,11 +30,17 @@ def fake_image(path: Path) -> image.Image:
 
 
 class FakeEmulator:
-    """A program in `path` for QEMU that hangs at its first boots, then sends the agent's frames."""
+    """A program in `path` for QEMU that hangs at its first boots, or fails an assertion, and then
+    sends the agent's frames."""
 
-    def __init__(self, path: Path, hangs: int, frames: list[tuple[bytes, bytes]]) -> None:
+    def __init__(
+        self, path: Path, hangs: int, frames: list[tuple[bytes, bytes]], *, crashes: bool = False
+    ) -> None:
         program = path / "qemu"
-        program.write_text(_EMULATOR.format(python=sys.executable, hangs=hangs, frames=frames))
+        fault = "sys.exit('physmem.c:2678: Assertion failed.')" if crashes else "time.sleep(60)"
+        program.write_text(
+            _EMULATOR.format(python=sys.executable, hangs=hangs, frames=frames, fault=fault)
+        )
         program.chmod(0o755)
         self.qemu = qemu.Qemu(str(program), (10, 0, 2))
         self._boots = path / "boots"

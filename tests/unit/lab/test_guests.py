@@ -92,7 +92,7 @@ def test_a_run_that_takes_too_long_is_a_failure() -> None:
 def test_each_boot_that_the_lab_repeated_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guests, "REPEATED", [])
     count_boots("faults", "bookworm", NOT_BOOTED * 2 + "lab: guest ready after 20.1s\n")
-    assert guests.REPEATED == ["faults on bookworm: the guest hung at boot"] * 2
+    assert guests.REPEATED == ["faults on bookworm: the guest was booted again"] * 2
 
 
 def test_each_repeat_is_counted_and_reported(

@@ -41,6 +41,23 @@ def test_an_emulated_guest_that_hangs_at_boot_is_booted_again(
     assert capfd.readouterr() == ("said\n", (HUNG + AGAIN) * 2)
 
 
+def test_a_guest_whose_emulator_crashes_at_boot_is_booted_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    emulator = FakeEmulator(tmp_path, 1, ENDED, crashes=True)
+    assert run(emulator, tmp_path) == 7
+    assert emulator.boots() == 2
+    crash = "lab: QEMU says: physmem.c:2678: Assertion failed.\n"
+    stopped = "lab: the guest stopped before it was ready\n"
+    assert capfd.readouterr() == ("said\n", crash + stopped + AGAIN)
+
+
+def test_an_emulator_that_crashes_each_time_is_a_failure(tmp_path: Path) -> None:
+    emulator = FakeEmulator(tmp_path, 9, ENDED, crashes=True)
+    assert run(emulator, tmp_path) == GUEST_FAILED
+    assert emulator.boots() == 3
+
+
 def test_the_third_boot_is_the_last(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     emulator = FakeEmulator(tmp_path, 9, ENDED)
     assert run(emulator, tmp_path) == GUEST_FAILED
