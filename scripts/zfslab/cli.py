@@ -156,6 +156,13 @@ def _parser() -> argparse.ArgumentParser:
         help="how often COMMAND may reboot the guest; it runs again after each, with "
         "$ZFSTUNE_LAB_BOOT one higher (default: 0)",
     )
+    run.add_argument(
+        "--instructions",
+        type=Path,
+        metavar="DIR",
+        help="count the instructions between marks of COMMAND's into files in DIR (docs/lab.md); "
+        "emulated only",
+    )
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND...")
 
     _machine_arguments(action("shell", "open a shell in a fresh guest", _SHELL_EXAMPLES))
@@ -247,7 +254,12 @@ def _build(given: argparse.Namespace) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     return _start(
-        given, given.command, terminal=False, command_s=given.timeout, reboots=given.reboots
+        given,
+        given.command,
+        terminal=False,
+        command_s=given.timeout,
+        reboots=given.reboots,
+        instructions=given.instructions,
     )
 
 
@@ -266,7 +278,11 @@ def _start(
     terminal: bool,
     command_s: float,
     reboots: int = 0,
+    instructions: Path | None = None,
 ) -> int:
+    if instructions and given.accel == "kvm":
+        what = "--instructions needs emulation"
+        raise LabError(what, "leave --accel out, or use --accel tcg", status=USAGE)
     found = image.find(given.flavour, given.image)
     if found.system == "freebsd" and (given.kernel_arg or given.max_cpus > 1):
         what = f"--kernel-arg and --max-cpus are for Linux, not for {given.flavour}"
@@ -277,7 +293,7 @@ def _start(
             given.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise LabError(f"--out {given.out}: {error.strerror}", status=USAGE) from None
-    accelerator = kvm.accelerator(program, found, given.accel)
+    accelerator = qemu.ONE_THREAD if instructions else kvm.accelerator(program, found, given.accel)
     if given.verbose:
         print(
             f"lab: {found.flavour} {found.key}, QEMU {program.shown}, {accelerator}",
@@ -294,6 +310,7 @@ def _start(
         zfs=not given.no_zfs,
         kernel_arguments=tuple(given.kernel_arg),
         reboots=reboots,
+        instructions=instructions and instructions.resolve(),
     )
     return session.run(
         program,

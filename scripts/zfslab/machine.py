@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from . import freebsd, initrd, slow_disk
+from . import freebsd, initrd, instructions, slow_disk
 from .disk import Disk
 from .errors import USAGE, LabError
 from .image import Image
@@ -58,6 +58,7 @@ class Options:
     zfs: bool = True
     kernel_arguments: tuple[str, ...] = ()
     reboots: int = 0  # how often the command may reboot the guest
+    instructions: Path | None = None  # where their counts are left
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ def launch(
             *("-drive", f"{source},if=none,id=vd{letter},{limits}"),
             *("-device", f"virtio-blk-pci,drive=vd{letter},serial=vd{letter}{disk.sectors()}"),
         ]
+    if options.instructions:
+        arguments += instructions.arguments(qemu, options.instructions, files)
     system = _freebsd if image.system == "freebsd" else _debian
     more = system(accelerator, image, options, command, files)
     return Launch(arguments + more.command, (*descriptors, *more.descriptors))

@@ -13,6 +13,8 @@ from .process import find_program
 # Older versions race with the kernel's text patching when they emulate CPUs in parallel
 STABLE_MAJOR = 10
 
+ONE_THREAD = "tcg,thread=single"
+
 # Emulated, for FreeBSD: with AVX2 its zfs.ko panics while it is loaded, in
 # zfs_sha256_transform_avx2() (QEMU 10.0.2)
 FREEBSD_CPU = "max,-avx2"
@@ -52,7 +54,7 @@ def parse_version(text: str) -> tuple[int, int, int]:
 
 def emulation(version: tuple[int, int, int]) -> str:
     """The `-accel` for emulation that is stable with QEMU `version`."""
-    return "tcg,thread=multi" if version[0] >= STABLE_MAJOR else "tcg,thread=single"
+    return "tcg,thread=multi" if version[0] >= STABLE_MAJOR else ONE_THREAD
 
 
 def kvm_arguments() -> list[str]:

@@ -25,6 +25,7 @@ from zfslab import (
     disk,
     image,
     initrd,
+    instructions,
     kvm,
     machine,
     process,
@@ -177,6 +178,7 @@ def test_a_command_needs_no_dashes() -> None:
         (["run", "--timeout", "0", "--", "true"], "more than 0"),
         (["run", "--share", "/nonexistent", "--", "true"], "is not a directory"),
         (["run", "--flavour", "sid", "--", "true"], "hint: use trixie, bookworm, trixie-backports"),
+        (["run", "--instructions", "d", "--accel", "kvm", "--", "true"], "needs emulation"),
         (["build", "bookworm", "sid"], "unknown flavour 'sid'"),
         (["shell", "--", "true"], "takes no COMMAND"),
         (["shell"], "needs a terminal"),
@@ -353,6 +355,29 @@ def test_more_cpus_than_present_can_be_reserved(tmp_path: Path) -> None:
     options = machine.Options(tmp_path, given.cpus, given.max_cpus)
     assert "-smp 2,maxcpus=64 -m 4096M" in " ".join(_launch(tmp_path, options))
     assert "-smp 4,maxcpus=4 " in " ".join(_launch(tmp_path, machine.Options(tmp_path, 4)))
+
+
+def test_the_counter_of_instructions_reaches_qemu(tmp_path: Path) -> None:
+    into = tmp_path / "counts,1"
+    command = _launch(tmp_path, machine.Options(checkout=tmp_path, instructions=into))
+    assert into.is_dir()
+    assert command[command.index("-icount") + 1].startswith("shift=")
+    plugin = command[command.index("-plugin") + 1]
+    assert plugin.endswith("/counts,,1/blocks") and f"marks={tmp_path}/counts,,1/marks," in plugin
+
+
+def test_counting_needs_a_compiler_and_a_newer_qemu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as files, pytest.raises(LabError, match=r"QEMU 9.0.4 cannot count"):
+        instructions.arguments(qemu.Qemu("qemu", (9, 0, 4)), tmp_path, files)
+    new = qemu.Qemu("qemu", (10, 0, 2))
+    (tmp_path / "file").touch()
+    with ExitStack() as files, pytest.raises(LabError, match=r"^--instructions .*/file: "):
+        instructions.arguments(new, tmp_path / "file", files)
+    monkeypatch.setattr(instructions, "find_program", lambda name: None)
+    with ExitStack() as files, pytest.raises(LabError, match=r"^cc not found"):
+        instructions.arguments(new, tmp_path, files)
 
 
 def test_too_many_disks_are_refused(tmp_path: Path) -> None:
