@@ -14,7 +14,7 @@ LIB := $(LIB_DIR)/libzfstrace.so
 LIB_ABI := $(shell sed -n 's/^.define ZFSTRACE_ABI //p' $(LIB_DIR)/zfstrace.h)
 LIB_SRC := $(wildcard $(LIB_DIR)/*.c)
 LIB_HDR := $(wildcard $(LIB_DIR)/*.h) $(wildcard $(BPF_DIR)/*.h)
-C_FILES := $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] $(LIB_DIR)/examples/*.c tests/unit/libzfstrace/*.[ch] tests/unit/libzfstrace/bpf_shim/*.[ch] \
+C_FILES := scripts/zfslab/instructions.c $(wildcard $(BPF_DIR)/*.[ch] $(LIB_DIR)/*.[ch] $(LIB_DIR)/examples/*.c tests/unit/libzfstrace/*.[ch] tests/unit/libzfstrace/bpf_shim/*.[ch] \
 	tests/unit/libzfstrace/bpf_shim/bpf/*.h tests/support/freebsd/*.c scripts/dist/*.[ch])
 PY_DIRS := tracers tuner platform scripts tests
 # What runs on users' hosts, with the Python they have
@@ -45,7 +45,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
 .PHONY: all rules completion help bootstrap demo test test-unit test-c test-python39 test-flame test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix bench \
-	bench-demo bench-flame bench-freebsd bench-reports bench-search bench-search-lab bench-start bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
+	bench-demo bench-flame bench-freebsd bench-instructions bench-reports bench-search bench-search-lab bench-start bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -189,6 +189,10 @@ bench-freebsd:
 bench-tools:
 	scripts/lab build bookworm
 	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/benchmarks/tools.py
+
+## bench-instructions: count what a trace adds to an fsync; prints a table
+bench-instructions: all
+	@$(PYTHON) scripts/benchmarks/instructions.py $(COST)
 
 ## bench-reads: measure what tracing reads costs; prints a table
 bench-reads: all

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,8 @@ import pytest
 from lab import debian_packages, freebsd_features, packaging
 from lab.fault_rounds import FEW as FEW_FAULTS
 from lab.guests import ATTEMPTS, REPEATED, again, count_boots
+
+from benchmarks import instructions
 
 pytest.register_assert_rewrite("lab.diagnoses", "lab.everything")
 
@@ -57,6 +59,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "faults": (("size=2G",), 9000),
     "slots": (("size=4G",), 2400),
     "reads": (("size=4G", "size=1G", "size=1G"), 1500),
+    "cost": ((), 1500),
     "bench": (("size=4G", "size=1G"), 900),
     "packages": (("size=2G",), 1500),
     "dist": (("size=4G,flush-delay=20ms",), 1500),
@@ -94,6 +97,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
 # where they are emulated.
 MACHINES = {
     "arc": ("--memory", "2G"),
+    "cost": instructions.MACHINE,
     "databases": ("--reboots", "3"),
     "slots": ("--max-cpus", "64"),
     "freebsd_changes": ("--reboots", "1"),
@@ -124,6 +128,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
     "faults": (1,),
     "counts": (0, 1),
     "reads": (1,),
+    "cost": (0,),
     "bench": (0,),
     "dist": (0,),
 }
@@ -143,7 +148,7 @@ FEW = {
 
 # Arguments of the scenarios "tune" and "freebsd_tune", by --tune.
 TUNE = {"short": [], "full": ["15m", "10s"]}
-FREEBSD_TUNE = {"short": ["4m", "4s"], "full": ["30m", "10s"]}
+FREEBSD_TUNE = {"short": ["4m", "4s"], "full": ["30m", "20s"]}
 
 # Messages of scenarios for the end of the run.
 SUMMARIES: list[str] = []
@@ -338,6 +343,8 @@ def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Done:
         command += ["--share", str(SHARES[name]())]
     for disk in disks:
         command += ["--disk", disk]
+    if name == "cost":
+        command += ["--instructions", str(out / "counts")]
     command += ["--timeout", f"{timeout}s", "--"]
     command += ["python3", f"/zfstune/tests/lab/guest/{name}.py", *arguments]
     print(f"\n{flavour}: scenario {name} ...", file=sys.stderr, flush=True)
@@ -350,4 +357,6 @@ def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Done:
     results = out / "results.json"
     whole = not status and results.exists()
     found: Json | None = json.loads(results.read_text()) if whole else None
+    if found is not None and name == "cost":
+        found["counted"] = [asdict(one) for one in instructions.read(out / "counts", out)]
     return Done(status, log.read_text(errors="replace"), found)

@@ -1,0 +1,101 @@
+"""Scenario: what a trace adds to an fsync, in instructions, which the emulator counts.
+
+Runs on one CPU whose time passes with its instructions (scripts/lab run --instructions), on a pool
+in memory: nothing but the code itself is left to differ. The names of what was executed are left
+beside the results: the functions of /proc/kallsyms while the tracers of a mode were attached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import mmap
+import os
+import sys
+from collections.abc import Callable
+
+from labkit import OUT, Json, commits, finish, make_pool, progress, set_parameter, sh
+from zfstrace.bpf.session import Session
+from zfstrace.bpf.stacks import KINDS, TARGETS
+
+FSYNCS = 1000
+WARM = 300
+VIEWS = ("fsync", "txg", "throttle", "device", "arc")
+OFF_CPU = KINDS["off-cpu"] | TARGETS["fsync"]
+# The tracers that are attached in each mode, with their own modes
+MODES: dict[str, dict[str, int]] = {
+    "plain": {},
+    "fsync": {"fsync": 0},
+    "fsync, kprobes": {"fsync": 0},
+    "all views": dict.fromkeys(VIEWS, 0),
+    "all views, kprobes": dict.fromkeys(VIEWS, 0),
+    "read": {"read": 0},
+    "off-cpu": {"stacks": OFF_CPU},
+}
+
+
+class Marks:
+    """Functions of two instructions, NOPL with an address that instructions.c knows, and RET."""
+
+    def __init__(self) -> None:
+        rwx = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+        self.page = mmap.mmap(-1, mmap.PAGESIZE, prot=rwx)
+        for number in range(256):
+            self.page.write(bytes((0x0F, 0x1F, 0x80, number, 0x62, 0x6C, 0x7A, 0xC3)))
+        self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.page))
+
+    def __getitem__(self, number: int) -> Callable[[], None]:
+        return ctypes.CFUNCTYPE(None)(self.start + 8 * number)
+
+
+def fsyncs(fd: int, count: int) -> None:
+    block = b"x" * 8192
+    for _ in range(count):
+        os.pwrite(fd, block, 0)
+        os.fsync(fd)
+
+
+def measure(fd: int, begin: Callable[[], None], end: Callable[[], None]) -> int:
+    """Marks FSYNCS fsyncs; the commits of ZFS meanwhile."""
+    fsyncs(fd, WARM)
+    before = commits()
+    gc.collect()
+    begin()
+    fsyncs(fd, FSYNCS)
+    end()
+    return commits() - before
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(MODES)
+    results: Json = {"fsyncs": FSYNCS, "modes": []}
+    sh("modprobe brd rd_nr=1 rd_size=524288")
+    # so that none of its pages is new
+    sh("dd if=/dev/urandom of=/dev/ram0 bs=1M count=512")
+    make_pool(disk="/dev/ram0")
+    sh("zfs create -o sync=disabled tank/off; zfs create -o recordsize=8k tank/db")
+    set_parameter("zfs_txg_timeout", "3600")
+    marks = Marks()
+    gc.disable()
+    number = 0
+    for dataset in ("tank/db", "tank/off"):
+        fd = os.open(f"/{dataset}/file", os.O_WRONLY | os.O_CREAT, 0o600)
+        fsyncs(fd, FSYNCS)
+        for name in wanted:
+            progress(f"{dataset}: {name}")
+            sh("zpool sync tank")
+            with contextlib.ExitStack() as attached:
+                for tracer, mode in MODES[name].items():
+                    session = Session(tracer, mode=mode, no_fentry=name.endswith("kprobes"))
+                    attached.enter_context(session)
+                done = measure(fd, marks[number], marks[number + 1])
+                sh(f"grep -i ' t ' /proc/kallsyms > {OUT}/symbols-{number + 1}")
+            row = {"dataset": dataset, "mode": name, "mark": number + 1, "commits": done}
+            results["modes"].append(row)
+            number += 2
+        os.close(fd)
+    finish(results)
+
+
+main()
