@@ -148,7 +148,7 @@ def test_cost_counts_the_programs_of_every_fsync(counts: Json) -> None:
     assert found["lost"] == 0
     assert found["unavailable"] == {}
     assert {one["tracer"] for one in found["programs"]} >= {"fsync", "txg", "device", "arc"}
-    for probe in ("zpl_fsync", "zpl_fsync:return", "zfs_fsync"):
+    for probe in ("zpl_fsync", "zpl_fsync:return"):
         assert program(found, probe)["runs"] == 307
     for probe in ("zil_commit", "zil_commit:return"):
         assert program(found, probe)["runs"] == found["kstat_commits"]

@@ -20,6 +20,7 @@
 #include "hist.bpf.h"
 #include "pool.bpf.h"
 #include "probe.bpf.h"
+#include "ways.bpf.h"
 #include "zfs_views.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -29,6 +30,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define VDEV_SPA 104 /* the same in every build of 2.1 to 2.4 seen */
 #define VDEV_TOP 120
 #define VDEV_GUID 8
+
+#define NO_VDEV 0xffffffffU
 
 /* The results of searches without BTF; 0 = not found yet. */
 unsigned int off_vd;
@@ -53,12 +56,36 @@ struct {
 	__type(value, struct zfstrace_vdev);
 } vdevs SEC(".maps");
 
-/* When a flush was sent, by its zio. */
+/* The same without a search: a vdev for each place, the first one that came, which keeps it. */
+struct known_vdev {
+	__u64 guid;
+	__u32 number;
+	__u32 taken;
+};
+
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u64);
-	__type(value, __u64);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, struct known_vdev);
+} known_vdevs SEC(".maps");
+
+/* The flushes under way: when each was sent, by its zio. */
+#define FLUSH_SET_BITS 10
+struct flush {
+	__u64 zio; /* 0 = free */
+	__u64 start;
+};
+
+struct flush_set {
+	struct flush ways[WAYS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << FLUSH_SET_BITS);
+	__type(key, __u32);
+	__type(value, struct flush_set);
 } flushes SEC(".maps");
 
 /* ---- layouts ------------------------------------------------------------ */
@@ -130,54 +157,72 @@ static __always_inline void search_type(__u64 zio, __u64 spa)
 	off_priority = priority;
 }
 
-static __always_inline __u64 zio_vd(__u64 zio)
+static __always_inline __u64 zio_vd(struct zio *zio)
 {
-	if (has_btf())
-		return (__u64)BPF_CORE_READ((struct zio *)zio, io_vd);
 	for (int off = 480; off <= 640 && !off_vd; off += 8)
-		if (is_vdev(read_u64(zio + off)))
+		if (is_vdev(read_u64((__u64)zio + off)))
 			off_vd = off;
-	return off_vd ? read_u64(zio + off_vd) : 0;
+	return off_vd ? read_u64((__u64)zio + off_vd) : 0;
 }
 
-static __always_inline void zio_times(__u64 zio, __u64 *delta, __u64 *delay)
+static __always_inline __u32 zio_priority(struct zio *zio, __u64 vd)
 {
-	if (has_btf()) {
-		*delta = BPF_CORE_READ((struct zio *)zio, io_delta);
-		*delay = BPF_CORE_READ((struct zio *)zio, io_delay);
+	if (!off_priority)
+		search_type((__u64)zio, read_u64(vd + VDEV_SPA));
+	return off_priority ? read_u32((__u64)zio + off_priority) : ZFSTRACE_IO_UNKNOWN;
+}
+
+/* What is read of a zio of a leaf vdev, by BTF or by search. */
+struct io {
+	__u64 vd;    /* 0: no vdev */
+	__u64 guid;  /* of the vdev */
+	__u64 delta; /* 0: not timed */
+	__u64 delay;
+	__u64 size;
+	__u32 class;
+	bool flush;
+};
+
+static __always_inline void read_io(bool typed, struct zio *zio, struct io *io)
+{
+	struct vdev *vd = MEMBER(typed, zio, io_vd);
+
+	io->vd = (__u64)vd;
+	if (!vd)
 		return;
-	}
-	*delta = *delay = 0;
-	if (!off_delta)
-		search_delta(zio, bpf_ktime_get_ns());
-	if (!off_delta)
-		return;
-	*delta = read_u64(zio + off_delta);
-	*delay = read_u64(zio + off_delta + 8);
+	io->guid = MEMBER(typed, vd, vdev_guid);
+	io->flush = MEMBER(typed, zio, io_type) == TYPE_FLUSH;
+	io->delta = MEMBER(typed, zio, io_delta);
+	io->delay = MEMBER(typed, zio, io_delay);
+	io->size = MEMBER(typed, zio, io_size);
+	io->class = MEMBER(typed, zio, io_priority);
 }
 
 /* io_size is two words before io_vd. */
-static __always_inline __u64 zio_size(__u64 zio)
+static __always_inline void search_io(struct zio *zio, struct io *io)
 {
-	if (has_btf())
-		return BPF_CORE_READ((struct zio *)zio, io_size);
-	return read_u64(zio + off_vd - 16);
+	io->vd = zio_vd(zio);
+	if (!io->vd)
+		return;
+	io->guid = read_u64(io->vd + VDEV_GUID);
+	io->flush = off_type && read_u32((__u64)zio + off_type) == TYPE_FLUSH;
+	if (io->flush)
+		return;
+	if (!off_delta)
+		search_delta((__u64)zio, bpf_ktime_get_ns());
+	if (!off_delta)
+		return;
+	io->delta = read_u64((__u64)zio + off_delta);
+	io->delay = read_u64((__u64)zio + off_delta + 8);
+	io->size = read_u64((__u64)zio + off_vd - 16);
+	io->class = zio_priority(zio, io->vd);
 }
 
-static __always_inline __u32 zio_priority(__u64 zio, __u64 vd)
+static __always_inline bool is_flush(bool typed, struct zio *zio)
 {
 	if (has_btf())
-		return BPF_CORE_READ((struct zio *)zio, io_priority);
-	if (!off_priority)
-		search_type(zio, read_u64(vd + VDEV_SPA));
-	return off_priority ? read_u32(zio + off_priority) : ZFSTRACE_IO_UNKNOWN;
-}
-
-static __always_inline bool is_flush(__u64 zio)
-{
-	if (has_btf())
-		return BPF_CORE_READ((struct zio *)zio, io_type) == TYPE_FLUSH;
-	return off_type && read_u32(zio + off_type) == TYPE_FLUSH;
+		return MEMBER(typed, zio, io_type) == TYPE_FLUSH;
+	return off_type && read_u32((__u64)zio + off_type) == TYPE_FLUSH;
 }
 
 /* I/Os of a class at the device, including the current one, which has left; 0 when
@@ -218,21 +263,37 @@ static __always_inline __u32 new_vdev(__u64 guid, __u64 spa)
 	return found ? *found : 0;
 }
 
-static __always_inline struct zfstrace_io *find_class(__u64 vd, __u32 class)
+static __always_inline __u32 vdev_number(const struct io *io)
 {
-	__u64 guid = read_u64(vd + VDEV_GUID);
-	__u32 *found = bpf_map_lookup_elem(&vdev_index, &guid), n;
-	struct zfstrace_vdev *slot;
+	__u32 at = io->guid & 255, n, *found;
+	struct known_vdev *known = bpf_map_lookup_elem(&known_vdevs, &at);
+	__u64 guid = io->guid, spa;
 
+	if (known && known->guid == guid)
+		return known->number;
+	found = bpf_map_lookup_elem(&vdev_index, &guid);
 	if (found) {
 		n = *found;
 	} else {
-		__u64 spa = read_u64(vd + VDEV_SPA);
-
+		spa = read_u64(io->vd + VDEV_SPA);
 		if (!pool_wanted(spa))
-			return 0;
+			return NO_VDEV;
 		n = new_vdev(guid, spa);
 	}
+	if (n && known && !__sync_val_compare_and_swap(&known->taken, 0, 1)) {
+		known->number = n;
+		(void)__sync_lock_test_and_set(&known->guid, guid); /* after the number */
+	}
+	return n;
+}
+
+static __always_inline struct zfstrace_io *find_class(const struct io *io, __u32 class)
+{
+	__u32 n = vdev_number(io);
+	struct zfstrace_vdev *slot;
+
+	if (n == NO_VDEV)
+		return 0;
 	slot = bpf_map_lookup_elem(&vdevs, &n);
 	if (!n)
 		COUNT(slots_overflow);
@@ -240,72 +301,92 @@ static __always_inline struct zfstrace_io *find_class(__u64 vd, __u32 class)
 	return slot && class < ZFSTRACE_IO_CLASSES ? &slot->classes[class] : 0;
 }
 
-static __always_inline void on_flushed(__u64 zio, __u64 vd)
+static __always_inline struct flush_set *flush_set(struct zio *zio)
 {
-	__u64 *start = bpf_map_lookup_elem(&flushes, &zio);
-	struct zfstrace_io *c;
+	__u32 n = set_of((__u64)zio, FLUSH_SET_BITS);
 
+	return bpf_map_lookup_elem(&flushes, &n);
+}
+
+static __always_inline void on_flushed(struct zio *zio, const struct io *io)
+{
+	struct flush_set *set = flush_set(zio);
+	struct zfstrace_io *c;
+	__u64 start = 0;
+
+	for (int i = 0; set && i < WAYS; i++)
+		if (set->ways[i].zio == (__u64)zio) {
+			start = set->ways[i].start;
+			set->ways[i].zio = 0;
+			break;
+		}
 	if (!start)
 		return;
-	c = find_class(vd, ZFSTRACE_IO_FLUSH);
+	c = find_class(io, ZFSTRACE_IO_FLUSH);
 	if (c) {
 		ADD(c->count, 1);
-		hist_add(&c->device, bpf_ktime_get_ns() - *start);
+		hist_add(&c->device, bpf_ktime_get_ns() - start);
 	}
-	bpf_map_delete_elem(&flushes, &zio);
 	COUNT(finished);
 }
 
 /* A step of every zio after its I/O, once; a flush is never retried (flag
  * ZIO_FLAG_DONT_RETRY; zio.c, 2.1 to 2.4). Of the others only those that were in the
  * queue of a leaf vdev have times. */
-static __always_inline void on_io_assess(__u64 zio)
+static __always_inline void on_io_assess(bool typed, struct zio *zio)
 {
-	__u64 delta, delay, vd;
-	__u32 class, n;
+	struct io io = {};
 	struct zfstrace_io *c;
+	__u32 n;
 
 	if (!enabled)
 		return;
-	vd = zio_vd(zio);
-	if (!vd)
+	if (has_btf())
+		read_io(typed, zio, &io);
+	else
+		search_io(zio, &io);
+	if (!io.vd)
 		return;
-	if (is_flush(zio)) {
-		on_flushed(zio, vd);
+	if (io.flush) {
+		on_flushed(zio, &io);
 		return;
 	}
-	zio_times(zio, &delta, &delay);
-	if (!delta || !delay || delay > delta)
+	if (!io.delta || !io.delay || io.delay > io.delta)
 		return;
-	class = zio_priority(zio, vd);
-	if (class > ZFSTRACE_IO_UNKNOWN)
-		class = ZFSTRACE_IO_UNKNOWN;
-	c = find_class(vd, class);
+	if (io.class > ZFSTRACE_IO_UNKNOWN)
+		io.class = ZFSTRACE_IO_UNKNOWN;
+	c = find_class(&io, io.class);
 	if (!c)
 		return;
 	ADD(c->count, 1);
-	ADD(c->bytes, zio_size(zio));
-	hist_add(&c->queue, delta - delay);
-	hist_add(&c->device, delay);
-	n = class < ZFSTRACE_IO_UNKNOWN ? active(vd, class) : 0;
+	ADD(c->bytes, io.size);
+	hist_add(&c->queue, io.delta - io.delay);
+	hist_add(&c->device, io.delay);
+	n = io.class < ZFSTRACE_IO_UNKNOWN ? active(io.vd, io.class) : 0;
 	if (n) {
 		ADD(c->active_sum, n);
 		ADD(c->active_count, 1);
 		raise_to(&c->active_max, n);
 	}
 }
-AT_ENTRY(io_assess, (__u64 zio), (zio))
+AT_TYPED_ENTRY(io_assess, (struct zio * zio), zio)
 
-static __always_inline void on_io_start(__u64 zio)
+static __always_inline void on_io_start(bool typed, struct zio *zio)
 {
-	__u64 now;
+	struct flush_set *set;
 
-	if (!enabled || !is_flush(zio))
+	if (!enabled || !is_flush(typed, zio))
 		return;
-	now = bpf_ktime_get_ns();
-	if (bpf_map_update_elem(&flushes, &zio, &now, BPF_ANY))
-		COUNT(lost_start);
-	else
-		COUNT(started);
+	set = flush_set(zio);
+	for (int i = 0; set && i < WAYS; i++) {
+		__u64 was = __sync_val_compare_and_swap(&set->ways[i].zio, 0, (__u64)zio);
+
+		if (!was || was == (__u64)zio) { /* or its last end was not seen */
+			set->ways[i].start = bpf_ktime_get_ns();
+			COUNT(started);
+			return;
+		}
+	}
+	COUNT(lost_start);
 }
-AT_ENTRY(io_start, (__u64 zio), (zio))
+AT_TYPED_ENTRY(io_start, (struct zio * zio), zio)

@@ -12,6 +12,7 @@
  * one function on_*(); libzfstrace loads the one this kernel can attach.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <linux/types.h>
 #include <linux/bpf.h>
 #include <linux/ptrace.h>
@@ -108,7 +109,7 @@ static __always_inline struct op *op_begin(__u64 now)
 	}
 	if (op->active)
 		COUNT(lost_return);
-	__builtin_memset(op, 0, sizeof(*op));
+	__builtin_memset(op, 0, offsetof(struct op, known));
 	op->active = 1;
 	op->start = op->since = now;
 	op->cur = STAGE_OTHER;
@@ -211,7 +212,7 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	op->active = 0;
 	COUNT(finished);
 	if (op->slot == NO_SLOT)
-		op->slot = slot_get(0, op->file);
+		op->slot = slot_again(&op->known, 0, op->file);
 	slot = op->slot;
 	if (slot == SLOT_UNWANTED)
 		return;
@@ -252,14 +253,18 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 
 /* ---- probes ------------------------------------------------------------- */
 
-static __always_inline void on_zpl_fsync(struct file *file, __s64 start, __s64 end, int datasync)
+/* Pages of a file have first to be written to ZFS, which is seldom the case: only mmap(2) leaves
+ * any behind. What follows until the commit belongs to the writeback then. */
+static __always_inline void on_zpl_fsync(bool typed, struct file *file, __s64 start, __s64 end,
+					 int datasync)
 {
 	struct op *op = op_begin(bpf_ktime_get_ns());
 
 	if (!op)
 		return;
 	op->in_fsync = 1;
-	op->cur = STAGE_WRITEBACK;
+	if (typed ? file->f_mapping->nrpages : BPF_CORE_READ(file, f_mapping, nrpages))
+		op->cur = STAGE_WRITEBACK;
 	if (!datasync)
 		op->kind = KIND_FSYNC;
 	else if (start == 0 && end == LLONG_MAX)
@@ -268,27 +273,21 @@ static __always_inline void on_zpl_fsync(struct file *file, __s64 start, __s64 e
 		op->kind = KIND_MSYNC;
 	op->file = (__u64)file;
 }
-AT_ENTRY(zpl_fsync, (struct file * file, __s64 start, __s64 end, int datasync),
-	 (file, start, end, datasync))
+AT_TYPED_ENTRY(zpl_fsync, (struct file * file, __s64 start, __s64 end, int datasync), file, start,
+	       end, datasync)
 
 static __always_inline void on_zpl_fsync_return(int error)
 {
 	struct op *op = op_active();
 
-	if (op && op->in_fsync)
-		op_end(op, bpf_ktime_get_ns(), error < 0);
+	if (!op || !op->in_fsync)
+		return;
+	if (op->cur == STAGE_WRITEBACK && op->commits) /* after the last commit, not its own */
+		op->cur = STAGE_OTHER;
+	op_end(op, bpf_ktime_get_ns(), error < 0);
 }
 
 AT_RESULT(zpl_fsync_return, (struct file * file, __s64 start, __s64 end, int datasync), int value)
-
-static __always_inline void on_zfs_fsync(void)
-{
-	struct op *op = op_active();
-
-	if (op && op->in_fsync && !op->in_commit)
-		enter(op, STAGE_OTHER);
-}
-AT_ENTRY(zfs_fsync, (void *zp), ())
 
 static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 {
@@ -315,7 +314,7 @@ static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 	op->reached_impl = 0;
 	op->zilog = zilog;
 	op->commit_start = now;
-	op->slot = slot_get(zilog, op->file);
+	op->slot = slot_again(&op->known, zilog, op->file);
 }
 AT_ENTRY(zil_commit, (__u64 zilog, __u64 foid), (zilog, foid))
 
@@ -405,46 +404,40 @@ static __always_inline void learn_objset(__u64 lwb)
  * (after lwb_zilog) is the log block itself, added when it is issued. */
 static __always_inline void on_add_block(__u64 lwb, __u64 bp)
 {
-	struct lwb_times fresh = {}, *t;
-
 	if (bp != lwb + 8)
 		return;
-	fresh.issued = bpf_ktime_get_ns();
-	t = bpf_map_lookup_elem(&lwbs, &lwb); /* much cheaper than an update */
-	if (t)
-		*t = fresh;
-	else
-		bpf_map_update_elem(&lwbs, &lwb, &fresh, BPF_ANY);
+	lwb_issue(lwb, bpf_ktime_get_ns());
 	if (!bpf_core_field_exists(((struct zilog *)0)->zl_os))
 		learn_objset(lwb);
 }
 AT_ENTRY(add_block, (__u64 lwb, __u64 bp), (lwb, bp))
 
-static __always_inline void on_write_done(__u64 zio)
+static __always_inline void on_write_done(bool typed, struct zio *zio)
 {
-	__u64 lwb = zio_lwb(zio);
-	struct lwb_times *t = bpf_map_lookup_elem(&lwbs, &lwb);
+	struct lwb_times *t = lwb_find(zio_lwb(zio, typed));
 
 	if (t)
 		t->written = bpf_ktime_get_ns();
 }
-AT_ENTRY(write_done, (__u64 zio), (zio))
+AT_TYPED_ENTRY(write_done, (struct zio * zio), zio)
 
-static __always_inline void on_flush_done(__u64 zio)
+static __always_inline void on_flush_done(bool typed, struct zio *zio)
 {
-	__u64 lwb = zio_lwb(zio);
-	struct lwb_times *t = bpf_map_lookup_elem(&lwbs, &lwb);
+	struct lwb_times *t = lwb_find(zio_lwb(zio, typed));
 
 	if (t)
 		t->flushed = bpf_ktime_get_ns();
 }
-AT_ENTRY(flush_done, (__u64 zio), (zio))
+AT_TYPED_ENTRY(flush_done, (struct zio * zio), zio)
 
 static __always_inline void on_cv_wait(__u64 cv, __u64 lock)
 {
-	struct op *op = op_in_commit();
+	struct op *op;
 
-	if (!op || op->cur == STAGE_TX_ASSIGN || lock <= cv || lock - cv > ZCW_LOCK_MAX)
+	if (lock <= cv || lock - cv > ZCW_LOCK_MAX)
+		return;
+	op = op_in_commit();
+	if (!op || op->cur == STAGE_TX_ASSIGN)
 		return;
 	advance(op, bpf_ktime_get_ns(), false);
 	op->lwb = zcw_lwb(cv, lock, op->zilog);

@@ -34,38 +34,32 @@ struct {
 			ADD(c->field, 1);                                                          \
 	} while (0)
 
+/* The position of the highest bit of a byte that is set. */
+#define TWICE(n) n, n
+#define TIMES_4(n) TWICE(n), TWICE(n)
+#define TIMES_16(n) TIMES_4(n), TIMES_4(n), TIMES_4(n), TIMES_4(n)
+static const __u8 highest_bit[256] = {
+	0,	     0,		  TWICE(1),    TIMES_4(2),  TIMES_4(3),	 TIMES_4(3),  TIMES_16(4),
+	TIMES_16(5), TIMES_16(5), TIMES_16(6), TIMES_16(6), TIMES_16(6), TIMES_16(6), TIMES_16(7),
+	TIMES_16(7), TIMES_16(7), TIMES_16(7), TIMES_16(7), TIMES_16(7), TIMES_16(7), TIMES_16(7),
+};
+
 static __always_inline __u32 hist_bucket(__u64 v)
 {
-	__u32 msb = 0;
-	__u64 t = v;
+	__u32 shift = 0;
 
 	if (v < 2 * HIST_SUB)
 		return v;
 	if (v >> HIST_MAX_BITS)
 		return ZFSTRACE_HIST_BUCKETS - 1;
-	if (t >> 32) {
-		msb += 32;
-		t >>= 32;
-	}
-	if (t >> 16) {
-		msb += 16;
-		t >>= 16;
-	}
-	if (t >> 8) {
-		msb += 8;
-		t >>= 8;
-	}
-	if (t >> 4) {
-		msb += 4;
-		t >>= 4;
-	}
-	if (t >> 2) {
-		msb += 2;
-		t >>= 2;
-	}
-	msb += t >> 1;
-	msb -= HIST_SUB_BITS;
-	return (msb << HIST_SUB_BITS) + (v >> msb);
+	if (v >> 24)
+		shift = v >> 40 ? 40 : v >> 32 ? 32 : 24;
+	else if (v >> 16)
+		shift = 16;
+	else if (v >> 8)
+		shift = 8;
+	shift += highest_bit[(v >> shift) & 0xff] - HIST_SUB_BITS;
+	return (shift << HIST_SUB_BITS) + (v >> shift);
 }
 
 static __always_inline void raise_to(__u64 *max, __u64 v)

@@ -8,6 +8,7 @@
 #define ZFSTRACE_BPF_LAYOUT_H
 
 #include "pool.bpf.h"
+#include "ways.bpf.h"
 #include "zfs_views.h"
 
 /* The results of searches; 0 = not found yet. See search_*(). */
@@ -15,20 +16,72 @@ unsigned int off_zl_spa;
 unsigned int off_zcw_lwb;
 unsigned int off_io_private;
 
-/* The progress of a log block, by the address of its lwb_t. Addresses are
- * reused: `issued` distinguishes the blocks. */
+/*
+ * The progress of log blocks, by the address of the lwb_t. Addresses are reused: `issued`
+ * distinguishes the blocks. In its set one replaces that which was issued first. With thousands of
+ * blocks under way one is lost now and then, which is counted when a wait for it ends.
+ */
 struct lwb_times {
+	__u64 lwb;
 	__u64 issued;
 	__u64 written;
 	__u64 flushed;
 };
 
+#define LWB_SET_BITS 12
+struct lwb_set {
+	struct lwb_times ways[WAYS];
+};
+
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64);
-	__type(value, struct lwb_times);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << LWB_SET_BITS);
+	__type(key, __u32);
+	__type(value, struct lwb_set);
 } lwbs SEC(".maps");
+
+static __always_inline struct lwb_set *lwb_set(__u64 lwb)
+{
+	__u32 n = set_of(lwb, LWB_SET_BITS);
+
+	return bpf_map_lookup_elem(&lwbs, &n);
+}
+
+/* NULL if it is not in the table. */
+static __always_inline struct lwb_times *lwb_find(__u64 lwb)
+{
+	struct lwb_set *set = lwb_set(lwb);
+
+	for (int i = 0; set && i < WAYS; i++)
+		if (set->ways[i].lwb == lwb)
+			return &set->ways[i];
+	return 0;
+}
+
+/* Notes that a log block was issued. If another CPU takes the same place at this moment, one of the
+ * two is not in the table. */
+static __always_inline void lwb_issue(__u64 lwb, __u64 now)
+{
+	struct lwb_set *set = lwb_set(lwb);
+	struct lwb_times *to;
+
+	if (!set)
+		return;
+	to = &set->ways[0];
+	for (int i = 0; i < WAYS; i++) {
+		struct lwb_times *way = &set->ways[i];
+
+		if (way->lwb == lwb) {
+			to = way;
+			break;
+		}
+		if (way->issued < to->issued)
+			to = way;
+	}
+	to->lwb = lwb;
+	to->written = to->flushed = 0;
+	to->issued = now;
+}
 
 /*
  * zl_spa without BTF: in a zilog_t zl_dmu_pool and zl_spa are adjacent, after
@@ -101,23 +154,21 @@ static __always_inline __u64 zcw_lwb(__u64 zcw, __u64 lock, __u64 zilog)
 
 /* io_private of a zio of a log block: without BTF the one word that is the
  * address of an issued block. */
-static __always_inline __u64 zio_lwb(__u64 zio)
+static __always_inline __u64 zio_lwb(struct zio *zio, bool typed)
 {
-	struct zio *z = (struct zio *)zio;
-
-	if (bpf_core_field_exists(z->io_private))
-		return (__u64)BPF_CORE_READ(z, io_private);
+	if (bpf_core_field_exists(zio->io_private))
+		return (__u64)MEMBER(typed, zio, io_private);
 	if (!off_io_private) {
 		for (int off = 200; off <= 600; off += 8) {
-			__u64 p = read_u64(zio + off);
+			__u64 p = read_u64((__u64)zio + off);
 
-			if (p && bpf_map_lookup_elem(&lwbs, &p)) {
+			if (p && lwb_find(p)) {
 				off_io_private = off;
 				break;
 			}
 		}
 	}
-	return off_io_private ? read_u64(zio + off_io_private) : 0;
+	return off_io_private ? read_u64((__u64)zio + off_io_private) : 0;
 }
 
 #endif

@@ -8,7 +8,9 @@
 
 #include "file.bpf.h"
 #include "fsync.h"
+#include "known.bpf.h"
 #include "layout.bpf.h"
+#include "sleeper.h"
 
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
@@ -31,9 +33,13 @@ struct op {
 	__u8 in_commit;
 	__u8 reached_impl;
 	__u8 kind;
-	__u8 cur;    /* enum fsync_stage or CUR_WAIT */
-	__u8 outer;  /* the stage around the commit */
-	__u8 before; /* the stage around a lock or throttle wait */
+	__u8 cur;	      /* enum fsync_stage or CUR_WAIT */
+	__u8 outer;	      /* the stage around the commit */
+	__u8 before;	      /* the stage around a lock or throttle wait */
+	struct sleeper sleep; /* the stacks tracer's */
+	/* what follows outlives the operation */
+	struct known known;
+	__u64 unsampled_ns; /* slept since the last sample of the stacks tracer */
 };
 
 struct {
@@ -53,8 +59,7 @@ static __always_inline __u64 clamp(__u64 v, __u64 lo, __u64 hi)
 static __always_inline bool lwb_cut(const struct op *op, __u64 from, __u64 now,
 				    struct lwb_times *cut)
 {
-	__u64 lwb = op->lwb;
-	struct lwb_times *t = bpf_map_lookup_elem(&lwbs, &lwb);
+	struct lwb_times *t = lwb_find(op->lwb);
 
 	if (!t || t->issued < op->commit_start)
 		return false;

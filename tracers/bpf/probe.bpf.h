@@ -19,6 +19,21 @@
 		return 0;                                                                          \
 	}
 
+/* The same where on_ID first takes whether it is called with typed arguments; see MEMBER(). */
+#define AT_TYPED_ENTRY(id, proto, ...)                                                             \
+	SEC("fentry")                                                                              \
+	int BPF_PROG(fentry_##id, EXPAND proto)                                                    \
+	{                                                                                          \
+		on_##id(true, __VA_ARGS__);                                                        \
+		return 0;                                                                          \
+	}                                                                                          \
+	SEC("kprobe")                                                                              \
+	int BPF_KPROBE(kprobe_##id, EXPAND proto)                                                  \
+	{                                                                                          \
+		on_##id(false, __VA_ARGS__);                                                       \
+		return 0;                                                                          \
+	}
+
 /* Return probes that do not look at the value. */
 #define AT_RETURN(id)                                                                              \
 	SEC("fexit")                                                                               \

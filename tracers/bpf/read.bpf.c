@@ -46,9 +46,7 @@ struct io {
 	__u64 file;
 	__u64 held_since; /* in a wait of its transaction, else 0 */
 	__u64 held_ns;
-	__u64 sb; /* of the last operation, which had this slot */
-	__u32 slot;
-	__u32 unmounts; /* at that time */
+	struct known known;
 	__u8 doing;
 	__u8 waited; /* for an I/O */
 };
@@ -59,9 +57,6 @@ struct {
 	__type(key, int);
 	__type(value, struct io);
 } ios SEC(".maps");
-
-/* Superblocks are reused: a slot that a thread remembers is good until the next unmount. */
-__u32 unmounts;
 
 /* Where a zfsvfs_t has z_os, found without BTF; 0 = not yet. */
 unsigned int off_z_os;
@@ -104,20 +99,6 @@ static __always_inline struct io *io_get(void)
 	return bpf_task_storage_get(&ios, bpf_get_current_task_btf(), 0, 0);
 }
 
-/* The slot of the file's dataset. */
-static __always_inline __u32 io_slot(struct io *io)
-{
-	__u64 sb = file_sb(io->file);
-	__u32 now = unmounts;
-
-	if (io->sb != sb || io->unmounts != now || !io->slot) {
-		io->slot = slot_get(0, io->file);
-		io->sb = sb;
-		io->unmounts = now;
-	}
-	return io->slot;
-}
-
 static __always_inline void io_begin(__u64 kiocb, __u8 doing)
 {
 	struct io *io;
@@ -142,7 +123,7 @@ static __always_inline void io_begin(__u64 kiocb, __u8 doing)
 
 static __always_inline void add_data(struct io *io, __u32 op, __u64 ns, __s64 bytes)
 {
-	__u32 slot = io_slot(io), index;
+	__u32 slot = slot_again(&io->known, 0, io->file), index;
 	struct read_data *data;
 
 	if (slot == SLOT_UNWANTED)
@@ -254,7 +235,6 @@ AT_ENTRY(tx_waited, (void *spa), ())
 
 static __always_inline void on_kill_sb(__u64 sb)
 {
-	__sync_fetch_and_add(&unmounts, 1);
 	slot_forget_sb(sb);
 }
 AT_ENTRY(kill_sb, (__u64 sb), (sb))

@@ -7,6 +7,7 @@
 #include "file.bpf.h"
 #include "free.bpf.h"
 #include "hist.bpf.h"
+#include "known.bpf.h"
 
 #define NO_SLOT 0xffffffffU
 #define SLOT_UNWANTED 0xfffffffeU
@@ -133,12 +134,31 @@ static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 	return SLOT_UNWANTED;
 }
 
+/* Zilogs and superblocks are reused: what threads remember of them is good until the next one is
+ * forgotten. */
+__u32 forgets;
+
+/* slot_get() by a thread that may have asked for the same dataset before. */
+static __always_inline __u32 slot_again(struct known *known, __u64 zilog, __u64 file)
+{
+	__u64 dataset = zilog ? zilog : file_sb(file);
+	__u32 now = forgets;
+
+	if (known->dataset != dataset || known->forgets != now || !known->slot) {
+		known->slot = slot_get(zilog, file);
+		known->dataset = dataset;
+		known->forgets = now;
+	}
+	return known->slot;
+}
+
 /* Called when a dataset is no longer in use: no operation can be in it. */
 static __always_inline void slot_forget(const struct slot_key *key)
 {
 	__u32 *found = bpf_map_lookup_elem(&slot_index, key), n = found ? *found : 0;
 	struct slot *s = n ? bpf_map_lookup_elem(&slots, &n) : 0;
 
+	__sync_fetch_and_add(&forgets, 1);
 	bpf_map_delete_elem(&slot_index, key);
 	bpf_map_delete_elem(&unwanted, key);
 	if (!s)

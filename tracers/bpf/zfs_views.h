@@ -10,6 +10,11 @@
 
 #define VIEW __attribute__((preserve_access_index))
 
+/* A member of a structure. Programs attached by BTF know the types of a function's arguments, and
+ * read their members directly; others have to ask the kernel to. */
+#define MEMBER(typed, pointer, member)                                                             \
+	((typed) ? (pointer)->member : BPF_CORE_READ(pointer, member))
+
 struct super_block {
 	unsigned int s_dev;
 	void *s_fs_info;
@@ -20,8 +25,13 @@ struct inode {
 	struct super_block *i_sb;
 } VIEW;
 
+struct address_space {
+	unsigned long nrpages;
+} VIEW;
+
 struct file {
 	struct inode *f_inode;
+	struct address_space *f_mapping;
 } VIEW;
 
 struct kiocb {

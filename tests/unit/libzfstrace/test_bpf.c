@@ -29,6 +29,7 @@ struct world {
 	struct dsl_dataset dataset;
 	struct super_block sb;
 	struct inode inode;
+	struct address_space mapping;
 	struct file file;
 	__u64 lwb[32];
 };
@@ -50,6 +51,7 @@ static void make_world(struct world *w, const char *pool, unsigned int number)
 	w->sb.s_dev = 40 + number;
 	w->inode.i_sb = &w->sb;
 	w->file.f_inode = &w->inode;
+	w->file.f_mapping = &w->mapping;
 	w->lwb[0] = (__u64)&w->zilog;
 	w->lwb[15] = number;
 }
@@ -93,7 +95,6 @@ static void end(struct zfstrace *t)
 static void do_fsync(struct world *w, bool commit)
 {
 	fentry_zpl_fsync(NULL, &w->file, 0, LLONG_MAX, 0);
-	fentry_zfs_fsync(NULL, NULL);
 	if (commit) {
 		fentry_zil_commit(NULL, (__u64)&w->zilog, 7);
 		fentry_async_to_sync_return(NULL);
@@ -156,6 +157,37 @@ static void test_stages_sum(void)
 	for (int i = 0; d && i < STAGE_COUNT; i++)
 		sum += d->stages[i].sum_ns;
 	CHECK(d && sum == d->total.sum_ns && d->total.max_ns * 10 >= sum);
+	end(t);
+}
+
+/* Both sides agree about the bounds of buckets. */
+static void test_buckets(void)
+{
+	for (unsigned int bit = 0; bit < 64; bit++)
+		for (unsigned int i = 0; i < 3 * HIST_SUB; i++) {
+			__u64 v = (1ULL << bit) + ((1ULL << bit) * i >> 5);
+
+			CHECK(hist_bucket(v) == zfstrace_hist_index(v));
+			CHECK(hist_bucket(v - 1) == zfstrace_hist_index(v - 1));
+		}
+}
+
+/* Only a file with pages has a writeback, until its commit. */
+static void test_writeback(void)
+{
+	struct zfstrace *t = start(8, 2);
+	const struct zfstrace_dataset *d;
+	struct world w;
+
+	make_world(&w, "tank", 54);
+	do_fsync(&w, true);
+	w.mapping.nrpages = 3;
+	for (int i = 0; i < 2; i++)
+		do_fsync(&w, true);
+	CHECK(datasets_refresh(t, 0) == 0);
+	d = find_objset(t, 54);
+	CHECK(d && d->stages[STAGE_WRITEBACK].count == 2);
+	CHECK(d && d->stages[STAGE_OTHER].count == 3);
 	end(t);
 }
 
@@ -428,6 +460,8 @@ static void test_wrap(void)
 int main(void)
 {
 	test_stages_sum();
+	test_buckets();
+	test_writeback();
 	test_full_index();
 	test_unwanted_take_no_room();
 	test_slots_come_back(true);

@@ -35,7 +35,7 @@ static void do_io(__u64 guid, unsigned int type)
 	union {
 		struct vdev vdev;
 		__u64 words[32];
-	} v = { .words = { [VDEV_GUID / 8] = guid, [VDEV_SPA / 8] = (__u64)&spa } };
+	} v = { .words = { guid, [VDEV_SPA / 8] = (__u64)&spa } };
 	struct zio zio = { .io_vd = &v.vdev, .io_type = type, .io_priority = 1 };
 
 	if (type == TYPE_WRITE) {
@@ -43,8 +43,8 @@ static void do_io(__u64 guid, unsigned int type)
 		zio.io_delta = 3000;
 		zio.io_delay = 2000;
 	}
-	fentry_io_start(NULL, (__u64)&zio);
-	fentry_io_assess(NULL, (__u64)&zio);
+	fentry_io_start(NULL, &zio);
+	fentry_io_assess(NULL, &zio);
 }
 
 static unsigned int used(void)
@@ -94,15 +94,19 @@ static void test_flushes(void)
 /* A flush whose beginning cannot be kept is lost, and not unfinished as well. */
 static void test_no_room_for_a_start(void)
 {
-	struct zio zio[5];
+	static struct zio zios[32 << FLUSH_SET_BITS];
+	unsigned int in_set = 0;
 
 	start();
-	shim_size(&flushes, 2);
-	for (unsigned int i = 0; i < 5; i++) {
-		zio[i] = (struct zio) { .io_type = TYPE_FLUSH };
-		fentry_io_start(NULL, (__u64)&zio[i]);
+	for (unsigned int i = 0; i < ARRAY_SIZE(zios) && in_set < WAYS + 3; i++) {
+		if (flush_set(&zios[i]) != flush_set(&zios[0]))
+			continue;
+		in_set++;
+		zios[i].io_type = TYPE_FLUSH;
+		fentry_io_start(NULL, &zios[i]);
 	}
-	CHECK(counted->lost_start == 3 && counted->started == 2);
+	CHECK(in_set == WAYS + 3);
+	CHECK(counted->lost_start == 3 && counted->started == WAYS);
 }
 
 /* I/Os of a vdev for which the index has no room are counted, and take no entry. */

@@ -43,16 +43,6 @@ void shim_size(void *id, unsigned int max)
 	sizes[m - maps] = max;
 }
 
-void shim_reset(void)
-{
-	for (unsigned int i = 0; i < 16; i++) {
-		free(maps[i].keys);
-		free(maps[i].values);
-	}
-	memset(maps, 0, sizeof(maps));
-	memset(sizes, 0, sizeof(sizes));
-}
-
 static int is_array(int type)
 {
 	return type == BPF_MAP_TYPE_ARRAY || type == BPF_MAP_TYPE_PERCPU_ARRAY;
@@ -145,6 +135,17 @@ struct shim_thread {
 };
 
 static struct shim_thread threads[64];
+
+void shim_reset(void)
+{
+	for (unsigned int i = 0; i < 16; i++) {
+		free(maps[i].keys);
+		free(maps[i].values);
+	}
+	memset(maps, 0, sizeof(maps));
+	memset(sizes, 0, sizeof(sizes));
+	memset(threads, 0, sizeof(threads));
+}
 
 struct task_struct *shim_task(void)
 {

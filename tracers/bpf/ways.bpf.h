@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Tables by the address of an object, in sets of a few places. An array's element is found by a few
+ * instructions in place, where a hash map takes calls of the kernel.
+ */
+#ifndef ZFSTRACE_BPF_WAYS_H
+#define ZFSTRACE_BPF_WAYS_H
+
+#define WAYS 4
+
+/* The set of an address, of 2^bits. Only its lower half takes part, as the verifier lets no program
+ * shift a pointer. */
+static __always_inline __u32 set_of(__u64 address, __u32 bits)
+{
+	return ((__u32)address >> 6) * 0x9e3779b1U >> (32 - bits);
+}
+
+#endif
