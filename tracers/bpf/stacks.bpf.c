@@ -7,6 +7,11 @@
  *
  * sched_switch runs with the lock of a run queue held: nothing here may
  * allocate, so every map but `ops` (only looked up) is preallocated.
+ *
+ * A walk of a stack takes longer than all else. It is done when a sleep ends, so that it can depend
+ * on the duration: of the time that a thread sleeps in its fsyncs, put end to end, each
+ * sample_every() has one sample, which stands for that much. So long sleeps are all seen, the sum
+ * is right to within one sample for each thread, and walks take a bounded share of its time.
  */
 #include <stdbool.h>
 #include <linux/types.h>
@@ -25,7 +30,13 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define MODE(what) (config.mode & ZFSTRACE_STACKS_##what)
 #define TASK_DEAD 0x80 /* include/linux/sched.h */
+#define SAMPLE_NS 1000000ULL
+#define WALKS_SHARE 256 /* at least so many times as long as a walk */
 
+/* What a walk took, about. */
+__u64 walk_ns;
+
+/* The sleepers that are in no fsync; the others are in their struct op. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -88,19 +99,12 @@ struct {
 			__sync_fetch_and_add(&l->field, n);                                        \
 	} while (0)
 
-/* The hash of the current stack; `otherwise` if there is none. 0 means that this,
- * or lack of room, was counted as a loss. */
-static __always_inline __u64 take_stack(void *ctx, __u64 otherwise)
+/* The hash of the stack in a scratch, of that many bytes; `otherwise` if there is none. 0 means
+ * that this, or lack of room, was counted as a loss. */
+static __always_inline __u64 keep_stack(struct stack *s, long bytes, __u64 otherwise)
 {
 	__u64 hash = 0xcbf29ce484222325ULL;
-	struct stack *s;
-	__u32 zero = 0;
-	long bytes;
 
-	s = bpf_map_lookup_elem(&stack_scratch, &zero);
-	if (!s)
-		return 0;
-	bytes = bpf_get_stack(ctx, s->ip, sizeof(s->ip), 0);
 	if (bytes <= 0) {
 		if (!otherwise)
 			LOST(no_stack, 1);
@@ -120,6 +124,31 @@ static __always_inline __u64 take_stack(void *ctx, __u64 otherwise)
 		LOST(stacks_full, 1);
 		return 0;
 	}
+	return hash;
+}
+
+/* The current stack. */
+static __always_inline __u64 take_stack(void *ctx, __u64 otherwise)
+{
+	__u32 zero = 0;
+	struct stack *s = bpf_map_lookup_elem(&stack_scratch, &zero);
+
+	return s ? keep_stack(s, bpf_get_stack(ctx, s->ip, sizeof(s->ip), 0), otherwise) : 0;
+}
+
+/* The stack of a thread that is off its CPU; without the functions of the scheduler, which the
+ * kernel leaves out. */
+static __always_inline __u64 take_sleepers_stack(struct task_struct *task, __u64 now)
+{
+	__u64 hash, took, was = walk_ns;
+	__u32 zero = 0;
+	struct stack *s = bpf_map_lookup_elem(&stack_scratch, &zero);
+
+	if (!s)
+		return 0;
+	hash = keep_stack(s, bpf_get_task_stack(task, s->ip, sizeof(s->ip), 0), 0);
+	took = bpf_ktime_get_ns() - now;
+	walk_ns = was ? (15 * was + took) / 16 : took;
 	return hash;
 }
 
@@ -207,60 +236,93 @@ static __always_inline void add_stage(struct stack_key *key, __u16 stage, __u64 
 		add(key, ns);
 }
 
-/* Adds a span of a wait for a log block, split as in end_wait() of fsync.bpf.c. */
+/* Adds a span of a wait for a log block, split as in end_wait() of fsync.bpf.c; its sample stands
+ * for `ns`. */
 static __always_inline void add_wait(struct stack_key *key, const struct op *op, __u64 from,
-				     __u64 now)
+				     __u64 now, __u64 ns)
 {
+	__u64 all = now - from ? now - from : 1;
 	struct lwb_times t;
 
 	if (!op->lwb) {
-		add_stage(key, STAGE_TXG_FALLBACK, now - from);
+		add_stage(key, STAGE_TXG_FALLBACK, ns);
 	} else if (!lwb_cut(op, from, now, &t)) {
-		add_stage(key, STAGE_BATCH_WAIT, now - from);
+		add_stage(key, STAGE_BATCH_WAIT, ns);
 	} else {
-		add_stage(key, STAGE_BATCH_WAIT, t.issued - from);
-		add_stage(key, STAGE_LOG_WRITE, t.written - t.issued);
-		add_stage(key, STAGE_FLUSH, t.flushed - t.written);
-		add_stage(key, STAGE_WAKEUP, now - t.flushed);
+		add_stage(key, STAGE_BATCH_WAIT, (t.issued - from) * ns / all);
+		add_stage(key, STAGE_LOG_WRITE, (t.written - t.issued) * ns / all);
+		add_stage(key, STAGE_FLUSH, (t.flushed - t.written) * ns / all);
+		add_stage(key, STAGE_WAKEUP, (now - t.flushed) * ns / all);
 	}
 }
 
+static __always_inline __u64 sample_every(void)
+{
+	__u64 ns = walk_ns * WALKS_SHARE;
+
+	return ns > SAMPLE_NS ? ns : SAMPLE_NS;
+}
+
+/* What the sample of a sleep in an fsync stands for; 0: it is none. */
+static __always_inline __u64 sampled(struct op *op, __u64 ns)
+{
+	__u64 every = sample_every(), samples = (op->unsampled_ns + ns) / every;
+
+	op->unsampled_ns += ns - samples * every;
+	return samples * every;
+}
+
 /* ---- probes ------------------------------------------------------------- */
+
+/* A thread in an fsync begins to sleep, or ends it (now is 0). */
+static __always_inline void op_sleeps(struct op *op, __u64 now)
+{
+	LOST(asleep, now ? 1 : -1);
+	LOST(asleep_since, now - op->sleep.since);
+	op->sleep.since = now;
+}
 
 /* These two are called at every switch of every thread: with OF_FSYNC, almost
  * all are dismissed by one check for an operation. */
 static __always_inline void switched_in(struct task_struct *task)
 {
 	struct op *op = op_of(task);
+	__u64 now, since, ns;
 	struct stack_key key;
 	struct sleeper *s;
 	__u32 tid;
-	__u64 now;
 
 	if (MODE(OF_FSYNC) && !op)
 		return;
 	tid = task->pid;
-	s = bpf_map_lookup_elem(&sleepers, &tid);
-	if (!s)
+	s = op ? &op->sleep : bpf_map_lookup_elem(&sleepers, &tid);
+	if (!s || !s->since)
 		return;
 	now = bpf_ktime_get_ns();
+	since = s->since;
+	ns = op && !MODE(WAKEUP) ? sampled(op, now - since) : now - since;
 	__builtin_memset(&key, 0, sizeof(key));
-	if (is_target(task, op, &key)) {
+	if (ns && is_target(task, op, &key)) {
 		learn_pool(key.spa);
-		key.stack = s->stack;
+		key.stack = take_sleepers_stack(task, now);
 		key.flags = s->flags;
-		key.waker = s->waker;
-		__builtin_memcpy(key.waker_comm, s->waker_comm, ZFSTRACE_COMM_LEN);
+		if (s->flags & STACK_WOKEN) {
+			key.waker = s->waker;
+			__builtin_memcpy(key.waker_comm, s->waker_comm, ZFSTRACE_COMM_LEN);
+		}
 		bpf_probe_read_kernel(key.comm, ZFSTRACE_COMM_LEN, task->comm);
 		if (op && op->cur == CUR_WAIT)
-			add_wait(&key, op, s->since, now);
+			add_wait(&key, op, since, now, ns);
 		else
-			add(&key, now - s->since);
+			add(&key, ns);
 	}
-	bpf_map_delete_elem(&sleepers, &tid);
+	if (op)
+		op_sleeps(op, 0);
+	else
+		bpf_map_delete_elem(&sleepers, &tid);
 }
 
-static __always_inline void switched_out(void *ctx, struct task_struct *task, __u32 state)
+static __always_inline void switched_out(struct task_struct *task, __u32 state)
 {
 	struct op *op = op_of(task);
 	struct stack_key key;
@@ -269,13 +331,17 @@ static __always_inline void switched_out(void *ctx, struct task_struct *task, __
 
 	if ((MODE(OF_FSYNC) && !op) || state & TASK_DEAD)
 		return;
+	__builtin_memset(&s, 0, sizeof(s));
+	s.flags = state ? 0 : STACK_PREEMPTED;
+	if (op) {
+		op->sleep.flags = s.flags;
+		op_sleeps(op, bpf_ktime_get_ns());
+		return;
+	}
 	__builtin_memset(&key, 0, sizeof(key));
 	if (!is_target(task, op, &key))
 		return;
 	tid = task->pid;
-	__builtin_memset(&s, 0, sizeof(s));
-	s.stack = take_stack(ctx, 0);
-	s.flags = state ? 0 : STACK_PREEMPTED;
 	s.since = bpf_ktime_get_ns();
 	if (bpf_map_update_elem(&sleepers, &tid, &s, BPF_ANY))
 		LOST(sleepers_full, 1);
@@ -288,7 +354,7 @@ int BPF_PROG(tp_sched_switch, bool preempt, struct task_struct *prev, struct tas
 	if (!enabled)
 		return 0;
 	switched_in(next);
-	switched_out(ctx, prev, preempt ? 0 : prev_state);
+	switched_out(prev, preempt ? 0 : prev_state);
 	return 0;
 }
 
@@ -299,11 +365,15 @@ int BPF_PROG(tp_sched_waking, struct task_struct *task)
 {
 	__u32 tid = task->pid;
 	struct sleeper *s;
+	struct op *op;
 
-	if (!enabled || (MODE(OF_FSYNC) && !op_of(task)))
+	if (!enabled)
 		return 0;
-	s = bpf_map_lookup_elem(&sleepers, &tid);
-	if (!s || s->flags & STACK_PREEMPTED)
+	op = op_of(task);
+	if (MODE(OF_FSYNC) && !op)
+		return 0;
+	s = op ? &op->sleep : bpf_map_lookup_elem(&sleepers, &tid);
+	if (!s || !s->since || s->flags & STACK_PREEMPTED)
 		return 0;
 	s->waker = take_stack(ctx, 0);
 	bpf_get_current_comm(s->waker_comm, sizeof(s->waker_comm));

@@ -7,6 +7,7 @@
 #define ZFSTRACE_BPF_STACKS_H
 
 #include "fsync.h"
+#include "sleeper.h"
 
 #define STACKS_HZ 99 /* not 100, to avoid running in step with periodic work */
 
@@ -40,15 +41,6 @@ struct stack_sum {
 	unsigned long long count;
 };
 
-/* The map "sleepers": a thread that is off its CPU. */
-struct sleeper {
-	unsigned long long since;
-	unsigned long long stack;
-	unsigned long long waker;
-	unsigned long long flags;
-	char waker_comm[ZFSTRACE_COMM_LEN];
-};
-
 /* See struct zfstrace_stack_losses. */
 struct stack_losses {
 	unsigned long long no_stack;
@@ -56,6 +48,9 @@ struct stack_losses {
 	unsigned long long sums_full;
 	unsigned long long lost_ns;
 	unsigned long long sleepers_full;
+	/* no losses: the threads asleep in an fsync, and the sum of the times since when */
+	unsigned long long asleep;
+	unsigned long long asleep_since;
 };
 
 #endif

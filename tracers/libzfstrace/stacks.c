@@ -57,21 +57,25 @@ static int read_sums(struct reading *r, zfstrace_stack_fn fn, void *ctx)
 	return errno == ENOENT ? 0 : -errno;
 }
 
-static void count_asleep(const struct reading *r, struct zfstrace_stack_losses *l)
+static void count_asleep(const struct reading *r, const struct stack_losses *kernel,
+			 struct zfstrace_stack_losses *l)
 {
+	uint64_t since = kernel->asleep_since;
 	struct timespec now;
 	struct sleeper s;
 	uint32_t tid, *last = NULL;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
+	l->asleep = kernel->asleep;
 	while (!bpf_map_get_next_key(r->sleepers, last, &tid)) {
 		if (!bpf_map_lookup_elem(r->sleepers, &tid, &s)) {
 			l->asleep++;
-			l->asleep_ns += (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec -
-					s.since;
+			since += s.since;
 		}
 		last = &tid;
 	}
+	l->asleep_ns =
+		l->asleep * ((uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec) - since;
 }
 
 static int read_losses(struct zfstrace *t, const struct reading *r, struct zfstrace_stack_losses *l)
@@ -89,7 +93,7 @@ static int read_losses(struct zfstrace *t, const struct reading *r, struct zfstr
 		.sleepers_full = kernel->sleepers_full,
 		.skipped = t->skipped + t->missed_entries + t->missed_returns,
 	};
-	count_asleep(r, l);
+	count_asleep(r, kernel, l);
 	if (t->base) {
 		struct zfstrace_losses base;
 

@@ -24,6 +24,8 @@ NO_WAKER = "[no waker]"
 PREEMPTED = "[preempted]"
 IN_USER = "[user]"
 IRQ = "[irq]"
+# Stands for the functions of the scheduler, in which every sleep ends: the kernel leaves them out.
+SCHEDULE = "schedule"
 
 # The code of tracers in a stack: programs, trampolines and copied instructions.
 _TRACERS = ("[bpf]", "[__builtin__ftrace]", "[__builtin__kprobes]")
@@ -35,7 +37,7 @@ _INTERRUPT = re.compile(r"asm_(common_interrupt|sysvec_)|el\d\w*_irq")
 # A thread of ZFS whose main function waits; or the event daemon.
 _IDLE = re.compile(
     r"(ret_from_fork\w*;)*kthread;(thread_generic_wrapper;)?\w+;"
-    r"(txg_thread_wait;)?(_*cv_\w+;)*(schedule\w*;)*__schedule"
+    r"(txg_thread_wait;)?(_*cv_\w+;)*schedule"
     r"|.*;zfs_zevent_wait;.*"
 )
 
@@ -110,7 +112,7 @@ def build(
     for one in sums:
         weight = one.count if on_cpu else one.ns
         pool = one.pool or pool_of(one.dev) or ""
-        frames = _named(one.frames, name)
+        frames = _named(one.frames, name, asleep=not on_cpu)
         if options.pool and pool and pool != options.pool:
             continue
         if options.target == "zfs" and one.stage == OUTSIDE:
@@ -128,13 +130,14 @@ def build(
     return Recording(stacks, losses, idle)
 
 
-def _named(addresses: Sequence[int], name: Namer) -> list[str]:
-    """Root first, without tracers and what they call. All but the leaf are return addresses, which
-    may be beyond the end of the calling function: the call is before them."""
+def _named(addresses: Sequence[int], name: Namer, *, asleep: bool = False) -> list[str]:
+    """Root first, without tracers and what they call. All but the leaf of a thread that runs are
+    return addresses, which may be beyond the end of the calling function: the call is before
+    them."""
     frames: list[str] = []
     passed = ""  # what called a tracer
     for i, address in reversed(list(enumerate(addresses))):
-        frame = name(address - (i > 0))
+        frame = name(address - (asleep or i > 0))
         if frame.endswith(_TRACERS):
             if frame.startswith(_PROGRAM):
                 break
@@ -146,6 +149,8 @@ def _named(addresses: Sequence[int], name: Namer) -> list[str]:
         if frame != passed:
             frames.append(frame)
         passed = ""
+    if frames and asleep:
+        frames.append(SCHEDULE)
     return frames
 
 

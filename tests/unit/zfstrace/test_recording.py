@@ -21,7 +21,7 @@ LOST = StackLosses(no_stack=1)
 
 
 class Kernel:
-    """Gives functions addresses: each is 16 bytes long, a call returns to its last."""
+    """Gives functions addresses: each is 16 bytes long, a call returns behind its last."""
 
     def __init__(self) -> None:
         self.names: list[str] = ["[unknown]"]
@@ -32,8 +32,12 @@ class Kernel:
             if name not in self.names:
                 self.names.append(name)
             found.append((self.names.index(name) + 1) * 16)
-        # the leaf is where it is, and may be the first byte of a function
-        return found[0] - 16, *found[1:]
+        return tuple(found)
+
+    def running(self, *root_first: str) -> tuple[int, ...]:
+        """Its leaf is where it is, and may be the first byte of a function."""
+        leaf, *others = self.stack(*root_first)
+        return leaf - 16, *others
 
     def name(self, address: int) -> str:
         return self.names[address // 16]
@@ -45,9 +49,8 @@ FSYNC = (
     "zpl_fsync [zfs]",
     "zil_commit_impl [zfs]",
     "cv_wait_common [spl]",
-    "schedule",
-    "__schedule",
 )
+ASLEEP = (*FSYNC, "schedule")
 TRACER = ("__traceiter_sched_switch", "bpf_trace_run4", "bpf_prog_123_tp_sched_switch [bpf]")
 SUM = StackSum("tank", (0, 0), "flush", "fio", KERNEL.stack(*FSYNC), 1000, 2)
 
@@ -71,7 +74,7 @@ def kernel_part(recording: Recording) -> str:
 def test_a_stack_has_labels_then_frames() -> None:
     recording = recorded(SUM, replace(SUM, ns=500))
     assert recording.stacks == Stacks(
-        "off-cpu", "ns", "", {";".join(("tank", "flush", "fio", *FSYNC)): 1500}
+        "off-cpu", "ns", "", {";".join(("tank", "flush", "fio", *ASLEEP)): 1500}
     )
     assert recording.losses is LOST
 
@@ -81,17 +84,17 @@ def test_samples_are_counted() -> None:
 
 
 def test_the_tracers_are_taken_out() -> None:
-    one = replace(SUM, frames=KERNEL.stack(*FSYNC, *TRACER))
-    assert kernel_part(recorded(one)) == ";".join(FSYNC)
+    one = replace(SUM, frames=KERNEL.running(*FSYNC, *TRACER))
+    assert kernel_part(recorded(one, kind="on-cpu")) == ";".join(FSYNC)
 
 
 def test_fentry_does_not_double_a_function() -> None:
     traced = (*FSYNC[:2], "bpf_trampoline_644 [bpf]", *FSYNC[1:])
-    assert kernel_part(recorded(replace(SUM, frames=KERNEL.stack(*traced)))) == ";".join(FSYNC)
+    assert kernel_part(recorded(replace(SUM, frames=KERNEL.stack(*traced)))) == ";".join(ASLEEP)
     # but one that ends in a jump to another is only seen in this way, and recursion stays
     jumped = ("zil_commit [zfs]", "bpf_trampoline_645 [bpf]", "zil_commit_impl [zfs]", "f", "f")
     folded = kernel_part(recorded(replace(SUM, frames=KERNEL.stack(*jumped))))
-    assert folded == "zil_commit [zfs];zil_commit_impl [zfs];f;f"
+    assert folded == "zil_commit [zfs];zil_commit_impl [zfs];f;f;schedule"
 
 
 def test_what_a_tracer_calls_is_not_shown() -> None:
@@ -103,16 +106,16 @@ def test_what_a_tracer_calls_is_not_shown() -> None:
         (program[0], "__bpf_prog_enter_recur", "migrate_disable"),
         ("bpf_task_storage_get_recur", "migrate_enable"),
     ):
-        one = replace(SUM, frames=KERNEL.stack(*FSYNC, *tail))
-        assert kernel_part(recorded(one)) == ";".join(FSYNC)
+        one = replace(SUM, frames=KERNEL.running(*FSYNC, *tail))
+        assert kernel_part(recorded(one, kind="on-cpu")) == ";".join(FSYNC)
 
 
 def test_a_stack_without_frames_says_why() -> None:
     assert kernel_part(recorded(replace(SUM, frames=()))) == "[no stack]"
-    ours = KERNEL.stack("bpf_trampoline_644 [bpf]", "bpf_prog_1_fentry_cv_wait [bpf]")
-    assert kernel_part(recorded(replace(SUM, frames=ours))) == "[tracer]"
+    ours = KERNEL.running("bpf_trampoline_644 [bpf]", "bpf_prog_1_fentry_cv_wait [bpf]")
+    assert kernel_part(recorded(replace(SUM, frames=ours), kind="on-cpu")) == "[tracer]"
     assert kernel_part(recorded(replace(SUM, frames=(), in_user=True))) == "[user]"
-    assert kernel_part(recorded(replace(SUM, preempted=True))).endswith("__schedule;[preempted]")
+    assert kernel_part(recorded(replace(SUM, preempted=True))).endswith(";schedule;[preempted]")
 
 
 def test_pools_are_found_by_name_or_device() -> None:
@@ -126,11 +129,11 @@ def test_pools_are_found_by_name_or_device() -> None:
 
 def test_wakers_follow_the_sleeper() -> None:
     waker = ("ret_from_fork", "zio_execute [zfs]", "zil_lwb_flush_vdevs_done [zfs]", "wake_up")
-    woken = replace(SUM, woken=True, waker=KERNEL.stack(*waker), waker_comm="z_null_int")
-    sleeper = ";".join(FSYNC)
+    woken = replace(SUM, woken=True, waker=KERNEL.running(*waker), waker_comm="z_null_int")
+    sleeper = ";".join(ASLEEP)
     want = ";".join([sleeper, "--", *reversed(waker), "z_null_int"])
     assert kernel_part(recorded(woken, kind="wakeup")) == want
-    by_irq = KERNEL.stack("start_kernel", "do_idle", "asm_sysvec_apic_timer_interrupt", "tick")
+    by_irq = KERNEL.running("start_kernel", "do_idle", "asm_sysvec_apic_timer_interrupt", "tick")
     irq = replace(woken, waker=by_irq, waker_comm="swapper/0")
     want = f"{sleeper};--;tick;asm_sysvec_apic_timer_interrupt;[irq]"
     assert kernel_part(recorded(irq, kind="wakeup")) == want
@@ -145,24 +148,23 @@ def test_wakers_follow_the_sleeper() -> None:
 
 
 THREAD = ("ret_from_fork_asm", "ret_from_fork", "kthread")
-WAIT = ("__cv_timedwait_idle [spl]", "__cv_timedwait_common [spl]", "schedule_timeout")
-SWITCH = ("schedule", "__schedule")
+WAIT = ("__cv_timedwait_idle [spl]", "__cv_timedwait_common [spl]")
 
 
 def test_idle_threads_are_left_out() -> None:
     idle = [
-        (*THREAD, "taskq_thread [spl]", *SWITCH),
-        (*THREAD, "thread_generic_wrapper [spl]", "zthr_procedure [zfs]", *WAIT, *SWITCH),
-        (*THREAD, "txg_sync_thread [zfs]", "txg_thread_wait [zfs]", *WAIT, *SWITCH),
-        ("do_syscall_64", "zfs_zevent_wait [zfs]", "__cv_wait_sig [spl]", *SWITCH),
+        (*THREAD, "taskq_thread [spl]"),
+        (*THREAD, "thread_generic_wrapper [spl]", "zthr_procedure [zfs]", *WAIT),
+        (*THREAD, "txg_sync_thread [zfs]", "txg_thread_wait [zfs]", *WAIT),
+        ("do_syscall_64", "zfs_zevent_wait [zfs]", "__cv_wait_sig [spl]"),
     ]
     busy = [
-        (*THREAD, "taskq_thread [spl]", "mutex_lock", *SWITCH),
-        (*THREAD, "txg_sync_thread [zfs]", "spa_sync [zfs]", *WAIT, *SWITCH),
-        (*THREAD, "taskq_thread [spl]", "zio_execute [zfs]", *SWITCH),
-        ("do_syscall_64", "zfs_read [zfs]", "cv_wait_common [spl]", *SWITCH),
+        (*THREAD, "taskq_thread [spl]", "mutex_lock"),
+        (*THREAD, "txg_sync_thread [zfs]", "spa_sync [zfs]", *WAIT),
+        (*THREAD, "taskq_thread [spl]", "zio_execute [zfs]"),
+        ("do_syscall_64", "zfs_read [zfs]", "cv_wait_common [spl]"),
     ]
-    foreign = (*THREAD, "worker_thread", *SWITCH)
+    foreign = (*THREAD, "worker_thread")
     sums = [
         replace(SUM, stage="outside", pool="", frames=KERNEL.stack(*frames))
         for frames in (*idle, *busy, foreign)
