@@ -128,7 +128,6 @@ SAMPLE: dict[str, tuple[int, ...]] = {
     "faults": (1,),
     "counts": (0, 1),
     "reads": (1,),
-    "cost": (0,),
     "bench": (0,),
     "dist": (0,),
 }
@@ -136,9 +135,12 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 # With --sample these do not run: they are about long runs and large machines, take long, or repeat
 # for a system or a way to install what others show.
 MATRIX_ONLY = {
-    *("slots", "endurance", "packages", "python39", "bench_matrix", "databases", "arc"),
+    *("slots", "endurance", "packages", "python39", "bench_matrix", "databases", "arc", "cost"),
     *("freebsd_robust", "freebsd_check", "freebsd_tune"),
 }
+
+# These run on one flavour: numbers of others would need records of their own.
+ONE_FLAVOUR = {"cost": "trixie", "databases": debian_packages.FLAVOUR}
 
 # Of these scenarios in a run that is not about them.
 FEW = {
@@ -219,8 +221,8 @@ def flavours_of(name: str, config: pytest.Config) -> list[str]:
         return []
     if flavours and sample and name in SAMPLE:
         return list(dict.fromkeys(flavours[i % len(flavours)] for i in SAMPLE[name]))
-    if name == "databases":
-        return [one for one in flavours if one == debian_packages.FLAVOUR]
+    if name in ONE_FLAVOUR:
+        return [one for one in flavours if one == ONE_FLAVOUR[name]]
     if name.startswith("dtrace"):
         return [one for one in flavours if one.endswith("-dtrace")]
     return flavours

@@ -14,7 +14,7 @@ import pytest
 from lab.rows import Json
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "cost.json"
-# Other kernels and releases of ZFS have other code: there only the order of magnitude is known
+# A newer kernel or ZFS has other code: there only the order of magnitude is known
 NEAR, ELSEWHERE = 0.02, 0.35
 
 
