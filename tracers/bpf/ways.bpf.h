@@ -8,11 +8,16 @@
 
 #define WAYS 4
 
-/* The set of an address, of 2^bits. Only its lower half takes part, as the verifier lets no program
- * shift a pointer. */
+/* The set of an address, of 2^bits, by its lower half: a copy of that is a number, where the
+ * verifier lets no program calculate with a pointer. */
 static __always_inline __u32 set_of(__u64 address, __u32 bits)
 {
-	return ((__u32)address >> 6) * 0x9e3779b1U >> (32 - bits);
+	__u32 half = address;
+
+#ifdef __bpf__
+	asm volatile("%0 = %1" : "=w"(half) : "w"(half));
+#endif
+	return (half >> 6) * 0x9e3779b1U >> (32 - bits);
 }
 
 #endif
