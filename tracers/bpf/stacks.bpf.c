@@ -31,9 +31,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define MODE(what) (config.mode & ZFSTRACE_STACKS_##what)
 #define TASK_DEAD 0x80 /* include/linux/sched.h */
 #define SAMPLE_NS 1000000ULL
-#define WALKS_SHARE 256 /* at least so many times as long as a walk */
+#define WALKS_SHARE 256			/* at least so many times as long as a walk, */
+#define SAMPLE_MOST_NS (32 * SAMPLE_NS) /* but no longer than this */
 
-/* What a walk took, about. */
+/* What a walk took, about. One that was held up counts as the longest that makes a difference. */
 __u64 walk_ns;
 
 /* The sleepers that are in no fsync; the others are in their struct op. */
@@ -148,6 +149,8 @@ static __always_inline __u64 take_sleepers_stack(struct task_struct *task, __u64
 		return 0;
 	hash = keep_stack(s, bpf_get_task_stack(task, s->ip, sizeof(s->ip), 0), 0);
 	took = bpf_ktime_get_ns() - now;
+	if (took > SAMPLE_MOST_NS / WALKS_SHARE)
+		took = SAMPLE_MOST_NS / WALKS_SHARE;
 	walk_ns = was ? (15 * was + took) / 16 : took;
 	return hash;
 }
