@@ -1,4 +1,4 @@
-"""What a trace adds to an fsync, in instructions: as recorded in tests/data/cost.json, within 2 %.
+"""What a trace adds to an fsync, in instructions: as recorded in tests/data/cost.json.
 
 A change that makes a trace cheaper or dearer changes that file, and so is seen:
 `make bench-instructions COST='--record tests/data/cost.json'`.
@@ -14,8 +14,11 @@ import pytest
 from lab.rows import Json
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "cost.json"
+# Two runs agreed within 0.1 % without a commit, and within 2.6 % with one, in which the threads of
+# ZFS take turns as they like
+NEAR = {"tank/off": 0.02, "tank/db": 0.05}
 # A newer kernel or ZFS has other code: there only the order of magnitude is known
-NEAR, ELSEWHERE = 0.02, 0.35
+ELSEWHERE = 0.35
 
 
 @pytest.fixture
@@ -34,5 +37,6 @@ def test_a_trace_costs_what_it_did(cost: Json) -> None:
     found = {f"{one['dataset']}, {one['name']}": one["tracing"] for one in cost["counted"]}
     assert found.keys() == recorded["tracing"].keys()
     for mode, instructions in recorded["tracing"].items():
-        within = pytest.approx(instructions, rel=NEAR if same else ELSEWHERE, abs=25)
+        near = NEAR[mode.partition(",")[0]] if same else ELSEWHERE
+        within = pytest.approx(instructions, rel=near, abs=25)
         assert found[mode] == within, (mode, found)
