@@ -8,8 +8,8 @@
 
 #define WAYS 4
 
-/* The set of an address, of 2^bits, by its lower half: a copy of that is a number, where the
- * verifier lets no program calculate with a pointer. */
+/* The set of an address, of 2^bits, by its lower half. That is copied first: the verifier lets no
+ * program shift a pointer, but takes a copy of half of one for a number. */
 static __always_inline __u32 set_of(__u64 address, __u32 bits)
 {
 	__u32 half = address;
