@@ -41,9 +41,11 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Scene:
-    """A load, the memory of its guest, and the names of the searches that are compared on it."""
+    """A load, what the page says about it, the memory of its guest, and the names of the searches
+    that are compared on it."""
 
     load: str
+    about: str
     memory: str
     ways: tuple[str, ...]
 
@@ -51,10 +53,20 @@ class Scene:
 SCENES = {
     # With little memory txgs are short, and so are the waits for them. What samples best after the
     # model's candidates is asked on the other one, for time
-    "full": Scene(FIO.format(bulk="", wal=""), "1G", ("model + local", "TPE alone", "random")),
-    # Half of the disk's bandwidth; each writer fsyncs a few times a second. What helps is a
-    # zfs_dirty_data_max of 16 to 32 MiB, far below the default of this memory
-    "paced": Scene(FIO.format(bulk="--rate=14m", wal="--rate_iops=4"), "4G", tuple(WAYS)),
+    "full": Scene(
+        FIO.format(bulk="", wal=""),
+        "The bulk writer takes what it gets, so the disk is full.",
+        "1G",
+        ("model + local", "TPE alone", "random"),
+    ),
+    # What helps is a zfs_dirty_data_max of 16 to 32 MiB, far below the default of this memory
+    "paced": Scene(
+        FIO.format(bulk="--rate=14m", wal="--rate_iops=4"),
+        "The bulk writer writes 14 MiB/s, half of what the disk can do, and each log writer\n"
+        "fsyncs four times a second.",
+        "4G",
+        tuple(WAYS),
+    ),
 }
 # The command has no option for it, since nobody wants it
 WITHOUT_MODEL = "from zfstune.experiment import model; model.candidates = lambda *_: []; "

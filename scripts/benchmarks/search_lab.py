@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Compares searches on a real pool in the lab; writes docs/measurements/search-lab.md.
+"""Compares searches on a real pool in the lab; writes docs/measurements/search-lab-SCENE.md.
 
 usage: scripts/benchmarks/search_lab.py [--seeds N] [--budget T] [--block T]
                                         [--scene full|paced] [--resume]
 
 Each search has sessions of `zfstune tune` of the same time, on two loads, each in a guest of its
 own: one that fills the disk, and one that does not. It takes hours. What each session has found is
-in build/search-lab/SCENE/searches.json as soon as it has ended. With --scene there is only one
-load, so both can run at once, and no page; the same without it, but with --resume, writes the page.
+in build/search-lab/SCENE/searches.json as soon as it has ended, and the page is written when all
+have. With --scene there is only one load, so both can run at once.
 """
 
 import argparse
@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / part) for part in ("scripts", "tuner", "tracers")]
 from benchmarks.search_guest import RESULT, SCENES, WAYS  # noqa: E402
 from zfslab.script import run_lab  # noqa: E402
 
-PAGE = ROOT / "docs/measurements/search-lab.md"
+PAGES = ROOT / "docs/measurements"
 DATA = ROOT / "build/search-lab"
 # where the lab has it from
 OPTUNA = ROOT / ".venv/guest/optuna"
@@ -36,18 +36,17 @@ LIMIT = "72000s"
 Run = dict[str, Any]
 
 HEAD = """\
-# What a session finds on a real pool, by its search
+# What a session finds on a real pool, by its search: the load "{scene}"
 
-Written by `make bench-search-lab SEARCH="--seeds {seeds} --budget {budget} --block {block}"` on
-{date}: {cores} cores, trixie in the lab (emulated where there is no KVM), a
-disk of 30 MB/s, eight log writers and a bulk writer (`scripts/benchmarks/search_guest.py`). *full*:
-the bulk writer takes what it gets, in a guest of {full} of memory; *paced*: 14 MiB/s, half of the
-disk's bandwidth, and each log writer fsyncs four times a second, in one of {paced}. Each search has
-sessions of {budget} in turns, objective p99 of fsync, default limits. The change is that of the
-session's own proof, on fresh blocks.{optuna}
+Written by `make bench-search-lab SEARCH="--scene {scene} --seeds {seeds} {time_and_block}"`
+on {date}: {cores} cores, trixie in the lab (emulated where there is no KVM) with {memory} GiB, a
+disk of 30 MB/s, eight log writers and a bulk writer (`scripts/benchmarks/search_guest.py`).
+{load}
+Each search has sessions of {budget} in turns, objective p99 of fsync, default limits. The change is
+that of the session's own proof, on fresh blocks.{optuna}
 
-| load | search | proved | change of p99, each seed | minutes until it was proved |
-|---|---|---|---|---|
+| search | proved | change of p99, each seed | minutes until it was proved |
+|---|---|---|---|
 """
 
 
@@ -56,18 +55,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, help="sessions per search (default 3)")
     parser.add_argument("--budget", default="10m", help="of each (default 10m)")
     parser.add_argument("--block", default="8s", help="length of a block (default 8s)")
-    parser.add_argument("--scene", choices=SCENES, help="only this load, and no page")
+    parser.add_argument("--scene", choices=SCENES, help="only this load")
     parser.add_argument("--resume", action="store_true", help="keep the sessions that are there")
     args = parser.parse_args()
-    runs: list[Run] = []
     for scene in [args.scene] if args.scene else SCENES:
-        status, found = measure(scene, args)
+        status, runs = measure(scene, args)
         if status:
             return status
-        runs += found
-    if not args.scene:
-        text = page(runs, args)
-        PAGE.write_text(text, encoding="utf-8")
+        text = page(scene, runs, args)
+        (PAGES / f"search-lab-{scene}.md").write_text(text, encoding="utf-8")
         print(text)
     return 0
 
@@ -124,32 +120,32 @@ def ways(scene: str) -> list[str]:
     return [way for way in SCENES[scene].ways if WAYS[way].sampler != "tpe" or OPTUNA.exists()]
 
 
-def page(runs: Sequence[Run], args: argparse.Namespace) -> str:
+def page(scene: str, runs: Sequence[Run], args: argparse.Namespace) -> str:
     left_out = "" if OPTUNA.exists() else " Without TPE: there was no optuna in the guest."
     text = HEAD.format(
         date=datetime.date.today().isoformat(),
         cores=os.cpu_count(),
+        scene=scene,
+        load=SCENES[scene].about,
+        memory=SCENES[scene].memory[:-1],
         seeds=args.seeds,
         budget=args.budget,
-        block=args.block,
+        time_and_block=f"--budget {args.budget} --block {args.block}",
         optuna=left_out,
-        **{name: f"{scene.memory[:-1]} GiB" for name, scene in SCENES.items()},
     )
-    for name in SCENES:
-        for way in ways(name):
-            each = [run["session"] for run in runs if (run["scene"], run["way"]) == (name, way)]
-            text += row(name, way, each)
+    for way in ways(scene):
+        text += row(way, [run["session"] for run in runs if run["way"] == way])
     return text + values(runs)
 
 
-def row(scene: str, way: str, each: Sequence[Any]) -> str:
-    """A search on a load, of its sessions."""
+def row(way: str, each: Sequence[Any]) -> str:
+    """A search, of its sessions."""
     proved = [one for one in each if one and one["in_force"]]
     shown = [f"{one['verdict']['change']:+.0%}" if one in proved else "-" for one in each]
     minutes = [end_s(one) / 60 for one in proved]
     middle = f"{statistics.median(minutes):.1f}" if minutes else "-"
     count = f"{len(proved)} of {len(each)}"
-    return f"| {scene} | {way} | {count} | {', '.join(shown)} | {middle} |\n"
+    return f"| {way} | {count} | {', '.join(shown)} | {middle} |\n"
 
 
 def end_s(session: Any) -> float:
@@ -160,14 +156,12 @@ def end_s(session: Any) -> float:
 
 def values(runs: Sequence[Run]) -> str:
     """What was in force at the end, so that the page can be judged without its raw data."""
-    text = (
-        "\nThe values that were proved:\n\n| load | search | seed | values |\n|---|---|---|---|\n"
-    )
+    text = "\nThe values that were proved:\n\n| search | seed | values |\n|---|---|---|\n"
     for run in runs:
         one = run["session"]
         if one and one["in_force"]:
             said = ", ".join(f"{name} {value}" for name, value in one["winner"].items())
-            text += f"| {run['scene']} | {run['way']} | {run['seed']} | {said} |\n"
+            text += f"| {run['way']} | {run['seed']} | {said} |\n"
     return text
 
 

@@ -1,5 +1,5 @@
-"""The sessions of `make bench-search-lab` survive its end, and the page is made of all: with
-made-up ones, and a stand-in for the lab."""
+"""The sessions of `make bench-search-lab` survive its end, and each load makes a page of its own:
+with made-up ones, and a stand-in for the lab."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Lab:
 def main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command with these words, whose lab is the first argument."""
     monkeypatch.setattr(search_lab, "DATA", tmp_path / "data")
-    monkeypatch.setattr(search_lab, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(search_lab, "PAGES", tmp_path)
     monkeypatch.setattr(search_lab, "OPTUNA", tmp_path)
 
     def call(lab: Lab, *words: str) -> int:
@@ -99,27 +99,26 @@ def test_it_begins_anew_without_being_asked_to_go_on(main: Callable[..., int]) -
         assert len(lab.asked) == 6
 
 
-def test_the_page_is_of_both_loads(main: Callable[..., int], tmp_path: Path) -> None:
-    """Each in a guest of its own, and written when the last session is there."""
-    page = tmp_path / "page.md"
-    for scene in SCENES:
-        assert main(Lab(9), "--seeds", "1", "--scene", scene) == 0
-        assert not page.exists()
+def test_each_load_has_a_guest_and_a_page_of_its_own(
+    main: Callable[..., int], tmp_path: Path
+) -> None:
+    assert main(Lab(9), "--seeds", "1", "--scene", "full") == 0
+    assert [page.name for page in tmp_path.glob("*.md")] == ["search-lab-full.md"]
     lab = Lab(9)
     assert main(lab, "--seeds", "2", "--resume") == 0
     assert lab.memory == ["1G", "4G"]
-    assert {seed for _, _, seed in lab.asked} == {"2"}
-    text = page.read_text()
-    assert "| full | model + local | 2 of 2 | -58%, -58% | 3.0 |" in text
-    assert "| paced | model + TPE | 2 of 2 | -58%, -58% | 3.0 |" in text
-    assert "| full | model + TPE |" not in text
-    assert "| paced | random | 2 | zfs_txg_timeout 2 |" in text
-    assert "Without TPE" not in text
+    assert ("full", "random", "1") not in lab.asked
+    full, paced = ((tmp_path / f"search-lab-{scene}.md").read_text() for scene in SCENES)
+    assert "| model + local | 2 of 2 | -58%, -58% | 3.0 |" in full
+    assert "| model + TPE | 2 of 2 | -58%, -58% | 3.0 |" in paced
+    assert "| model + TPE |" not in full
+    assert "| random | 2 | zfs_txg_timeout 2 |" in paced
+    assert "Without TPE" not in paced
 
 
 def test_no_page_is_written_of_a_part(main: Callable[..., int], tmp_path: Path) -> None:
     assert main(Lab(2), "--seeds", "1") == 125
-    assert not (tmp_path / "page.md").exists()
+    assert not list(tmp_path.glob("*.md"))
 
 
 def test_without_optuna_tpe_is_left_out_and_the_page_says_so(
@@ -129,16 +128,16 @@ def test_without_optuna_tpe_is_left_out_and_the_page_says_so(
     lab = Lab(9)
     assert main(lab, "--seeds", "1") == 0
     assert {way for _, way, _ in lab.asked} == {"model + local", "random"}
-    text = (tmp_path / "page.md").read_text()
+    text = (tmp_path / "search-lab-full.md").read_text()
     assert "Without TPE: there was no optuna in the guest." in text
     assert "| TPE alone |" not in text
 
 
 def test_a_row_of_sessions_without_a_gain() -> None:
     none = MADE_UP | {"in_force": False, "verdict": None}
-    row = search_lab.row("full", "random", [None, none, MADE_UP])
-    assert row == "| full | random | 1 of 3 | -, -, -58% | 3.0 |\n"
-    assert search_lab.row("full", "random", [None]) == "| full | random | 0 of 1 | - | - |\n"
+    row = search_lab.row("random", [None, none, MADE_UP])
+    assert row == "| random | 1 of 3 | -, -, -58% | 3.0 |\n"
+    assert search_lab.row("random", [None]) == "| random | 0 of 1 | - | - |\n"
 
 
 def test_seeds_beyond_those_asked_for_are_not_on_the_page() -> None:
