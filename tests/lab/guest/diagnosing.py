@@ -40,7 +40,8 @@ with open(sys.argv[1], "r+b") as f, mmap.mmap(f.fileno(), size) as m:
 """
 
 CROWD = """
-import os, sys, threading
+import os, sys, threading, time
+between = float(sys.argv[3])
 def work(path):
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     i = 0
@@ -48,6 +49,8 @@ def work(path):
         os.pwrite(fd, bytes(8192), i % 512 * 8192)
         os.fsync(fd)
         i += 1
+        if between:
+            time.sleep(between)
 for n in range(int(sys.argv[2])):
     threading.Thread(target=work, args=(f"{sys.argv[1]}/{n}",)).start()
 """
@@ -70,8 +73,9 @@ def writer(path: str, size: int = 8192, between: float = 0.0) -> list[str]:
     return python(WRITER, path, size, between)
 
 
-def crowd(directory: str, threads: int) -> list[str]:
-    return python(CROWD, directory, threads)
+def crowd(directory: str, threads: int, between: float = 0.0) -> list[str]:
+    """Threads that each write 8 kB and fsync, again and again."""
+    return python(CROWD, directory, threads, between)
 
 
 def bulk(path: str) -> list[str]:

@@ -65,7 +65,8 @@ def killed(out: str, block: str, recover: Callable[[dict[str, str]], Json]) -> J
                 raise RuntimeError(f"no candidate: {log.read_text()}")
             in_force = changed(before)
             time.sleep(0.2)
-        # first the supervisor, which would restore
+        # first the supervisor, which would restore; without it, the session would, too
+        process.send_signal(signal.SIGSTOP)
         for pid in reversed(sh(f"pgrep -P {process.pid}").split()):
             with contextlib.suppress(ProcessLookupError):  # a command that has just ended
                 os.kill(int(pid), signal.SIGKILL)
@@ -111,7 +112,9 @@ def main() -> None:
     results: Json = {}
     with pool(DISK):
         sh("zfs set recordsize=128K tank/bulk")
-        with loaded(bulk("/tank/bulk/file"), crowd("/tank/db", 8)):
+        # without a pause the two would share the only processor, now so and then otherwise, and the
+        # disk would not always be full
+        with loaded(bulk("/tank/bulk/file"), crowd("/tank/db", 8, between=0.1)):
             time_and_block = ["--budget", sys.argv[1], "--block", sys.argv[2]]
             results["whole"] = whole(time_and_block)
             results["by_command"] = killed("/tmp/by_command", sys.argv[2], by_command)
