@@ -446,6 +446,16 @@ def test_a_proof_that_does_not_fit_the_budget_is_not_begun() -> None:
     assert experiment.now_s() <= 12 * 60
 
 
+def test_the_time_of_a_last_proof_is_not_left_unused() -> None:
+    """After three pairs in vain there is time for no other beside a proof: so what the search draws
+    next goes straight to it."""
+    found, _ = session(
+        MadeUp(dirty_counts, 0.05, 15), Listed([{TIMEOUT: 1}, SMALL], "local"), minutes=12
+    )
+    assert [trial.pairs for trial in found.trials] == [3, 6]
+    assert found.verdict is not None and found.verdict.kind == "better"
+
+
 def test_a_budget_that_is_too_small_says_how_much_it_takes() -> None:
     found, _ = session(MadeUp(dirty_counts, 0.1, 14), [SMALL], minutes=6)
     assert found.note is not None

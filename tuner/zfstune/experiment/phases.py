@@ -131,12 +131,18 @@ class Tuning:
 
     def _compete(self) -> None:
         """The first candidate straight to its proof, if it looks that good; then pairs for those
-        that look best, and proofs in order of rank, as long as there is time."""
+        that look best, and proofs in order of rank, as long as there is time; and when that is
+        enough for a proof only, straight to it with what comes next."""
         for _ in range(min(self._search.waiting(), max(1, self._pairs_free() // _PAIRS_EACH))):
             self._enter()
         self._first = len(self._race.arms)
         self._straight()
-        while self._another_pair() or self._another_proof() or self._straight():
+        while (
+            self._another_pair()
+            or self._another_proof()
+            or self._straight()
+            or self._straight(drawn=True)
+        ):
             pass
         if self.found.verdict is None and not self.found.note:
             self._note(self._why_nothing())
@@ -272,13 +278,17 @@ class Tuning:
 
     # --- proofs
 
-    def _straight(self) -> bool:
-        """A proof of the model's next candidate, which no measurement of its own has chosen, so all
-        of its pairs count. It goes back into the race as soon as it does not look like a large
-        gain within the limits. False if there is none, or no time for its proof."""
+    def _straight(self, *, drawn: bool = False) -> bool:
+        """A proof of the model's next candidate or, with drawn, of any, which no measurement of its
+        own has chosen, so all of its pairs count. It goes back into the race as soon as it does not
+        look like a large gain within the limits. False if there is none, or no time for its
+        proof."""
+        late = self._left_s() * _SPARE < self._least_proof_s()
+        if self._proved is not None or (drawn and late):
+            return False
         arm = next((one for one in self._race.arms if not (one.records or one.why)), None)
-        arm = arm or (self._enter() if self._search.waiting() else None)
-        if self._proved is not None or arm is None or arm.candidate.source != MODEL:
+        arm = arm or (self._enter() if drawn or self._search.waiting() else None)
+        if arm is None or not (drawn or arm.candidate.source == MODEL):
             return False
 
         def promising(proof: Proof) -> bool:
