@@ -446,6 +446,18 @@ def test_a_proof_that_does_not_fit_the_budget_is_not_begun() -> None:
     assert experiment.now_s() <= 12 * 60
 
 
+@pytest.mark.parametrize(("minutes", "most"), [(16, 13), (24, 12)])
+def test_a_proof_leaves_time_only_if_another_fits_into_it(
+    minutes: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 13 pairs two fifths are too few for another, of 21 they are not."""
+    experiment = MadeUp(dirty_counts, 0.05, 16)
+    said: list[str] = []
+    monkeypatch.setattr(experiment.progress, "line", said.append)
+    session(experiment, [SMALL], minutes)
+    assert any(f"fresh blocks, 6 to {most} pairs" in line for line in said), said
+
+
 def test_the_time_of_a_last_proof_is_not_left_unused() -> None:
     """After three pairs in vain there is time for no other beside a proof: so what the search draws
     next goes straight to it."""

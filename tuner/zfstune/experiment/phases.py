@@ -337,8 +337,9 @@ class Tuning:
         for another. The shortest one may end a tenth too late."""
         alpha, one_s = _ONE_OF_SOME * self._alpha, self._proof_pair_s(arm)
         pairs = int(self._left_s() / one_s)
-        if pairs >= 2 * statistics.fewest_pairs(alpha):
-            return alpha, int(_ONE_OF_SOME * pairs)
+        part = int(_ONE_OF_SOME * pairs)
+        if pairs - part >= statistics.fewest_pairs(self._alpha - alpha):
+            return alpha, part
         least = statistics.fewest_pairs(self._alpha)
         late = self._left_s() * _SPARE >= least * one_s
         return self._alpha, max(pairs, least) if late else pairs
