@@ -13,7 +13,7 @@ from zfstune.experiment.found import Dropped, Found, Outcome, Task, Trial
 from zfstune.experiment.judging import Judge
 from zfstune.experiment.model import MODEL, Candidate
 from zfstune.experiment.proof import Proof
-from zfstune.experiment.race import Arm, Race
+from zfstune.experiment.race import BAD, Arm, Race
 from zfstune.experiment.runner import Abort, Experiment, Record
 from zfstune.experiment.search import Exhausted
 from zfstune.term.progress import Progress
@@ -28,8 +28,8 @@ _PROOF_SHARE = 0.4
 # A proof takes this part of the alpha and of the time that are left, as long as that leaves enough
 # for another
 _ONE_OF_SOME = 0.6
-# The pairs that the first candidate may take before the others have had one, and while only limits
-# are open
+# The pairs that the first candidate may take before the others have had one, and while its gain is
+# clear
 _FIRST_PROOF, _FIRST_LIMITS = 12, 24
 # Of so few pairs one may be an accident, and moves their average
 _FEW = 3
@@ -296,10 +296,12 @@ class Tuning:
             kept = (
                 self._judge.score(arm.records) < 0
                 if arm.pairs > _FEW
-                else self._judge.pairs_that_miss(arm.records) <= (arm.pairs + 1) // _FEW
+                else self._judge.pairs_that_miss(arm.records) <= 1
             )
-            good = losses <= arm.pairs // 3 and kept
-            return good and (arm.pairs < _FIRST_PROOF or proof.gained)
+            change = self._judge.change(arm.records) or 0.0
+            good = losses <= max(1, arm.pairs // _FEW) and change < BAD and kept
+            clear = proof.gained or proof.so_far().high < 0
+            return good and (arm.pairs < _FIRST_PROOF or clear)
 
         self._introduce(arm)
         alpha, pairs = self._stake(arm)

@@ -19,7 +19,7 @@ _STAGES = ((1.0, 1), (0.5, 3), (0.25, 7))
 _LAST = 15
 # A candidate is out without a gain in any of so many pairs, or twice as bad as the baseline on
 # average: no noise hides a gain in that
-_HOPELESS, _BAD = 3, math.log(2)
+_HOPELESS, BAD = 3, math.log(2)
 
 
 @dataclass
@@ -82,4 +82,4 @@ class Race:
         if not pairs:
             return False
         never = len(pairs) >= _HOPELESS and all(self._score(pair) >= 0 for pair in pairs)
-        return never or self.score(arm) >= _BAD
+        return never or self.score(arm) >= BAD
