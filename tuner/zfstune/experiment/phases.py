@@ -303,10 +303,10 @@ class Tuning:
             clear = proof.gained or proof.so_far().high < 0
             return good and (arm.pairs < _FIRST_PROOF or clear)
 
-        self._introduce(arm)
         alpha, pairs = self._stake(arm)
         if pairs < statistics.fewest_pairs(alpha):
             return False
+        self._introduce(arm)
         self._prove(arm, arm.candidate, alpha, min(_FIRST_LIMITS, pairs), promising)
         return bool(arm.records or arm.why)
 
