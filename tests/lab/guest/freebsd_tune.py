@@ -103,8 +103,8 @@ def start_service() -> None:
 
 
 def command(out: str) -> list[str]:
-    # the load keeps the only processor busy, which dtrace needs, too; and the p99 of the few hundred
-    # fsyncs of a block scatters more than it can gain
+    # the load keeps the only processor busy, which dtrace needs, too; and the p99 of the few
+    # hundred fsyncs of a block scatters more than it can gain
     zfstune = ["rtprio", "31", "zfstune", "tune", "tank", "--objective", "fsync.mean"]
     return [*zfstune, "--observe", "--staging", "--yes", "--seed", "1", "--out", out]
 
