@@ -9,7 +9,8 @@ say() {
 
 zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb
 zfs create tank/bulk
-# with the default every 8 kB that are written cost the disk 128 kB, and more fsyncs the bulk writer
+# With the default recordsize each write of 8 kB costs the disk 128 kB, and faster fsyncs would take
+# bandwidth from the bulk writer.
 zfs create -o recordsize=8k tank/db
 
 cat >/tmp/load.fio <<END

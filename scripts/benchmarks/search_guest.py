@@ -102,9 +102,9 @@ def session(scene: str, name: str, seed: str, time_and_block: list[str]) -> Any:
 def main() -> None:
     scene, budget, block, *rest = sys.argv[1:]
     subprocess.run(
-        "zpool create -O compression=off -O atime=off tank /dev/vdb; "
-        # with the default an fsync of 8 kB costs the disk 128 kB, and faster ones the bulk writer
-        "zfs create tank/bulk; zfs create -o recordsize=8k tank/db",
+        "zpool create -O compression=off -O atime=off tank /dev/vdb && "
+        # with 128k, faster fsyncs would take bandwidth from the bulk writer: see demo_guest.sh
+        "zfs create tank/bulk && zfs create -o recordsize=8k tank/db",
         shell=True,
         check=True,
     )

@@ -74,7 +74,7 @@ def writer(path: str, size: int = 8192, between: float = 0.0) -> list[str]:
 
 
 def crowd(directory: str, threads: int, between: float = 0.0) -> list[str]:
-    """Threads that each write 8 kB and fsync, again and again."""
+    """Threads that each write 8 kB and fsync, again and again, with a pause of `between` s."""
     return python(CROWD, directory, threads, between)
 
 

@@ -112,10 +112,10 @@ def command(out: str) -> list[str]:
 def main() -> None:
     results: Json = {}
     with pool(DISK):
-        # each fsync would cost a whole record of bandwidth otherwise, and faster ones more of it
+        # with 128K, faster fsyncs would take bandwidth from the bulk writer: see demo_guest.sh
         sh("zfs set recordsize=8K tank/db")
-        # without a pause the two would share the only processor, now so and then otherwise, and the
-        # disk would not always be full
+        # without pauses the two would compete for the only processor, and the disk would at times
+        # not be full
         with loaded(bulk("/tank/bulk/file"), crowd("/tank/db", 8, between=0.1)):
             time_and_block = ["--budget", sys.argv[1], "--block", sys.argv[2]]
             results["whole"] = whole(time_and_block)

@@ -28,8 +28,8 @@ _PROOF_SHARE = 0.4
 # A proof takes this part of the alpha and of the time that are left, as long as that leaves enough
 # for another
 _ONE_OF_SOME = 0.6
-# The pairs that the first candidate may take before the others have had one, and while its gain is
-# clear
+# The pairs that the first candidate may take before the others have had one; the second number if
+# its gain is clear
 _FIRST_PROOF, _FIRST_LIMITS = 12, 24
 # Of so few pairs one may be an accident, and moves their average
 _FEW = 3
@@ -137,12 +137,7 @@ class Tuning:
             self._enter()
         self._first = len(self._race.arms)
         self._straight()
-        while (
-            self._another_pair()
-            or self._another_proof()
-            or self._straight()
-            or self._straight(drawn=True)
-        ):
+        while self._another_pair() or self._another_proof() or self._straight(drawn=True):
             pass
         if self.found.verdict is None and not self.found.note:
             self._note(self._why_nothing())
@@ -300,8 +295,7 @@ class Tuning:
             )
             change = self._judge.change(arm.records) or 0.0
             good = losses <= max(1, arm.pairs // _FEW) and change < BAD and kept
-            clear = proof.gained or proof.so_far().high < 0
-            return good and (arm.pairs < _FIRST_PROOF or clear)
+            return good and (arm.pairs < _FIRST_PROOF or proof.gained or proof.so_far().high < 0)
 
         alpha, pairs = self._stake(arm)
         if pairs < statistics.fewest_pairs(alpha):
