@@ -59,7 +59,7 @@ def test_output_status_and_files_pass_and_a_reboot_keeps_the_disk(
 
 
 def test_a_panic_is_125_with_its_console(flavour: str) -> None:
-    done = lab(flavour, "--", "sh", "-c", SAYING + "sysctl debug.kdb.panic=1; sleep 100")
+    done = lab(flavour, "--", "sh", "-c", SAYING + "sysctl debug.kdb.panic=1 >/dev/null; sleep 100")
     assert done.returncode == 125
     assert done.stdout == b"said\n129\n"
     shown = done.stderr.decode()
