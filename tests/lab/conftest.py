@@ -81,7 +81,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
         ),
         7200,
     ),
-    "freebsd_tune": (("size=4G,write-bps=40M,write-iops=800",), 5400),
+    "freebsd_tune": (("size=4G,write-bps=20M,write-iops=400",), 5400),
     "freebsd_faults": (("size=2G",), 9000),
     "freebsd_changes": ((), 1800),
     "freebsd_robust": (("size=1G,sector=4K", "size=1G", "size=1G"), 1800),
