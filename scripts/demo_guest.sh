@@ -8,14 +8,14 @@ say() {
 }
 
 # A low limit of dirty data, as on a small server: txgs are short, and so are the waits for them.
-echo $((32 << 20)) >/sys/module/zfs/parameters/zfs_dirty_data_max
-echo $((64 << 20)) >/sys/module/zfs/parameters/zfs_wrlog_data_max
+echo $((16 << 20)) >/sys/module/zfs/parameters/zfs_dirty_data_max
+echo $((32 << 20)) >/sys/module/zfs/parameters/zfs_wrlog_data_max
 
 zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb
 zfs create tank/bulk
-# With the default recordsize each write of 8 kB costs the disk 128 kB, and faster fsyncs would take
+# With the default recordsize each write of 4 kB costs the disk 128 kB, and faster fsyncs would take
 # bandwidth from the bulk writer.
-zfs create -o recordsize=8k tank/db
+zfs create -o recordsize=4k tank/db
 
 cat >/tmp/load.fio <<END
 [global]
@@ -30,7 +30,7 @@ size=1500M
 [wal]
 directory=/tank/db
 rw=write
-bs=8k
+bs=4k
 size=64M
 numjobs=8
 fsync=1
