@@ -143,7 +143,7 @@ test-endurance: all
 # What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except tune,
 # diagnose and python39.
 SAMPLED = advise bench bench_matrix causes counts dist endurance faults flame packages reads robust slots tools views
-SAMPLED_FREEBSD = freebsd_check freebsd_faults freebsd_robust
+SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check faults reads robust)
 
 ## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes
 test-matrix: test test-python39

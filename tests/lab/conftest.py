@@ -119,16 +119,12 @@ SHARES: dict[str, Callable[[], Path]] = {
 SAMPLE: dict[str, tuple[int, ...]] = {
     "tune": (0,),
     "robust": (1,),
-    "advise": (0,),
     "views": (-1,),
     "tools": (1,),
     "diagnose": (0,),
-    "causes": (-1,),
     "flame": (0,),
     "faults": (1,),
     "counts": (0, 1),
-    "reads": (1,),
-    "bench": (0,),
     "dist": (0,),
 }
 
@@ -136,7 +132,9 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 # for a system or a way to install what others show.
 MATRIX_ONLY = {
     *("slots", "endurance", "packages", "python39", "bench_matrix", "databases", "arc", "cost"),
-    *("freebsd_robust", "freebsd_check", "freebsd_tune"),
+    *("advise", "bench", "causes", "reads"),
+    *("freebsd_robust", "freebsd_check", "freebsd_tune", "freebsd_bench", "freebsd_changes"),
+    *("freebsd_diagnose", "freebsd_reads"),
 }
 
 # These run on one flavour: numbers of others would need records of their own.
@@ -193,6 +191,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"{', '.join(SAMPLE)}: on a few flavours; {', '.join(sorted(MATRIX_ONLY))}: on none",
     )
+    parser.addoption("--guests", default=2, type=int, help="how many run at a time (default: 2)")
     parser.addoption("--endurance", default="45", help="seconds that test_endurance takes")
     parser.addoption(
         "--tune", default="short", choices=list(TUNE), help="how long sessions of tune take"
@@ -270,8 +269,8 @@ def undisturbed(config: pytest.Config) -> set[str]:
 def scenario(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str, str], Json]]:
-    """scenario(name, flavour) -> its results. Each that a test wants runs once, two at a time: an
-    emulated guest seldom keeps more than one processor busy."""
+    """scenario(name, flavour) -> its results. Each that a test wants runs once, by default two at a
+    time: an emulated guest seldom keeps more than one processor busy."""
     config = request.config
     wanted: dict[tuple[str, str], None] = {  # each once, in their order
         (scenario_of(item.module), flavour): None
@@ -282,7 +281,7 @@ def scenario(
         if isinstance(flavour, str) and scenario_of(item.module) in SCENARIOS
     }
     alone = undisturbed(config)
-    guests = ThreadPoolExecutor(2)
+    guests = ThreadPoolExecutor(config.getoption("--guests"))
     runs: dict[tuple[str, str], Future[Json | str]] = {}
 
     def start(name: str, flavour: str) -> None:
