@@ -31,10 +31,10 @@ Written by `make bench-freebsd` on {date}, in a guest of the lab with 4 GiB ({cp
 on a host that did little else; run it to have the numbers of your machine.
 
 *attached*: seconds from the start of `dtrace -xnolibs -Zs SCRIPT` to its first line, of several
-scripts to the last one's; median and largest of {rounds}. *fsync/s*: one or eight processes write
-8 kB and call fsync, for {seconds:g} s at a time. Each measurement under a tracer comes between two
-without; a ratio is the traced rate divided by the mean of those two. The tables show the median of
-{rounds} ratios, the smallest and the largest.
+scripts to the last one's; median and largest of {rounds}. *Per s*: one or eight processes write
+8 kB and call fsync, or read or write 4 kB of a file in memory, for {seconds:g} s at a time. Each
+measurement under a tracer comes between two without; a ratio is the traced rate divided by the mean
+of those two. The tables show the median of {rounds} ratios, the smallest and the largest.
 """
 
 
@@ -97,7 +97,7 @@ def disks(found: Json) -> str:
 def section(result: Json) -> str:
     lines = [
         f"\n## FreeBSD {result['release']}, ZFS {result['zfs']}, CPUs: {result['cpus']}\n",
-        "| script | attached, s | fsync/s, 1 job | ratio | fsync/s, 8 jobs | ratio |",
+        "| script | attached, s | per s, 1 job | ratio | per s, 8 jobs | ratio |",
         "|---|---|---:|---|---:|---|",
     ]
     for name, run in result["runs"].items():

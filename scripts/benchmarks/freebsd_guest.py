@@ -1,5 +1,6 @@
 """The part of `make bench-freebsd` in the guest: how long D scripts take to attach, alone and all
-at once, and fsync/s without and with each, in turn. Writes /out/bench.json.
+at once, and the rates of fsyncs, reads or writes without and with each, in turn. Writes
+/out/bench.json.
 
 Every measurement under a tracer comes between two without; the ratio to their mean is what counts,
 because the machine's speed drifts.
@@ -28,18 +29,30 @@ DISKS = {"none": 2, "read-delay": 3, "write-delay": 4, "flush-delay": 5}
 DIOCGFLUSH = 0x20006487  # sys/sys/disk.h
 VIEWS = tuple(f"{name}-json.d" for name in ("zilevent", "txgstate", "zfsthrottle", "zfsdevice"))
 ALL = (*VIEWS, "arcstate-json.d")
-RUNS = {name: (name,) for name in (*ALL, "fsyncstack.d")} | {"the first five at once": ALL}
+READ = ("zfsread-json.d",)
+# By name: the scripts, and the operation (of LOADS) that they time.
+RUNS: dict[str, tuple[tuple[str, ...], str]] = {
+    **{name: ((name,), "fsync") for name in (*ALL, "fsyncstack.d")},
+    "the first five at once": (ALL, "fsync"),
+    "zfsread-json.d, reads": (READ, "read"),
+    "zfsread-json.d, writes": (READ, "write"),
+}
 REQUESTS: dict[str, Callable[[int, int], object]] = {
     "read": lambda fd, offset: os.pread(fd, 4096, offset),
     "write": lambda fd, offset: os.pwrite(fd, bytes(4096), offset),
     "flush": lambda fd, _: fcntl.ioctl(fd, DIOCGFLUSH),
 }
+# What a process does again and again, at 2048 offsets in turn: its file stays in memory.
+LOADS = {
+    "fsync": "os.pwrite(fd, bytes(8192), offset); os.fsync(fd)",
+    "read": "os.pread(fd, 4096, offset)",
+    "write": "os.pwrite(fd, bytes(4096), offset)",
+}
 LOAD = """
 import os, sys
-fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600)
+fd = os.open(sys.argv[1], os.O_RDWR)
 for i in range(1 << 40):
-    os.pwrite(fd, bytes(8192), i % 2048 * 8192)
-    os.fsync(fd)
+    offset = i % 2048 * 8192
 """
 
 
@@ -47,14 +60,22 @@ def sh(command: str) -> str:
     return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
 
 
-def commits() -> int:
-    return int(sh("sysctl -n kstat.zfs.misc.zil.zil_commit_count"))
+def calls(operation: str) -> int:
+    """How many ZFS has counted."""
+    if operation == "fsync":
+        return int(sh("sysctl -n kstat.zfs.misc.zil.zil_commit_count"))
+    lines = sh("sysctl kstat.zfs.tank.dataset").splitlines()
+    return sum(int(line.split()[1]) for line in lines if f".{operation}s: " in line)
+
+
+def files(jobs: int) -> list[str]:
+    return [f"/tank/db/{job}" for job in range(jobs)]
 
 
 @contextlib.contextmanager
-def load(jobs: int) -> Iterator[None]:
-    files = [f"/tank/db/{job}" for job in range(jobs)]
-    running = [subprocess.Popen([sys.executable, "-c", LOAD, file]) for file in files]
+def load(operation: str, jobs: int) -> Iterator[None]:
+    program = f"{LOAD}    {LOADS[operation]}\n"
+    running = [subprocess.Popen([sys.executable, "-c", program, file]) for file in files(jobs)]
     time.sleep(1)
     try:
         yield
@@ -64,12 +85,15 @@ def load(jobs: int) -> Iterator[None]:
             one.wait()
 
 
-def rate(jobs: int, seconds: float) -> float:
-    """fsync/s, with an fsync after each 8 kB write."""
-    with load(jobs):
-        before, start = commits(), time.monotonic()
-        time.sleep(seconds)
-        return (commits() - before) / (time.monotonic() - start)
+def rates(operation: str, seconds: float) -> dict[int, float]:
+    """Calls per second, by number of jobs."""
+    found = {}
+    for jobs in JOBS:
+        with load(operation, jobs):
+            before, start = calls(operation), time.monotonic()
+            time.sleep(seconds)
+            found[jobs] = (calls(operation) - before) / (time.monotonic() - start)
+    return found
 
 
 class Tracers:
@@ -99,19 +123,19 @@ class Tracers:
 
 def one_round(runs: Json, seconds: float) -> None:
     """Measures none, A, none, B, none, ... each with every number of jobs."""
-    before = {jobs: rate(jobs, seconds) for jobs in JOBS}
-    for name, scripts in RUNS.items():
+    last: dict[str, dict[int, float]] = {}
+    for name, (scripts, operation) in RUNS.items():
+        before = last.get(operation) or rates(operation, seconds)
         tracers = Tracers(scripts)
-        traced = {jobs: rate(jobs, seconds) for jobs in JOBS}
+        traced = rates(operation, seconds)
         tracers.stop()
-        after = {jobs: rate(jobs, seconds) for jobs in JOBS}
+        after = last[operation] = rates(operation, seconds)
         entry = runs.setdefault(name, {"attach_s": [], "pairs": []})
         entry["attach_s"].append(tracers.seconds)
         entry["pairs"] += [
             {"jobs": jobs, "none": [before[jobs], after[jobs]], "traced": traced[jobs]}
             for jobs in JOBS
         ]
-        before = after
 
 
 def delays() -> dict[str, dict[str, list[float]]]:
@@ -142,7 +166,9 @@ def main() -> None:
         "delays": delays(),
         "runs": {},
     }
-    rate(8, 3)
+    for file in files(max(JOBS)):
+        sh(f"dd if=/dev/zero of={file} bs=1m count=16")
+    rates("fsync", 3)
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
         one_round(results["runs"], seconds)
