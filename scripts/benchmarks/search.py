@@ -35,6 +35,8 @@ from zfstune.errors import NotPossible  # noqa: E402
 PAGE = ROOT / "docs/measurements/search.md"
 # a loss of throughput beyond the limit of 5 %, and the error of the truth
 REALLY_LEAST = math.log(0.94)
+# by which the longest write and fsync may grow
+REALLY_LONGER_NS = 1e9
 # runs for the truth of values
 TRUTH_SEEDS, TRUTH_S, SETTLE_S = range(1000, 1004), 60.0, 10.0
 
@@ -48,8 +50,9 @@ Whole sessions of {minutes:.0f} minutes on simulated machines and loads (`tests/
 [search.md](../search.md) compares the simulator with the lab), {seeds} seeds each, objective p99 of
 fsync, default limits. A cell is the mean regret: the log of the p99 that the values in force at the
 end really have, against the best that is known of any search; 0.1 is a p99 10 % higher than it
-could be. Values that really cost more than 6 % of the throughput count as no gain. The truth of
-values is determined by {truth:.0f} simulated minutes.
+could be. No gain are values that really cost more than 6 % of the throughput, and those that move
+the wait from fsync(2) into the write(2) before it: under which the longest of both together takes a
+second more. The truth of values is determined by {truth:.0f} simulated minutes.
 
 """
 
@@ -152,12 +155,23 @@ def singles() -> Iterable[Values]:
         yield (("zfs_dirty_data_max", mib << 20), ("zfs_wrlog_data_max", mib << 21))
 
 
-def truth(name: str, values: Values) -> tuple[float, float]:
-    """The real log ratios of p99 and of the throughput to the baseline."""
+@dataclass(frozen=True)
+class Truth:
+    """What values really do, against the baseline: the log ratios of p99 and of the throughput, and
+    by how much longer the longest write and fsync is, in ns."""
+
+    p99: float = 0.0
+    throughput: float = 0.0
+    longer_ns: float = 0.0
+
+
+def truth(name: str, values: Values) -> Truth:
     pairs = [(truth_of(name, (), seed), truth_of(name, values, seed)) for seed in TRUTH_SEEDS]
-    return (
+    before, after = (max(one[k].get("commit.max", 0.0) for one in pairs) for k in (0, 1))
+    return Truth(
         statistics.fmean(ratio("fsync.p99", a, b) for a, b in pairs),
         statistics.fmean(ratio("write.throughput", a, b) for a, b in pairs),
+        after - before,
     )
 
 
@@ -174,14 +188,15 @@ def ratio(name: str, a: dict[str, float], b: dict[str, float]) -> float:
     return math.log(b[name] / a[name]) if a.get(name) and b.get(name) else math.inf
 
 
-Truths = dict[tuple[str, Values], tuple[float, float]]
+Truths = dict[tuple[str, Values], Truth]
 Runs = dict[tuple[Way, str, int], Run]
 
 
 def gain(truths: Truths, name: str, values: Values) -> float:
-    """The real log ratio of p99, negative for a gain; 0 if it costs too much throughput."""
-    p99, throughput = truths[name, values] if values else (0.0, 0.0)
-    return p99 if throughput >= REALLY_LEAST else 0.0
+    """The real log ratio of p99, negative for a gain; 0 if it costs too much for one."""
+    found = truths[name, values] if values else Truth()
+    fair = found.throughput >= REALLY_LEAST and found.longer_ns <= REALLY_LONGER_NS
+    return found.p99 if fair else 0.0
 
 
 def table(names: Sequence[str], ways: Sequence[Way], runs: Runs, truths: Truths) -> str:
@@ -201,8 +216,8 @@ def table(names: Sequence[str], ways: Sequence[Way], runs: Runs, truths: Truths)
         gains = {name: [gain(truths, name, r.values) for r in each[name]] for name in names}
         regrets = [statistics.fmean(gains[name]) - best[name] for name in names]
         every = [(name, r) for name in names for r in each[name]]
-        losses = [truths[name, r.values][1] for name, r in every if r.values]
-        worst = max(truths[name, r.values][0] if r.values else 0.0 for name, r in every)
+        losses = [truths[name, r.values].throughput for name, r in every if r.values]
+        worst = max(truths[name, r.values].p99 if r.values else 0.0 for name, r in every)
         proved = [r.proved_s for _, r in every if r.proved_s is not None]
         rows.append(
             [

@@ -126,6 +126,8 @@ class WritePath:
         # log
         self._lwbs: deque[_Lwb] = deque()
         self._lwb: _Lwb | None = None
+        # when each log writer's last write() began
+        self._called = [0.0] * self._load.log_writers
         self._last_latency = 0.01
         self.begin()
         for writer in range(self._load.log_writers):
@@ -153,7 +155,8 @@ class WritePath:
     def run(self, seconds: float) -> dict[str, float]:
         """Lets time (more than 0) pass; its metrics: as of a block of a session (so
         write.throughput is what was synced, from txg to txg), and write.accepted (bytes/s that
-        write() took), txg.dirty (bytes), txg.bandwidth (bytes/s while syncing)."""
+        write() took), txg.dirty (bytes), txg.bandwidth (bytes/s while syncing), commit.max (ns, of
+        a write() and its fsync)."""
         self.begin()
         self.advance(seconds)
         return self.metrics(seconds)
@@ -223,6 +226,7 @@ class WritePath:
         self._at(self.now + size / self._load.bulk_bytes_per_s, self._bulk_write, None)
 
     def _log_write(self, writer: int) -> None:
+        self._called[writer] = self.now
         self._assign(self._log_dirty, writer)
 
     def _log_dirty(self, writer: int) -> None:
@@ -384,15 +388,18 @@ class WritePath:
             for since, writer in first.members:
                 done = self.now + self._jitter(self._costs.fsync_s)
                 self.fsyncs.append(done - since)
+                self.commits.append(done - self._called[writer])
                 self._at(done + self._load.think_s, self._log_write, writer)
 
     def _jitter(self, median: float) -> float:
         return median * self._chance.lognormvariate(0.0, self._costs.spread)
 
     def begin(self) -> None:
-        """Begins what metrics() counts: fsyncs (s each), syncs (end, span, bytes), written (bytes
-        that write() took), waits (s of all fsyncs by stage)."""
+        """Begins what metrics() counts: fsyncs, and commits, which include the write() before it (s
+        each), syncs (end, span, bytes), written (bytes that write() took), waits (s of all fsyncs
+        by stage)."""
         self.fsyncs: list[float] = []
+        self.commits: list[float] = []
         if self.syncs:
             self._synced_at = self.syncs[-1][0]
         self.syncs = []
@@ -419,4 +426,5 @@ class WritePath:
             for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999)):
                 out[f"fsync.{name}"] = fsyncs[round(share * (len(fsyncs) - 1))] * 1e9
             out["fsync.mean"] = sum(fsyncs) / len(fsyncs) * 1e9
+            out["commit.max"] = max(self.commits) * 1e9
         return out
