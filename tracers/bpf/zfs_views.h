@@ -17,6 +17,7 @@
 
 struct super_block {
 	unsigned int s_dev;
+	unsigned long s_magic;
 	void *s_fs_info;
 } VIEW;
 
@@ -32,6 +33,11 @@ struct address_space {
 struct file {
 	struct inode *f_inode;
 	struct address_space *f_mapping;
+} VIEW;
+
+/* Only its size is used. */
+struct wait_queue_head {
+	int lock;
 } VIEW;
 
 struct kiocb {

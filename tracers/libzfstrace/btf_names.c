@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Which of the given names a kernel's BTF has as types of a kind. libbpf would
+ * Which of the given names a kernel's BTF has as types of some kinds. libbpf would
  * parse all of vmlinux again for this, which takes longer than attaching;
  * walking the type section once does not. Format: the kernel's
  * Documentation/bpf/btf.rst.
@@ -50,7 +50,7 @@ static long trailing_bytes(uint32_t kind, uint32_t vlen)
  * offsets of split BTF begin; 0 if it stands alone. Returns how many of the n
  * names were found, or -EINVAL.
  */
-int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_t kind,
+int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_t kinds,
 		   const char *const *names, bool *found, unsigned int n)
 {
 	const struct btf_header *h = data;
@@ -78,7 +78,7 @@ int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_
 		if (more > end - types)
 			return -EINVAL;
 		types += more;
-		if (BTF_INFO_KIND(t.info) != kind || t.name_off < base_strings ||
+		if (!(kinds >> BTF_INFO_KIND(t.info) & 1) || t.name_off < base_strings ||
 		    t.name_off - base_strings >= h->str_len)
 			continue;
 		for (unsigned int i = 0; i < n; i++) {
@@ -133,7 +133,7 @@ static uint32_t vmlinux_strings(void)
 }
 
 /* The same for "vmlinux" or a module by name; -ENOENT when it has no BTF. */
-int btf_file_names(const char *name, uint32_t kind, const char *const *names, bool *found,
+int btf_file_names(const char *name, uint32_t kinds, const char *const *names, bool *found,
 		   unsigned int n)
 {
 	uint32_t base = strcmp(name, "vmlinux") ? vmlinux_strings() : 0;
@@ -143,7 +143,7 @@ int btf_file_names(const char *name, uint32_t kind, const char *const *names, bo
 
 	if (!data)
 		return -ENOENT;
-	err = btf_find_names(data, size, base, kind, names, found, n);
+	err = btf_find_names(data, size, base, kinds, names, found, n);
 	free(data);
 	return err;
 }

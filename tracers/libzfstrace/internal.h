@@ -22,7 +22,10 @@ struct probe_def {
 	const char *name;
 	const char *symbols[MAX_SYMBOLS]; /* the first that exists is taken */
 	const char *program;		  /* fentry_<program>, kprobe_<program>, tp_<program> */
-	const char *cost;		  /* of its absence, a clause, or: */
+	/* Where the module has no BTF: a function of the kernel itself that is called on the same
+	 * way, for fentry_<stand_in>; NULL if another probe's program serves for this one, too. */
+	const char *kernel, *stand_in;
+	const char *cost; /* of its absence, a clause, or: */
 	const char *merges[ZFSTRACE_MERGES];
 	bool returns;
 	bool required;
@@ -76,6 +79,7 @@ struct probe {
 	const char *tracer;
 	const char *symbol; /* chosen from the definition, NULL = none exists */
 	const char *module; /* whose BTF has it */
+	bool stands_in;	    /* symbol is def->kernel */
 	enum zfstrace_how how;
 	struct bpf_link *link;
 	int perf_fd; /* of an event of tracefs, -1 otherwise */
@@ -90,6 +94,7 @@ struct zfstrace {
 	struct probe *probes;
 	unsigned int probe_count;
 	bool attached;
+	bool no_stand_ins;	 /* one of them could not be attached */
 	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
 	int cpus;		 /* possible ones */
 	struct {
@@ -135,10 +140,10 @@ int fail(struct zfstrace *t, int err, const char *fmt, ...) __attribute__((forma
  * NULL names are skipped. */
 unsigned int symbols_find(FILE *kallsyms, const char *const *names, bool *found, unsigned int n);
 
-/* btf_names.c: the same for the types of a kind in BTF. */
-int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_t kind,
+/* btf_names.c: the same for the types of some kinds in BTF, 1 << BTF_KIND_... each. */
+int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_t kinds,
 		   const char *const *names, bool *found, unsigned int n);
-int btf_file_names(const char *name, uint32_t kind, const char *const *names, bool *found,
+int btf_file_names(const char *name, uint32_t kinds, const char *const *names, bool *found,
 		   unsigned int n);
 
 /* probes.c: lists the tracers' probes for the session's mode; chooses how to

@@ -49,7 +49,8 @@ static void list_names(const struct zfstrace *t, const char *names[][MAX_SYMBOLS
 					      : NULL;
 }
 
-static int find_tracepoints(struct zfstrace *t)
+/* Tracepoints, and functions that may stand in for those of the module, in one walk of vmlinux. */
+static int find_in_kernel(struct zfstrace *t)
 {
 	const char *names[t->probe_count][MAX_SYMBOLS];
 	char types[t->probe_count][64];
@@ -59,18 +60,20 @@ static int find_tracepoints(struct zfstrace *t)
 	memset(found, 0, sizeof(found));
 	list_names(t, names, true);
 	for (unsigned int i = 0; i < t->probe_count; i++) {
+		names[i][1] = t->probes[i].def->kernel;
 		if (!names[i][0])
 			continue;
 		snprintf(types[i], sizeof(types[i]), "btf_trace_%s", names[i][0]);
 		names[i][0] = types[i];
 	}
-	hits = btf_file_names("vmlinux", BTF_KIND_TYPEDEF, &names[0][0], &found[0][0],
-			      t->probe_count * MAX_SYMBOLS);
+	hits = btf_file_names("vmlinux", 1U << BTF_KIND_TYPEDEF | 1U << BTF_KIND_FUNC, &names[0][0],
+			      &found[0][0], t->probe_count * MAX_SYMBOLS);
 	if (hits < 0)
 		return fail(t, -ENOTSUP,
 			    "this kernel has no BTF: cannot read /sys/kernel/btf/vmlinux\n"
 			    "use a kernel built with CONFIG_DEBUG_INFO_BTF");
 	for (unsigned int i = 0; i < t->probe_count; i++) {
+		t->probes[i].stands_in = found[i][1];
 		if (!names[i][0])
 			continue;
 		if (found[i][0]) {
@@ -110,7 +113,7 @@ static void find_in_btf(struct zfstrace *t, bool no_fentry, const char *skipped)
 		bool found[t->probe_count][MAX_SYMBOLS];
 
 		memset(found, 0, sizeof(found));
-		if (btf_file_names(modules[m], BTF_KIND_FUNC, &names[0][0], &found[0][0],
+		if (btf_file_names(modules[m], 1U << BTF_KIND_FUNC, &names[0][0], &found[0][0],
 				   t->probe_count * MAX_SYMBOLS) <= 0)
 			continue;
 		t->module_btf |= 1U << m;
@@ -120,6 +123,21 @@ static void find_in_btf(struct zfstrace *t, bool no_fentry, const char *skipped)
 	for (unsigned int i = 0; i < t->probe_count; i++)
 		if (t->probes[i].how == ZFSTRACE_KPROBE && !no_fentry)
 			snprintf(t->probes[i].why, sizeof(t->probes[i].why), "%s", skipped);
+}
+
+/* Functions of the kernel for those of a module without BTF. */
+static void take_stand_ins(struct zfstrace *t, bool usable)
+{
+	for (unsigned int i = 0; i < t->probe_count; i++) {
+		struct probe *p = &t->probes[i];
+
+		p->stands_in = p->stands_in && usable && !p->how;
+		if (!p->stands_in)
+			continue;
+		p->symbol = p->def->kernel;
+		p->module = "vmlinux";
+		p->how = ZFSTRACE_FENTRY;
+	}
 }
 
 static int find_in_kallsyms(struct zfstrace *t)
@@ -180,14 +198,16 @@ static const char *kernel_preemption(void)
 
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 {
+	const char *skipped = kernel_preemption();
 	int err;
 
 	if (access("/sys/module/zfs", F_OK))
 		return fail(t, -ENOENT, "ZFS is not loaded\nrun `modprobe zfs`");
-	err = find_tracepoints(t);
+	err = find_in_kernel(t);
 	if (err)
 		return err;
-	find_in_btf(t, no_fentry, kernel_preemption());
+	find_in_btf(t, no_fentry, skipped);
+	take_stand_ins(t, !no_fentry && !*skipped && !t->no_stand_ins);
 	if (t->module_btf != ALL_MODULES && survey) {
 		err = find_in_kallsyms(t);
 		if (err)

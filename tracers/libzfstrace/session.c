@@ -75,6 +75,12 @@ static void take_room(struct zfstrace *t, const struct zfstrace_opts *opts)
 	t->config.lanes = room.lanes;
 }
 
+/* By the program of another probe. */
+static bool served(const struct probe *p)
+{
+	return p->stands_in && !p->def->stand_in;
+}
+
 struct bpf_program *session_program(const struct zfstrace *t, unsigned int i)
 {
 	static const char *const prefix[] = {
@@ -83,11 +89,13 @@ struct bpf_program *session_program(const struct zfstrace *t, unsigned int i)
 		[ZFSTRACE_TRACEPOINT] = "tp_",
 		[ZFSTRACE_SAMPLING] = "perf_",
 	};
+	const struct probe *p = &t->probes[i];
+	const char *program = p->stands_in ? p->def->stand_in : p->def->program;
 	char name[64];
 
-	if (!t->probes[i].how)
+	if (!p->how || !program)
 		return NULL;
-	snprintf(name, sizeof(name), "%s%s", prefix[t->probes[i].how], t->probes[i].def->program);
+	snprintf(name, sizeof(name), "%s%s", prefix[p->how], program);
 	return bpf_object__find_program_by_name(t->object, name);
 }
 
@@ -121,7 +129,7 @@ static int choose_programs(struct zfstrace *t)
 
 	bpf_object__for_each_program(prog, t->object) bpf_program__set_autoload(prog, false);
 	for (unsigned int i = 0; i < t->probe_count; i++) {
-		if (!t->probes[i].how)
+		if (!t->probes[i].how || served(&t->probes[i]))
 			continue;
 		prog = session_program(t, i);
 		if (!prog)
@@ -247,7 +255,7 @@ static int attach(struct zfstrace *t)
 
 	kprobe_events_remove_stale();
 	for (unsigned int i = 0; i < t->probe_count; i++) {
-		if (!t->probes[i].how)
+		if (!t->probes[i].how || served(&t->probes[i]))
 			continue;
 		err = attach_probe(t, i);
 		if (err == -EPERM || err == -EACCES)
@@ -276,6 +284,7 @@ static int start_base(struct zfstrace *t, const struct zfstrace_opts *opts)
 	t->base = session_new();
 	if (!t->base)
 		return fail(t, -ENOMEM, "out of memory");
+	t->base->no_stand_ins = t->no_stand_ins;
 	err = session_start(t->base, t->def->base, &base);
 	return err ? fail(t, err, "%s", zfstrace_error(t->base)) : 0;
 }

@@ -191,6 +191,42 @@ static void test_writeback(void)
 	end(t);
 }
 
+/* Functions of the kernel stand in for the module's: with files of any file system, and with
+ * anybody who waits for anything. */
+static void test_stand_ins(void)
+{
+	struct {
+		__u64 magic; /* shim_btf: zcw_lwb */
+		struct wait_queue_head queue, destroy;
+		__u64 counters, mutex, lock[4];
+	} waiter = { .mutex = (__u64)waiter.lock }, other = { .mutex = (__u64)&other };
+	struct zfstrace *t = start(8, 2);
+	const struct zfstrace_dataset *d;
+	struct world w;
+
+	_Static_assert(offsetof(typeof(waiter), queue) == 8, "as in a kcondvar_t");
+	make_world(&w, "tank", 54);
+	waiter.magic = (__u64)w.lwb;
+	for (int i = 0; i < 2; i++) {
+		fentry_vfs_fsync(NULL, &w.file, 0, LLONG_MAX, 0);
+		fentry_prepare_to_wait(NULL, (__u64)&waiter.queue); /* not in a commit */
+		fentry_zil_commit(NULL, (__u64)&w.zilog, 7);
+		fentry_async_to_sync_return(NULL);
+		fentry_add_block(NULL, (__u64)w.lwb, (__u64)w.lwb + 8);
+		fentry_prepare_to_wait(NULL, (__u64)&other.queue);
+		fentry_prepare_to_wait(NULL, (__u64)&waiter.queue);
+		fentry_zil_commit_return(NULL);
+		fentry_vfs_fsync_return(NULL, &w.file, 0, LLONG_MAX, 0, 0);
+		w.sb.s_magic = ZFS_SUPER_MAGIC;
+	}
+	CHECK(datasets_refresh(t, 0) == 0);
+	d = find_objset(t, 54);
+	CHECK(d && d->total.count == 2 && d->kinds[KIND_FSYNC] == 1);
+	/* both waited for the log block once, from then on */
+	CHECK(d && d->stages[STAGE_ISSUE].count == 2 && d->stages[STAGE_LOG_WRITE].count == 2);
+	end(t);
+}
+
 /* What the index cannot take is counted, and takes no slot. */
 static void test_full_index(void)
 {
@@ -462,6 +498,7 @@ int main(void)
 	test_stages_sum();
 	test_buckets();
 	test_writeback();
+	test_stand_ins();
 	test_full_index();
 	test_unwanted_take_no_room();
 	test_slots_come_back(true);

@@ -134,8 +134,13 @@ static void test_btf(void)
 		size_t size = make_btf(btf, bases[b]);
 		bool found[3] = {};
 
-		CHECK(btf_find_names(btf, size, bases[b], BTF_KIND_FUNC, names, found, 3) == 1);
+		CHECK(btf_find_names(btf, size, bases[b], 1U << BTF_KIND_FUNC, names, found, 3) ==
+		      1);
 		CHECK(found[0] && !found[1]); /* zil_free is a typedef there */
+		CHECK(btf_find_names(btf, size, bases[b],
+				     1U << BTF_KIND_FUNC | 1U << BTF_KIND_TYPEDEF, names, found,
+				     3) == 1);
+		CHECK(found[1]);
 	}
 	for (int i = 0; i < 200000; i++) { /* damaged: no crash, no endless loop */
 		size_t size = make_btf(btf, 0), cut = next_random(&state) % (size + 1);
@@ -145,7 +150,7 @@ static void test_btf(void)
 		memcpy(copy, btf, cut);
 		for (int k = 0; cut && k < 3; k++)
 			copy[next_random(&state) % cut] = (char)next_random(&state);
-		(void)btf_find_names(copy, cut, 0, BTF_KIND_FUNC, names, found, 3);
+		(void)btf_find_names(copy, cut, 0, 1U << BTF_KIND_FUNC, names, found, 3);
 		free(copy);
 	}
 }
@@ -325,6 +330,7 @@ static void test_costs(void)
 
 			CHECK(!d->cost == !!d->merges[0] && (d->cost || !d->required));
 			CHECK(!d->merges[0] == !d->merges[1]);
+			CHECK(d->kernel || !d->stand_in);
 		}
 }
 
