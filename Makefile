@@ -45,7 +45,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
 .PHONY: all rules completion help bootstrap demo test test-unit test-c test-python39 test-flame test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix bench \
-	bench-demo bench-flame bench-freebsd bench-instructions bench-reports bench-search bench-search-lab bench-start bench-tools freebsd-page statistics lint format install install-tools deb rpm clean
+	bench-demo bench-flame bench-freebsd bench-instructions bench-reports bench-search bench-search-lab bench-start bench-tools bench-tracing freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -176,10 +176,13 @@ freebsd-page:
 	$(PYTHON) -m pytest -s $(wildcard tests/lab/test_freebsd_*.py) --tune full --flavour $(FREEBSD) \
 		--freebsd-page docs/freebsd.md
 
-## bench: measure what tracing costs, and searches, against peers; writes docs/measurements
-bench: all bench-flame bench-search bench-search-lab
+## bench: measure what tracing costs, drawing and searches; writes docs/measurements
+bench: bench-tracing bench-flame bench-search bench-search-lab
+
+## bench-tracing: measure what tracing costs, against peers; writes docs/measurements/tracing.md
+bench-tracing: all
 	scripts/lab build $(FLAVOURS)
-	$(PYTHON) scripts/benchmarks/tracing.py $(FLAVOURS)
+	$(PYTHON) scripts/benchmarks/tracing.py $(BENCH) $(FLAVOURS)
 
 ## bench-freebsd: measure what D scripts cost on FreeBSD; writes docs/measurements/freebsd.md
 bench-freebsd:

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Measures in the lab what tracing costs, against its peers; writes docs/measurements/tracing.md.
 
-usage: scripts/benchmarks/tracing.py [--rounds N] [--seconds S] [--tools REGEX] [FLAVOUR...]
+usage: scripts/benchmarks/tracing.py [--rounds N] [--width W] [--tools REGEX] [FLAVOUR...]
 """
 
 import argparse
 import datetime
 import json
+import math
 import os
 import statistics
 import sys
@@ -14,31 +15,44 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from zfslab.script import run_lab
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / part) for part in ("scripts", "tuner")]
+
+from benchmarks.tracing_guest import CONFIDENCE, FEWEST, interval, log_ratios  # noqa: E402
+from zfslab.script import run_lab  # noqa: E402
+from zfstune.experiment.statistics import location  # noqa: E402
+
 PAGE = ROOT / "docs/measurements/tracing.md"
-GOAL = 0.98
-# Largest loss of throughput, with one job.
-GOALS = {"zfstune trace (all five)": 0.05, "zfstune flame --off-cpu": 0.10}
+SUMMARY = "zfstune trace fsync"
+JSON = "zfstune trace fsync --json"
+# The most CPU time that each may add, by tool: with the module's BTF, and without
+GOALS = {
+    SUMMARY: (0.015, 0.05),
+    "zfstune trace (all five)": (0.05, 0.05),
+    "zfstune flame --off-cpu": (0.10, 0.10),
+}
+# of `SUMMARY`
+ATTACHED_S = 1.2
+# of one CPU, by `JSON`
+OWN = 0.04
 Json = dict[str, Any]
 
 HEAD = """\
 # What tracing costs
 
-Written by `make bench` on {date}; run it to have the numbers of your machine.
+Written by `make bench-tracing{options}` on {date}; run it to have the numbers of your machine.
 Host: {cores} cores of {cpu}, QEMU with {accel}; a guest with 2 CPUs and 4 GiB.
 
-fio writes 8 kB and calls fsync, for {seconds:g} s at a time. Each measurement under a tracer comes
-between two without; a ratio is the traced rate divided by the mean of those two, and the tables
-show the median of {rounds} ratios, the smallest and the largest.
+What a tracer adds to the CPU time of a write of 8 kB and its fsync: that of all threads, of the
+tracer's own process, too. Loads are of one or eight processes on a pool in memory, one on a disk,
+and one with `sync=disabled`, where next to nothing is left but the way into ZFS and back. Each
+measurement under a tracer comes between two without; the tables show the change and its interval of
+{confidence:.0%} (signed ranks), of {few} to {rounds} pairs.
 
 The one-liner is a kprobe and a kretprobe on `zil_commit` with a histogram: one number where
 `zfstune trace fsync` has eleven stages per dataset. bcc's `zfsdist` times four operations of
-the file system. "BPF per fsync" is the time in the programs per commit, by the counts of the
-kernel (bpf_stats, which adds some itself) and of ZFS, without the time the kernel needs to reach
+the file system. "Itself" is the tracer's process, as a share of one CPU. The runs of programs and
+the time in them are the kernel's counts (bpf_stats, which adds some itself), without the way into
 them.
 
 [performance.md](../performance.md) says what these numbers mean.
@@ -48,12 +62,14 @@ them.
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("flavours", metavar="FLAVOUR", nargs="*", default=["trixie", "bookworm"])
-    parser.add_argument("--rounds", type=int, default=5, help="rounds per tool (at least 5)")
-    parser.add_argument("--seconds", type=float, default=3, help="length of a measurement")
+    parser.add_argument("--rounds", type=int, default=40, help="pairs of each tool, at most")
+    parser.add_argument(
+        "--width", type=float, default=0.01, help="of an interval that is narrow enough"
+    )
     parser.add_argument("--tools", default="", help="only these, by regular expression")
     args = parser.parse_args()
-    if args.rounds < 5 or args.seconds <= 0:
-        parser.error("use at least 5 rounds of more than 0 seconds")
+    if args.rounds < FEWEST or args.width < 0:
+        parser.error(f"use at least {FEWEST} rounds, and a width of at least 0")
     runs = {flavour: measure(flavour, args) for flavour in args.flavours}
     PAGE.write_text(page(runs, args), encoding="utf-8")
     print(PAGE.read_text())
@@ -61,11 +77,12 @@ def main() -> int:
 
 
 def measure(flavour: str, args: argparse.Namespace) -> Json:
-    """All rounds in one boot. Exits if the run fails."""
+    """All tools in one boot. Exits if the run fails."""
     with tempfile.TemporaryDirectory() as out:
-        machine = ("--flavour", flavour, "--disk", "size=4G", "--timeout", "3600s", "--out", out)
+        machine = ("--flavour", flavour, "--disk", "size=4G", "--timeout", "20000s", "--out", out)
         program = ("python3", "/zfstune/scripts/benchmarks/tracing_guest.py")
-        if run_lab(*machine, "--", *program, str(args.rounds), str(args.seconds), args.tools):
+        words = (str(args.rounds), str(args.width), args.tools)
+        if run_lab(*machine, "--", *program, *words):
             sys.exit(f"bench: error: the run on {flavour} failed\nhint: see above")
         found: Json = json.loads((Path(out) / "bench.json").read_text())
     return found
@@ -74,17 +91,18 @@ def measure(flavour: str, args: argparse.Namespace) -> Json:
 def page(runs: dict[str, Json], args: argparse.Namespace) -> str:
     first = next(iter(runs.values()))
     accelerated = "QEMU" not in first["cpu"] and "TCG" not in first["cpu"]
+    words = " ".join(sys.argv[1:])
     text = HEAD.format(
+        options=f' BENCH="{words}"' if words else "",
         date=datetime.date.today().isoformat(),
         cores=os.cpu_count(),
         cpu=host_cpu(),
         accel="KVM" if accelerated else "software emulation (TCG)",
-        seconds=args.seconds,
+        confidence=CONFIDENCE,
+        few=FEWEST,
         rounds=args.rounds,
     )
-    for flavour, run in runs.items():
-        text += section(flavour, run)
-    return text
+    return text + "".join(section(flavour, run) for flavour, run in runs.items())
 
 
 def host_cpu() -> str:
@@ -95,71 +113,83 @@ def host_cpu() -> str:
 
 
 def section(flavour: str, run: Json) -> str:
+    loads = list(run["loads"])
     lines = [
         f"\n## {flavour}: kernel {run['kernel']}, ZFS {run['zfs']}\n",
-        "| tracer | fsync/s, 1 job | ratio | fsync/s, 8 jobs | ratio | BPF per fsync, 1 job | "
-        "8 jobs | attached after |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| tracer | {' | '.join(loads)} | itself | attached after |",
+        f"|---|{'---|' * len(loads)}---|---|",
+        f"| none | {' | '.join(untraced(run, load) for load in loads)} | - | - |",
     ]
-    none = [f"{statistics.median(rates(run, jobs)):.0f}" for jobs in (1, 8)]
-    lines.append(f"| none | {none[0]} | 1 | {none[1]} | 1 | - | - | - |")
     for name, tool in run["tools"].items():
         if "error" in tool:
-            lines.append(f"| {name} | did not attach: {tool['error']} | | | | | | |")
+            lines.append(f"| {name} | did not attach: {tool['error']} |{' |' * (len(loads) + 1)}")
             continue
-        cells = []
-        for jobs in (1, 8):
-            traced = [p["traced"] for p in tool["pairs"] if p["jobs"] == jobs]
-            ratio = ratios(tool, jobs)
-            cells.append(f"{statistics.median(traced):.0f}")
-            cells.append(
-                f"**{statistics.median(ratio):.3f}** ({min(ratio):.3f} - {max(ratio):.3f})"
-            )
-        cells += [f"{one['ns'] / 1000:.1f} us in {one['calls']:.1f} calls" for one in tool["bpf"]]
-        attach = f"{statistics.median(tool['attach_seconds']):.2f} s"
-        lines.append(f"| {name} | {' | '.join(cells)} | {attach} |")
-    return "\n".join(lines) + "\n\n" + verdict(run) + "\n"
+        cells = [added(tool["loads"][load]) for load in loads]
+        cells.append(f"{statistics.median(tool['own']):.1%}")
+        cells.append(f"{statistics.median(tool['attach_seconds']):.2f} s")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *verdicts(run), "", *programs(run)]) + "\n"
 
 
-def rates(run: Json, jobs: int) -> list[float]:
-    """The rates without a tracer."""
-    tools = [t for t in run["tools"].values() if "error" not in t]
-    return [rate for t in tools for p in t["pairs"] if p["jobs"] == jobs for rate in p["none"]]
+def untraced(run: Json, load: str) -> str:
+    """The median CPU time of a write and fsync without a tracer."""
+    tools = [tool for tool in run["tools"].values() if "error" not in tool]
+    every = [pair["none"] for tool in tools for pair in tool["loads"][load]]
+    return f"{statistics.median(every) / 1000:,.0f} us" if every else "-"
 
 
-def ratios(tool: Json, jobs: int) -> list[float]:
-    pairs = [p for p in tool["pairs"] if p["jobs"] == jobs]
-    return [p["traced"] / statistics.mean(p["none"]) for p in pairs]
+def change(pairs: list[Json]) -> float:
+    return math.exp(location(log_ratios(pairs))) - 1
 
 
-def verdict(run: Json) -> str:
-    """Lines on the goals: the largest loss, and against the one-liner, loss and time to attach."""
+def added(pairs: list[Json]) -> str:
+    low, high = interval(pairs)
+    return f"**{change(pairs):+.1%}** ({low - 1:+.1%} to {high - 1:+.1%})"
+
+
+def verdicts(run: Json) -> list[str]:
+    """A line on each goal."""
+    there = {name: tool for name, tool in run["tools"].items() if "error" not in tool}
     lines = []
-    for name, goal in GOALS.items():
-        if name not in run["tools"]:
-            continue
-        lost = 1 - statistics.median(ratios(run["tools"][name], 1))
-        met = "met" if lost <= goal else f"missed by {(lost - goal) * 100:.1f} points"
-        lines.append(f"* {name}: at most {goal:.0%} lost, 1 job: {lost:.1%} lost, {met}.")
-    if not {"zfstune trace fsync", "bpftrace one-liner"} <= set(run["tools"]):
-        return "\n".join(lines)
-    ours, peer = run["tools"]["zfstune trace fsync"], run["tools"]["bpftrace one-liner"]
-    for jobs in (1, 8):
-        ratio = statistics.median(ratios(ours, jobs))
-        name = f"{jobs} job{'s' if jobs > 1 else ''}"
-        met = "met" if ratio >= GOAL else f"missed by {(GOAL - ratio) * 100:.1f} points"
-        lines.append(f"* At most 2 % of throughput lost, {name}: {(1 - ratio):.1%} lost, {met}.")
-        if "error" not in peer:
-            other = statistics.median(ratios(peer, jobs))
-            met = "met" if ratio >= other else f"missed by {(other - ratio) * 100:.1f} points"
-            lines.append(
-                f"* Not more than the one-liner, {name}: {(1 - other):.1%} lost there, {met}."
-            )
-    if "error" not in peer:
-        a, b = (statistics.median(t["attach_seconds"]) for t in (ours, peer))
-        met = "met" if a < b else "missed"
-        lines.append(f"* Attached sooner than the one-liner: {a:.2f} s against {b:.2f} s, {met}.")
-    return "\n".join(lines)
+    for name, goals in GOALS.items():
+        goal = goals[0 if run["btf"] else 1]
+        for load in ("1 job", "8 jobs") if name in there else ():
+            more = change(there[name]["loads"][load])
+            lines.append(f"* {name}, {load}: {more:+.1%}, {met(more, goal, '.1%')}.")
+    if SUMMARY in there:
+        after = statistics.median(there[SUMMARY]["attach_seconds"])
+        lines.append(f"* {SUMMARY}: attached after {after:.2f} s, {met(after, ATTACHED_S, '.1f')}.")
+    if JSON in there:
+        own = statistics.median(there[JSON]["own"])
+        lines.append(f"* {JSON}: takes {own:.1%} of a CPU itself, {met(own, OWN, '.0%')}.")
+    return lines
+
+
+def met(value: float, goal: float, form: str) -> str:
+    return f"{'within' if value <= goal else 'above'} the goal of {goal:{form}}"
+
+
+def programs(run: Json) -> list[str]:
+    """The programs of a summary, by load: how often they run, and how long."""
+    found = run["tools"].get(SUMMARY, {}).get("programs", {})
+    if not found:
+        return []
+    names = dict.fromkeys(name for load in found.values() for name in load)
+    lines = [
+        f"The programs of `{SUMMARY}`, runs and time for an fsync:\n",
+        f"| program | {' | '.join(found)} |",
+        f"|---|{'---|' * len(found)}",
+    ]
+    for name in names:
+        cells = [cell([load[name]] if name in load else []) for load in found.values()]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    cells = [cell(list(load.values())) for load in found.values()]
+    return [*lines, f"| all | {' | '.join(cells)} |"]
+
+
+def cell(ran: list[Json]) -> str:
+    runs, ns = (sum(one[key] for one in ran) for key in ("runs", "ns"))
+    return f"{runs:.2f}, {ns / 1000:.2f} us" if ran else "-"
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
-"""The part of `make bench` in the guest: fsync/s of fio without a tracer and under several, in
-turn, for several rounds. Writes /out/bench.json.
+"""The part of `make bench` in the guest: what a write and its fsync take of the CPUs, without a
+tracer and under several. Writes /out/bench.json.
 
-Every measurement under a tracer comes between two without; the ratio to their mean is what counts,
-because the machine's speed drifts.
+usage: tracing_guest.py ROUNDS WIDTH REGEX
+
+The CPU time of all threads counts, the tracer's own included: what it takes from everybody else,
+however long a disk is waited for. Every measurement under a tracer comes between two without; the
+ratio to their mean is what counts, because the machine's speed drifts. A tool has at most ROUNDS of
+them, or fewer when the intervals of all its loads are at most WIDTH wide.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -16,22 +21,51 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tuner"))
+
+from zfstune.experiment import statistics  # noqa: E402
+
 Json = dict[str, Any]
 OUT = Path("/out")
-ZIL = Path("/proc/spl/kstat/zfs/zil")
+SCHEDSTAT = Path("/proc/schedstat")
 KPROBES = Path("/sys/kernel/debug/kprobes/list")
-JOBS = (1, 8)
-# Every view alone, all views together, and stacks.
+BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
+BLOCK = b"x" * 8192
+CONFIDENCE = 0.95
+# Fewer pairs have no narrow interval
+FEWEST = 8
+
+
+@dataclass(frozen=True)
+class Load:
+    """Processes that write 8 kB and call fsync, so often each, on a dataset."""
+
+    dataset: str
+    jobs: int
+    fsyncs: int
+
+
+# About a second each, emulated. One pool is in memory, one on a disk of the lab
+LOADS = {
+    "1 job": Load("ram/db", 1, 800),
+    "8 jobs": Load("ram/db", 8, 150),
+    "disk": Load("disk/db", 1, 500),
+    "sync=disabled": Load("ram/off", 1, 5000),
+}
+# Every view alone, all views together, and stacks
 OURS = {
-    "zfstune trace fsync": "zfstune trace fsync tank",
-    "zfstune trace txg": "zfstune trace txg tank",
-    "zfstune trace throttle": "zfstune trace throttle tank",
-    "zfstune trace device": "zfstune trace device tank",
+    "zfstune trace fsync": "zfstune trace fsync",
+    "zfstune trace fsync --no-fentry": "zfstune trace fsync --no-fentry",
+    "zfstune trace fsync --json": "zfstune trace fsync --interval 1s --json",
+    "zfstune trace txg": "zfstune trace txg",
+    "zfstune trace throttle": "zfstune trace throttle",
+    "zfstune trace device": "zfstune trace device",
     "zfstune trace arc": "zfstune trace arc",
-    "zfstune trace (all five)": "zfstune trace --pool tank --interval 2s",
+    "zfstune trace (all five)": "zfstune trace --interval 2s",
     "zfstune flame --off-cpu": "zfstune flame --off-cpu --duration 1h -o /tmp/bench.folded",
     "zfstune flame --wakeup": "zfstune flame --wakeup --duration 1h -o /tmp/bench.folded",
 }
@@ -41,18 +75,42 @@ def sh(command: str) -> str:
     return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
 
 
-def fio_rate(jobs: int, seconds: float) -> float:
-    """fsync/s of fio, with an fsync after each 8 kB write."""
-    out = Path("/tmp/fio.json")
-    sh(
-        f"fio --name=bench --directory=/tank/db --rw=write --bs=8k --size=16M --fallocate=none "
-        f"--fsync=1 --numjobs={jobs} --thread --group_reporting --time_based "
-        f"--runtime={seconds} --output-format=json --output={out}"
-    )
-    text = out.read_text()
-    job = json.loads(text[text.index("{") :])["jobs"][0]
-    rate: float = job["sync"]["lat_ns"]["N"] / (job["job_runtime"] / jobs / 1000)
-    return rate
+def cpu_ns() -> int:
+    """How long threads have run, on all CPUs: the seventh number of each
+    (Documentation/scheduler/sched-stats.rst), without those that run now."""
+    lines = (line.split() for line in SCHEDSTAT.read_text().splitlines())
+    return sum(int(fields[7]) for fields in lines if re.fullmatch(r"cpu\d+", fields[0]))
+
+
+def cpu_per_fsync(load: Load) -> float:
+    """CPU time of a write and its fsync, in ns."""
+    start = cpu_ns()
+    children = [child(f"/{load.dataset}/file{i}", load.fsyncs) for i in range(load.jobs)]
+    failed = [pid for pid in children if os.waitpid(pid, 0)[1]]
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {load.jobs} jobs on {load.dataset} failed")
+    return (cpu_ns() - start) / (load.jobs * load.fsyncs)
+
+
+def child(path: str, fsyncs: int) -> int:
+    """A process that writes to the file and fsyncs it; its ID."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        for _ in range(fsyncs):
+            os.pwrite(fd, BLOCK, 0)
+            os.fsync(fd)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def every_load() -> dict[str, float]:
+    sh("zpool sync")  # log blocks stay until then, and here no txg ends by itself
+    return {name: cpu_per_fsync(load) for name, load in LOADS.items()}
 
 
 def symbol() -> str:
@@ -76,6 +134,11 @@ class Tool:
             time.sleep(0.02)
         self.attach_seconds = time.monotonic() - start
 
+    def own_seconds(self) -> float:
+        """CPU time of the process so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> str:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(120)
@@ -97,7 +160,7 @@ def kprobes_on(*symbols: str) -> Callable[[str], bool]:
 
 def tools(only: str) -> dict[str, Callable[[], Tool]]:
     """Tools by name; only is a regular expression."""
-    found = peers() | {name: ours(command) for name, command in OURS.items()}
+    found = {name: ours(command) for name, command in OURS.items()} | peers()
     return {name: start for name, start in found.items() if re.search(only, name)}
 
 
@@ -119,53 +182,54 @@ def ours(command: str) -> Callable[[], Tool]:
     return lambda: Tool(command.split(), lambda text: "; Ctrl-C to end" in text)
 
 
-def one_round(results: Json, seconds: float) -> None:
-    """Measures none, A, none, B, none, ... each with every number of jobs."""
-    before = {jobs: fio_rate(jobs, seconds) for jobs in JOBS}
-    for name, start in tools(results["only"]).items():
-        entry = results["tools"].setdefault(name, {"attach_seconds": [], "pairs": []})
-        if "error" in entry:
-            continue
-        try:
-            tool = start()
-        except RuntimeError as error:
-            entry["error"] = " ".join(str(error).split())[:200]
-            continue
-        entry["attach_seconds"].append(tool.attach_seconds)
-        rates = {jobs: fio_rate(jobs, seconds) for jobs in JOBS}
-        tool.stop()
-        after = {jobs: fio_rate(jobs, seconds) for jobs in JOBS}
-        for jobs in JOBS:
-            entry["pairs"].append(
-                {"jobs": jobs, "none": [before[jobs], after[jobs]], "traced": rates[jobs]}
-            )
-        before = after
-
-
-def run_time(results: Json, seconds: float) -> None:
-    """The time in the programs per ZIL commit, by the kernel (bpf_stats), with every number of
-    jobs: some run in other threads, and only if these meet."""
-    stats = Path("/proc/sys/kernel/bpf_stats_enabled")
-    for name, start in tools(results["only"]).items():
-        entry = results["tools"][name]
-        if "error" in entry:
-            continue
-        stats.write_text("1")
+def measure(start: Callable[[], Tool], rounds: int, width: float) -> Json:
+    """none, the tool, none, the tool, ..., none, each with every load."""
+    entry: Json = {"attach_seconds": [], "own": [], "loads": {name: [] for name in LOADS}}
+    before = every_load()
+    for _ in range(rounds):
         tool = start()
-        for jobs in JOBS:
-            before, done = programs(), commits()
-            fio_rate(jobs, seconds)
-            entry.setdefault("bpf", []).append(
-                {"jobs": jobs, **per_fsync(before, programs(), commits() - done)}
-            )
+        entry["attach_seconds"].append(tool.attach_seconds)
+        own, begin = tool.own_seconds(), time.monotonic()
+        traced = every_load()
+        entry["own"].append((tool.own_seconds() - own) / (time.monotonic() - begin))
         tool.stop()
-        stats.write_text("0")
+        after = every_load()
+        for name, pairs in entry["loads"].items():
+            pairs.append({"none": (before[name] + after[name]) / 2, "traced": traced[name]})
+        before = after
+        if all(narrow(pairs, width) for pairs in entry["loads"].values()):
+            break
+    return entry
 
 
-def commits() -> int:
-    """The number of commits so far, by ZFS; each fsync of the load is one."""
-    (line,) = (x for x in ZIL.read_text().splitlines() if x.startswith("zil_commit_count "))
-    return int(line.split()[2])
+def narrow(pairs: list[Json], width: float) -> bool:
+    low, high = interval(pairs)
+    return len(pairs) >= FEWEST and high - low <= width
+
+
+def interval(pairs: list[Json]) -> tuple[float, float]:
+    """Of the ratio, by signed ranks."""
+    low, high = statistics.interval(log_ratios(pairs), CONFIDENCE)
+    return math.exp(low), math.exp(high)
+
+
+def log_ratios(pairs: list[Json]) -> list[float]:
+    return [math.log(pair["traced"] / pair["none"]) for pair in pairs]
+
+
+def programs_per_fsync(start: Callable[[], Tool]) -> dict[str, dict[str, Json]]:
+    """The runs of each program and the time in it for an fsync of each load, as the kernel counts
+    (bpf_stats): some run in other threads, and only if these meet."""
+    BPF_STATS.write_text("1")
+    tool = start()
+    found = {}
+    for name, load in LOADS.items():
+        before = programs()
+        cpu_per_fsync(load)
+        found[name] = per_fsync(before, programs(), load.jobs * load.fsyncs)
+    tool.stop()
+    BPF_STATS.write_text("0")
+    return found
 
 
 def programs() -> list[Json]:
@@ -173,38 +237,48 @@ def programs() -> list[Json]:
     return found
 
 
-def per_fsync(before: list[Json], after: list[Json], fsyncs: int) -> Json:
-    """Time in and calls of all programs, per fsync; bpftool omits both for programs that never
-    ran."""
+def per_fsync(before: list[Json], after: list[Json], fsyncs: int) -> dict[str, Json]:
+    """Time in and runs of each program that ran, per fsync; bpftool omits both for one that never
+    did."""
     earlier = {p["id"]: p for p in before}
-
-    def change(key: str) -> int:
-        return sum(p.get(key, 0) - earlier.get(p["id"], {}).get(key, 0) for p in after)
-
-    return {"ns": change("run_time_ns") / fsyncs, "calls": change("run_cnt") / fsyncs}
+    found: dict[str, Json] = {}
+    for one in after:
+        more = {
+            name: (one.get(key, 0) - earlier.get(one["id"], {}).get(key, 0)) / fsyncs
+            for name, key in (("ns", "run_time_ns"), ("runs", "run_cnt"))
+        }
+        if more["runs"]:
+            found[one.get("name", "?")] = more
+    return found
 
 
 def main() -> None:
-    rounds, seconds, only = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-    sh("zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb")
-    sh("zfs create tank/db")
-    fio_rate(8, 3)
+    rounds, width, only = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    sh("modprobe brd rd_nr=1 rd_size=1048576")
+    for pool, disk in (("ram", "/dev/ram0"), ("disk", "/dev/vdb")):
+        sh(f"zpool create -o ashift=12 -O compression=off -O atime=off {pool} {disk}")
+        sh(f"zfs create -o recordsize=8k {pool}/db")
+    sh("zfs create -o recordsize=8k -o sync=disabled ram/off")
+    # the sync of a txg would fall into some measurements, and not into others
+    Path("/sys/module/zfs/parameters/zfs_txg_timeout").write_text("3600")
+    every_load()
     results: Json = {
         "kernel": os.uname().release,
         "zfs": Path("/sys/module/zfs/version").read_text().strip(),
         "cpus": os.cpu_count(),
-        "bpftrace": sh("bpftrace --version").strip(),
-        "rounds": rounds,
-        "seconds": seconds,
-        "only": only,
+        "btf": Path("/sys/kernel/btf/zfs").exists(),
+        "loads": {name: vars(load) for name, load in LOADS.items()},
         "tools": {},
     }
     match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     results["cpu"] = match[1] if match else "unknown"
-    for i in range(rounds):
-        print(f"bench: round {i + 1} of {rounds}", file=sys.stderr, flush=True)
-        one_round(results, seconds)
-    run_time(results, seconds)
+    for name, start in tools(only).items():
+        print(f"bench: {name}", file=sys.stderr, flush=True)
+        try:
+            results["tools"][name] = measure(start, rounds, width)
+            results["tools"][name]["programs"] = programs_per_fsync(start)
+        except RuntimeError as error:
+            results["tools"][name] = {"error": " ".join(str(error).split())[:200]}
     (OUT / "bench.json").write_text(json.dumps(results))
 
 
