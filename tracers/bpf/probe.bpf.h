@@ -3,19 +3,23 @@
 #ifndef ZFSTRACE_BPF_PROBE_H
 #define ZFSTRACE_BPF_PROBE_H
 
+#include "config.bpf.h"
+
 #define EXPAND(...) __VA_ARGS__
 /* fentry_ID and kprobe_ID for on_ID; proto and args are parenthesised lists. */
 #define AT_ENTRY(id, proto, args)                                                                  \
 	SEC("fentry")                                                                              \
 	int BPF_PROG(fentry_##id, EXPAND proto)                                                    \
 	{                                                                                          \
-		on_##id args;                                                                      \
+		if (TURN(COUNT_FENTRY))                                                            \
+			on_##id args;                                                              \
 		return 0;                                                                          \
 	}                                                                                          \
 	SEC("kprobe")                                                                              \
 	int BPF_KPROBE(kprobe_##id, EXPAND proto)                                                  \
 	{                                                                                          \
-		on_##id args;                                                                      \
+		if (TURN(COUNT_KPROBE))                                                            \
+			on_##id args;                                                              \
 		return 0;                                                                          \
 	}
 
@@ -24,13 +28,15 @@
 	SEC("fentry")                                                                              \
 	int BPF_PROG(fentry_##id, EXPAND proto)                                                    \
 	{                                                                                          \
-		on_##id(true, __VA_ARGS__);                                                        \
+		if (TURN(COUNT_FENTRY))                                                            \
+			on_##id(true, __VA_ARGS__);                                                \
 		return 0;                                                                          \
 	}                                                                                          \
 	SEC("kprobe")                                                                              \
 	int BPF_KPROBE(kprobe_##id, EXPAND proto)                                                  \
 	{                                                                                          \
-		on_##id(false, __VA_ARGS__);                                                       \
+		if (TURN(COUNT_KPROBE))                                                            \
+			on_##id(false, __VA_ARGS__);                                               \
 		return 0;                                                                          \
 	}
 
@@ -39,13 +45,15 @@
 	SEC("fexit")                                                                               \
 	int BPF_PROG(fentry_##id)                                                                  \
 	{                                                                                          \
-		on_##id();                                                                         \
+		if (TURN(COUNT_FENTRY))                                                            \
+			on_##id();                                                                 \
 		return 0;                                                                          \
 	}                                                                                          \
 	SEC("kretprobe")                                                                           \
 	int BPF_KRETPROBE(kprobe_##id)                                                             \
 	{                                                                                          \
-		on_##id();                                                                         \
+		if (TURN(COUNT_KPROBE))                                                            \
+			on_##id();                                                                 \
 		return 0;                                                                          \
 	}
 
@@ -54,13 +62,15 @@
 	SEC("fexit")                                                                               \
 	int BPF_PROG(fentry_##id, EXPAND proto, result)                                            \
 	{                                                                                          \
-		on_##id(value);                                                                    \
+		if (TURN(COUNT_FENTRY))                                                            \
+			on_##id(value);                                                            \
 		return 0;                                                                          \
 	}                                                                                          \
 	SEC("kretprobe")                                                                           \
 	int BPF_KRETPROBE(kprobe_##id, result)                                                     \
 	{                                                                                          \
-		on_##id(value);                                                                    \
+		if (TURN(COUNT_KPROBE))                                                            \
+			on_##id(value);                                                            \
 		return 0;                                                                          \
 	}
 

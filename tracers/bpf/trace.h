@@ -64,6 +64,10 @@ struct slot {
 	char pool[ZFSTRACE_POOL_LEN];
 };
 
+/* Values of `enabled`: whose programs count. */
+#define COUNT_FENTRY 1
+#define COUNT_KPROBE 2
+
 /* The configuration, written into the object before it is loaded. */
 struct trace_config {
 	unsigned int pid;   /* tgid, 0 = all */
@@ -73,7 +77,7 @@ struct trace_config {
 	unsigned long long objset; /* 0 = all */
 	unsigned int objset_dev;   /* device number, kernel encoding */
 	unsigned int mode;	   /* a tracer's own */
-	unsigned int pad;
+	unsigned int lazy; /* kprobes may have to take over: `enabled` says whose turn it is */
 	char pool[ZFSTRACE_POOL_LEN]; /* "" = all */
 };
 

@@ -113,7 +113,9 @@ struct zfstrace {
 	uint64_t missed_entries; /* hits at which the kernel reports that it ran no program, */
 	uint64_t missed_returns; /* some of these are in counters.lost_return, too */
 	uint64_t skipped;	 /* the same for tracepoints */
-	int stats_fd;		 /* cost.c: the kernel counts while it is open, -1 = closed */
+	uint64_t before_entries; /* missed by fentry programs before kprobes took over */
+	uint64_t before_returns;
+	int stats_fd; /* cost.c: the kernel counts while it is open, -1 = closed */
 	char error[ERROR_LEN];
 };
 
@@ -151,7 +153,7 @@ int btf_file_names(const char *name, uint32_t kinds, const char *const *names, b
  * which symbol exists (in a survey, /proc/kallsyms does). */
 int probes_list(struct zfstrace *t, const struct tracer_def *defs, unsigned int count);
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
-const char *preemption(const char *modes, const char *version);
+const char *preemption(const char *modes, const char *version, bool *lazy);
 /* The counter of hits of a probe at which no program ran. */
 uint64_t *probes_missed(struct zfstrace *t, const struct probe_def *def);
 

@@ -163,26 +163,28 @@ static int find_in_kallsyms(struct zfstrace *t)
 
 /*
  * The kernel skips an fentry program while another thread is preempted inside
- * it on the same CPU (prog->active, __bpf_prog_enter_recur); with full or
- * lazy preemption that loses a few calls in a thousand. kprobes run with
- * preemption off. `modes` is the text of /sys/kernel/debug/sched/preempt, with
+ * it on the same CPU (prog->active, __bpf_prog_enter_recur); with full
+ * preemption that loses a few calls in a thousand. With lazy preemption a
+ * thread has to overstay a tick in the few hundred ns of a program: seldom
+ * enough to try, see fall_back(). kprobes run with preemption off.
+ * `modes` is the text of /sys/kernel/debug/sched/preempt, with
  * the current mode in parentheses, "" if unreadable; `version` that of
  * uname -v, which says how the kernel was built (init/Makefile): PREEMPT_RT,
  * PREEMPT (full or lazy), PREEMPT_DYNAMIC (chosen at boot), or none of these.
- * Returns why fentry programs would be skipped, "" if they are not.
+ * Returns why fentry programs would be skipped, "" if they are not; sets *lazy
+ * if they may be, but seldom.
  */
-const char *preemption(const char *modes, const char *version)
+const char *preemption(const char *modes, const char *version, bool *lazy)
 {
+	*lazy = strstr(modes, "(lazy)");
 	if (strchr(modes, '('))
-		return strstr(modes, "(full)") || strstr(modes, "(lazy)")
-			       ? "the kernel's preemption is full or lazy"
-			       : "";
+		return strstr(modes, "(full)") ? "the kernel's preemption is full" : "";
 	if (strstr(version, "PREEMPT_DYNAMIC"))
 		return "the kernel's preemption is not known: debugfs cannot be read";
 	return strstr(version, "PREEMPT") ? "the kernel is preemptible" : "";
 }
 
-static const char *kernel_preemption(void)
+static const char *kernel_preemption(bool *lazy)
 {
 	FILE *f = fopen("/sys/kernel/debug/sched/preempt", "re");
 	char modes[128] = "";
@@ -193,12 +195,13 @@ static const char *kernel_preemption(void)
 	if (f)
 		fclose(f);
 	(void)uname(&name);
-	return preemption(modes, name.version);
+	return preemption(modes, name.version, lazy);
 }
 
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 {
-	const char *skipped = kernel_preemption();
+	bool lazy;
+	const char *skipped = kernel_preemption(&lazy);
 	int err;
 
 	if (access("/sys/module/zfs", F_OK))
@@ -207,6 +210,7 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 	if (err)
 		return err;
 	find_in_btf(t, no_fentry, skipped);
+	t->config.lazy = lazy && !no_fentry;
 	take_stand_ins(t, !no_fentry && !*skipped && !t->no_stand_ins);
 	if (t->module_btf != ALL_MODULES && survey) {
 		err = find_in_kallsyms(t);

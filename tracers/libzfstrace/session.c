@@ -99,6 +99,17 @@ struct bpf_program *session_program(const struct zfstrace *t, unsigned int i)
 	return bpf_object__find_program_by_name(t->object, name);
 }
 
+/* The kprobe program of a probe that has an fentry program which the kernel may skip. */
+static struct bpf_program *next_program(const struct zfstrace *t, unsigned int i)
+{
+	char name[64];
+
+	if (!t->config.lazy || t->probes[i].how != ZFSTRACE_FENTRY)
+		return NULL;
+	snprintf(name, sizeof(name), "kprobe_%s", t->probes[i].def->program);
+	return bpf_object__find_program_by_name(t->object, name);
+}
+
 static int load_failure(struct zfstrace *t, int err)
 {
 	if (err == -EPERM) /* EACCES is the verifier's */
@@ -125,10 +136,13 @@ static int set_target(struct bpf_program *prog, const struct probe *p)
 
 static int choose_programs(struct zfstrace *t)
 {
-	struct bpf_program *prog;
+	struct bpf_program *prog, *prog_next;
 
 	bpf_object__for_each_program(prog, t->object) bpf_program__set_autoload(prog, false);
 	for (unsigned int i = 0; i < t->probe_count; i++) {
+		prog_next = next_program(t, i);
+		if (prog_next)
+			bpf_program__set_autoload(prog_next, true);
 		if (!t->probes[i].how || served(&t->probes[i]))
 			continue;
 		prog = session_program(t, i);
@@ -265,11 +279,46 @@ static int attach(struct zfstrace *t)
 				    "%s: cannot attach to %s (%s)", t->probes[i].def->cost,
 				    t->probes[i].def->name, t->probes[i].why);
 	}
-	err = session_enable(t, 1);
+	err = session_enable(t, COUNT_FENTRY);
 	if (err)
 		return fail(t, err, "cannot start counting: %s", strerror(-err));
 	t->attached = true;
 	return 0;
+}
+
+/* Lets kprobe programs count instead of the fentry programs, of which the kernel has skipped some:
+ * both are attached for a moment, so nothing is missed but the ends of operations that began before
+ * that. Returns 1, or a negative errno. */
+static int fall_back(struct zfstrace *t)
+{
+	struct bpf_link *old[t->probe_count];
+	int err = 0;
+
+	memset(old, 0, sizeof(old));
+	t->before_entries = t->missed_entries;
+	t->before_returns = t->missed_returns;
+	for (unsigned int i = 0; i < t->probe_count && !err; i++) {
+		struct probe *p = &t->probes[i];
+
+		if (p->how != ZFSTRACE_FENTRY)
+			continue;
+		old[i] = p->link;
+		p->link = NULL;
+		p->symbol = p->stands_in ? NULL : p->symbol;
+		p->stands_in = false;
+		p->how = ZFSTRACE_KPROBE;
+		if (attach_probe(t, i) && p->def->required)
+			err = fail(t, -EIO, "%s: cannot attach to %s (%s)", p->def->cost,
+				   p->def->name, p->why);
+		else if (p->how)
+			snprintf(p->why, sizeof(p->why), "the kernel skipped fentry programs");
+	}
+	if (!err)
+		err = session_enable(t, COUNT_KPROBE);
+	t->config.lazy = false;
+	for (unsigned int i = 0; i < t->probe_count; i++)
+		bpf_link__destroy(old[i]);
+	return err ? err : 1;
 }
 
 static int start_base(struct zfstrace *t, const struct zfstrace_opts *opts)
@@ -386,9 +435,25 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+static void count_missed(struct zfstrace *t)
+{
+	t->missed_entries = t->before_entries;
+	t->missed_returns = t->before_returns;
+	t->skipped = 0;
+	kprobe_events_count(t);
+	count_skipped(t);
+}
+
 int zfstrace_tidy(struct zfstrace *t)
 {
-	return t->attached && t->def->tidy ? t->def->tidy(t, now_ns()) : 0;
+	int err = t->attached && t->def->tidy ? t->def->tidy(t, now_ns()) : 0;
+
+	if (t->base && !err)
+		err = zfstrace_tidy(t->base);
+	if (err < 0 || !t->attached || !t->config.lazy)
+		return err;
+	count_missed(t);
+	return t->missed_entries + t->missed_returns ? fall_back(t) : err;
 }
 
 int zfstrace_refresh(struct zfstrace *t)
@@ -403,10 +468,8 @@ int zfstrace_refresh(struct zfstrace *t)
 	for (int cpu = 0; per_cpu && cpu < t->cpus; cpu++)
 		for (size_t i = 0; i < sizeof(t->counters) / sizeof(*sum); i++)
 			sum[i] += ((const uint64_t *)&per_cpu[cpu])[i];
-	t->missed_entries = t->missed_returns = t->skipped = 0;
-	kprobe_events_count(t);
-	count_skipped(t);
-	return 0;
+	count_missed(t);
+	return t->config.lazy && t->missed_entries + t->missed_returns ? fall_back(t) : 0;
 }
 
 void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)

@@ -120,6 +120,9 @@ int zfstrace_stacks(struct zfstrace *t, zfstrace_stack_fn fn, void *ctx,
 	if (!t->attached || r.sums < 0)
 		return fail(t, -EINVAL, "cannot read stacks: this session records none");
 	/* the maps must not change while they are read, and reading keeps kprobes from running */
+	t->config.lazy = false;
+	if (t->base)
+		t->base->config.lazy = false;
 	err = session_enable(t, 0);
 	if (!err)
 		err = read_sums(&r, fn, ctx);

@@ -229,7 +229,9 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l);
  *
  * Brings the datasets of "fsync" and the losses of all tracers up to date. Tables need no refresh.
  *
- * Return: 0, or -ENOMEM: some or all datasets are not up to date.
+ * Return: 0; 1 if probes are attached in another way than before, see zfstrace_tidy(); -ENOMEM:
+ * some or all datasets are not up to date; -EIO if probes had to be attached in another way, and
+ * that failed.
  */
 int zfstrace_refresh(struct zfstrace *t);
 
@@ -238,9 +240,10 @@ int zfstrace_refresh(struct zfstrace *t);
  * @t: the session, of any tracer
  *
  * Call it every few seconds; it costs next to nothing. It reads counters before they wrap, and
- * frees the entries of datasets that are gone.
+ * frees the entries of datasets that are gone. On a lazily preemptible kernel, which may skip
+ * fentry programs, though seldom, it attaches kprobes instead as soon as that has happened.
  *
- * Return: 0, or -ENOMEM.
+ * Return: as zfstrace_refresh().
  */
 int zfstrace_tidy(struct zfstrace *t);
 

@@ -214,7 +214,8 @@ static void test_preemption(void)
 		/* debugfs tells, whatever the kernel could be */
 		{ "none (voluntary) full \n", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.164-1", true },
 		{ "none voluntary (full) \n", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.164-1", false },
-		{ "full (lazy) \n", "#1 SMP PREEMPT_DYNAMIC", false },
+		{ "none voluntary (full) lazy \n", "#1 SMP PREEMPT_DYNAMIC", false },
+		{ "full (lazy) \n", "#1 SMP PREEMPT_DYNAMIC", true },
 		/* elsewhere uname -v, recorded: Debian 12, its rt kernel, 13, its rt kernel, */
 		{ "", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.164-1 (2026-03-09)", false },
 		{ "", "#1 SMP PREEMPT_RT Debian 6.1.140-1 (2025-05-22)", false },
@@ -231,8 +232,12 @@ static void test_preemption(void)
 		{ "", "", true },
 	};
 
-	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++)
-		CHECK(!*preemption(cases[i].modes, cases[i].version) == cases[i].fentry);
+	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++) {
+		bool lazy;
+
+		CHECK(!*preemption(cases[i].modes, cases[i].version, &lazy) == cases[i].fentry);
+		CHECK(lazy == !!strstr(cases[i].modes, "(lazy)"));
+	}
 }
 
 /* On no machine a CPU that inserts pushes out what another still needs. */

@@ -87,14 +87,21 @@ class Session:
     def refresh(self) -> None:
         """Merges the kernel's counters. Raises TraceError."""
         # a signal may interrupt it, but half-merged counters must not be printed
-        while self._check(self._lib.zfstrace_refresh(self._handle)) == -errno.EINTR:
-            pass
+        code = -errno.EINTR
+        while code == -errno.EINTR:
+            code = self._check(self._lib.zfstrace_refresh(self._handle))
+        self._note(code)
 
     def tidy(self) -> None:
         """Lets a trace run for weeks: call it every few seconds, it costs next to nothing. Does
         nothing when the trace is closed. Raises TraceError."""
         if self._handle:
-            self._check(self._lib.zfstrace_tidy(self._handle))
+            self._note(self._check(self._lib.zfstrace_tidy(self._handle)))
+
+    def _note(self, code: int) -> None:
+        """Forgets how probes are attached, when the library says that it has changed that."""
+        if code > 0:
+            self._probes = ()
 
     def losses(self) -> Losses:
         """As of the last refresh()."""
