@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tuner"))
 
-from zfstune.experiment import statistics  # noqa: E402
+from zfstune.experiment import statistics
 
 Json = dict[str, Any]
 OUT = Path("/out")

@@ -16,15 +16,18 @@ from zfstrace.disk import Disk, Scratch
 from zfstrace.errors import TraceError, UnknownName
 from zfstrace.host import CostSession, StackSession
 from zfstrace.kstat.txgs import TxgRow
+from zfstrace.light import CommitCounts, Window
 from zfstrace.params import BootConfig, Change
 from zfstrace.read import ReadState
 from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleCounts
 from zfstrace.txg import Txg, TxgState
 from zfstrace.types import (
+    AnyOptions,
     Check,
     DatasetCounts,
     FsyncOptions,
+    LightOptions,
     Losses,
     Probe,
     ProbeSurvey,
@@ -67,6 +70,15 @@ class FakeSession:
 
     def datasets(self) -> list[DatasetCounts]:
         return list(self.now)
+
+    def commits(self) -> list[CommitCounts]:
+        return list(self.now[0])
+
+    def windows(self) -> list[Window]:
+        return list(self.now[1])
+
+    def kept(self) -> list[Window]:
+        return list(self.now[2]) if self.now else []
 
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
         return self.held
@@ -168,7 +180,7 @@ class FakeHost:
         self.session = session or FakeSession()
         # instead of session, by the kind of trace: an error is raised at opening
         self.sessions: dict[str, FakeSession | TraceError] = {}
-        self.options: FsyncOptions | TraceOptions | None = None
+        self.options: AnyOptions | None = None
         self.values = {"zfs_dirty_data_max": 4 << 30}
         self.kstats: dict[str, dict[str, int]] = {}
         self.txgs: list[TxgRow] = []
@@ -271,7 +283,7 @@ class FakeHost:
     def pool_state(self, pool: str) -> str:
         return self.state
 
-    def _open(self, kind: str, options: FsyncOptions | TraceOptions) -> FakeSession:
+    def _open(self, kind: str, options: AnyOptions) -> FakeSession:
         self.options = options
         session = self.sessions.get(kind, self.session)
         if isinstance(session, TraceError):
@@ -280,6 +292,9 @@ class FakeHost:
 
     def open_fsync_trace(self, options: FsyncOptions) -> FakeSession:
         return self._open("fsync", options)
+
+    def open_light_trace(self, options: LightOptions) -> FakeSession:
+        return self._open("light", options)
 
     def open_stack_trace(self, options: StackOptions) -> StackSession:
         if self.stacks is None:

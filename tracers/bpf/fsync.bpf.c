@@ -27,7 +27,7 @@
 #include "layout.bpf.h"
 #include "op.bpf.h"
 #include "probe.bpf.h"
-#include "slots.bpf.h"
+#include "zilog.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -56,20 +56,8 @@ struct {
 	__uint(max_entries, 4096);
 } slow_events SEC(".maps");
 
-/* ---- datasets ------------------------------------------------------------ */
-
-static __always_inline bool slot_fill(struct slot *s, __u64 zilog, __u64 file)
-{
-	s->dev = file ? file_dev(file) : 0;
-	if (zilog) {
-		__u64 spa = zilog_spa(zilog);
-
-		s->objset = zilog_objset(zilog);
-		if (spa)
-			bpf_probe_read_kernel_str(s->pool, sizeof(s->pool), (void *)spa);
-	}
-	return slot_wanted(s, s->dev);
-}
+/* When counting began, again after a pause: what a thread was in before that is no loss. */
+__u64 resumed SEC(".data.resumed") = 0;
 
 /* ---- operations and stages ---------------------------------------------- */
 
@@ -107,7 +95,7 @@ static __always_inline struct op *op_begin(__u64 now)
 		COUNT(lost_start);
 		return 0;
 	}
-	if (op->active)
+	if (op->active && op->start >= resumed)
 		COUNT(lost_return);
 	__builtin_memset(op, 0, offsetof(struct op, known));
 	op->active = 1;
@@ -380,25 +368,6 @@ static __always_inline void on_write_issue(void)
 		enter(op, STAGE_ISSUE);
 }
 AT_ENTRY(write_issue, (void *zilog), ())
-
-/* Without BTF the first log block has the dataset of its zilog: the third word
- * of its checksum (ZIL_ZC_OBJSET), an on-disk format. Read only while there is
- * a slot that needs it. */
-static __always_inline void learn_objset(__u64 lwb)
-{
-	struct slot_key key = {};
-	struct slot *s;
-	__u32 *slot;
-
-	if (!nameless)
-		return;
-	key.ptr = read_u64(lwb);
-	slot = bpf_map_lookup_elem(&slot_index, &key);
-	s = slot ? bpf_map_lookup_elem(&slots, slot) : 0;
-	if (s && !s->objset && !__sync_val_compare_and_swap(&s->objset, 0, read_u64(lwb + 120)) &&
-	    s->objset)
-		__sync_fetch_and_add(&nameless, -1);
-}
 
 /* Called for every block that a log block refers to; the one inside the lwb_t
  * (after lwb_zilog) is the log block itself, added when it is issued. */

@@ -26,6 +26,7 @@ struct lwb_times {
 	__u64 issued;
 	__u64 written;
 	__u64 flushed;
+	__u64 slot; /* the commit tracer's */
 };
 
 #define LWB_SET_BITS 12
@@ -60,13 +61,13 @@ static __always_inline struct lwb_times *lwb_find(__u64 lwb)
 
 /* Notes that a log block was issued. If another CPU takes the same place at this moment, one of the
  * two is not in the table. */
-static __always_inline void lwb_issue(__u64 lwb, __u64 now)
+static __always_inline struct lwb_times *lwb_issue(__u64 lwb, __u64 now)
 {
 	struct lwb_set *set = lwb_set(lwb);
 	struct lwb_times *to;
 
 	if (!set)
-		return;
+		return 0;
 	to = &set->ways[0];
 	for (int i = 0; i < WAYS; i++) {
 		struct lwb_times *way = &set->ways[i];
@@ -81,6 +82,7 @@ static __always_inline void lwb_issue(__u64 lwb, __u64 now)
 	to->lwb = lwb;
 	to->written = to->flushed = 0;
 	to->issued = now;
+	return to;
 }
 
 /*

@@ -42,6 +42,10 @@ SAME(zfstrace_reads, objset, objset);
 SAME(zfstrace_reads, dev_minor, dev_minor);
 SAME(zfstrace_reads, rest, rest);
 SAME(zfstrace_reads, bytes, counts);
+SAME(zfstrace_commits, objset, objset);
+SAME(zfstrace_commits, dev_minor, dev_minor);
+SAME(zfstrace_commits, rest, rest);
+SAME(zfstrace_commits, total, counts);
 
 struct dataset {
 	bool in_use; /* has a slot */

@@ -94,6 +94,7 @@ struct zfstrace {
 	struct probe *probes;
 	unsigned int probe_count;
 	bool attached;
+	bool paused;
 	bool no_stand_ins;	 /* one of them could not be attached */
 	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
 	int cpus;		 /* possible ones */
@@ -115,6 +116,7 @@ struct zfstrace {
 	uint64_t skipped;	 /* the same for tracepoints */
 	uint64_t before_entries; /* missed by fentry programs before kprobes took over */
 	uint64_t before_returns;
+	uint64_t cut; /* operations under way when a pause did not wait for them */
 	int stats_fd; /* cost.c: the kernel counts while it is open, -1 = closed */
 	char error[ERROR_LEN];
 };
@@ -195,7 +197,8 @@ void datasets_free(struct zfstrace *t);
 struct trace_room {
 	unsigned int slots, lanes;
 };
-struct trace_room room_of(const struct tracer_def *def, unsigned int wanted, unsigned int cpus);
+struct trace_room room_of(const struct tracer_def *def, unsigned int wanted, unsigned int cpus,
+			  unsigned int mib);
 unsigned int room_cpus(const char *online);
 /* Gives the kernel all slots, or an empty one. */
 void room_begin(const struct zfstrace *t);

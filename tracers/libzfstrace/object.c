@@ -23,3 +23,4 @@ EMBED(device);
 EMBED(arc);
 EMBED(stacks);
 EMBED(read);
+EMBED(commit);

@@ -5,23 +5,26 @@
 #include "../bpf/fsync.h"
 #include "internal.h"
 
-/* The limit for one session, however many CPUs and datasets there are. */
-#define TABLE_BYTES ((size_t)256 << 20)
+/* The limit for one session that asks for none, however many CPUs and datasets there are. */
+#define TABLE_MIB 256
 /* Up to this many slots take precedence over lanes: CPUs that share a lane lose time, but no
  * count. */
 #define LEAST_SLOTS 33
 
-struct trace_room room_of(const struct tracer_def *def, unsigned int wanted, unsigned int cpus)
+struct trace_room room_of(const struct tracer_def *def, unsigned int wanted, unsigned int cpus,
+			  unsigned int mib)
 {
+	size_t bytes = (size_t)(mib ? mib : TABLE_MIB) << 20;
 	size_t least = wanted < LEAST_SLOTS ? wanted : LEAST_SLOTS, slot = 0, lane = 0, lanes,
 	       slots;
 
 	for (unsigned int i = 0; i < def->map_count; i++)
 		if (def->maps[i].per_slot)
 			*(def->maps[i].per_cpu ? &lane : &slot) += def->maps[i].entry_bytes;
-	lanes = lane && least ? (TABLE_BYTES / least - slot) / lane : cpus;
+	lanes = lane && least ? (bytes / least - slot) / lane : cpus;
 	lanes = lanes > cpus ? cpus : lanes;
-	slots = slot + lane ? TABLE_BYTES / (slot + lanes * lane) : wanted;
+	lanes = lanes ? lanes : 1;
+	slots = slot + lane ? bytes / (slot + lanes * lane) : wanted;
 	slots = slots > SLOTS_MAX ? SLOTS_MAX : slots;
 	slots = slots > wanted ? wanted : slots;
 	return (struct trace_room) { (unsigned int)slots, (unsigned int)lanes };

@@ -70,7 +70,7 @@ static void take_room(struct zfstrace *t, const struct zfstrace_opts *opts)
 	if (f)
 		fclose(f);
 	cpus = room_cpus(online);
-	room = room_of(t->def, wanted, cpus ? cpus : (unsigned int)t->cpus);
+	room = room_of(t->def, wanted, cpus ? cpus : (unsigned int)t->cpus, opts->table_mib);
 	t->config.slots = room.slots;
 	t->config.lanes = room.lanes;
 }
@@ -267,7 +267,6 @@ static int attach(struct zfstrace *t)
 {
 	int err;
 
-	kprobe_events_remove_stale();
 	for (unsigned int i = 0; i < t->probe_count; i++) {
 		if (!t->probes[i].how || served(&t->probes[i]))
 			continue;
@@ -321,6 +320,77 @@ static int fall_back(struct zfstrace *t)
 	return err ? err : 1;
 }
 
+static void count_kprobes(struct zfstrace *t)
+{
+	t->missed_entries = t->before_entries;
+	t->missed_returns = t->before_returns;
+	t->skipped = 0;
+	kprobe_events_count(t);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Operations that have begun and not ended. */
+static uint64_t under_way(const struct zfstrace *t)
+{
+	const struct counters *per_cpu = maps_find(t, "counters");
+	uint64_t started = 0, ended = t->cut;
+
+	for (int cpu = 0; per_cpu && cpu < t->cpus; cpu++) {
+		started += per_cpu[cpu].started;
+		ended += per_cpu[cpu].finished + per_cpu[cpu].lost_return;
+	}
+	return started > ended ? started - ended : 0;
+}
+
+int zfstrace_pause(struct zfstrace *t, bool now)
+{
+	uint64_t left;
+	int err;
+
+	if (!t->attached || t->paused)
+		return 0;
+	err = session_enable(t, 0);
+	if (err)
+		return fail(t, err, "cannot stop counting: %s", strerror(-err));
+	left = under_way(t);
+	if (left && !now)
+		return left < INT32_MAX ? (int)left : INT32_MAX;
+	count_kprobes(t); /* the counts of these go with them */
+	t->before_entries = t->missed_entries;
+	t->before_returns = t->missed_returns;
+	detach(t);
+	t->cut += under_way(t);
+	t->paused = true;
+	return 0;
+}
+
+int zfstrace_resume(struct zfstrace *t)
+{
+	uint32_t zero = 0;
+	uint64_t since;
+	int err;
+
+	if (!t->attached)
+		return fail(t, -EINVAL, "cannot resume: this session has not begun");
+	if (!t->paused)
+		return 0;
+	since = now_ns();
+	if (maps_fd(t, ".data.resumed") >= 0)
+		(void)bpf_map_update_elem(maps_fd(t, ".data.resumed"), &zero, &since, BPF_ANY);
+	err = attach(t);
+	if (err)
+		detach(t);
+	t->paused = err;
+	return err;
+}
+
 static int start_base(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
 	struct zfstrace_opts base = *opts;
@@ -358,6 +428,7 @@ int session_start(struct zfstrace *t, const struct tracer_def *def,
 		err = start_base(t, opts);
 	if (!err)
 		err = load(t, opts);
+	kprobe_events_remove_stale();
 	if (!err)
 		err = attach(t);
 	if (err)
@@ -418,29 +489,19 @@ bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_pr
 static void count_skipped(struct zfstrace *t)
 {
 	for (unsigned int i = 0; i < t->probe_count; i++) {
+		const struct bpf_program *prog = session_program(t, i);
 		struct bpf_prog_info info = {};
 		uint32_t size = sizeof(info);
 
-		if (t->probes[i].link &&
-		    !bpf_obj_get_info_by_fd(bpf_program__fd(session_program(t, i)), &info, &size))
+		if (prog && t->probes[i].how != ZFSTRACE_SAMPLING &&
+		    !bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &size))
 			*probes_missed(t, t->probes[i].def) += info.recursion_misses;
 	}
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static void count_missed(struct zfstrace *t)
 {
-	t->missed_entries = t->before_entries;
-	t->missed_returns = t->before_returns;
-	t->skipped = 0;
-	kprobe_events_count(t);
+	count_kprobes(t);
 	count_skipped(t);
 }
 
@@ -450,7 +511,7 @@ int zfstrace_tidy(struct zfstrace *t)
 
 	if (t->base && !err)
 		err = zfstrace_tidy(t->base);
-	if (err < 0 || !t->attached || !t->config.lazy)
+	if (err < 0 || !t->attached || t->paused || !t->config.lazy)
 		return err;
 	count_missed(t);
 	return t->missed_entries + t->missed_returns ? fall_back(t) : err;
@@ -469,13 +530,14 @@ int zfstrace_refresh(struct zfstrace *t)
 		for (size_t i = 0; i < sizeof(t->counters) / sizeof(*sum); i++)
 			sum[i] += ((const uint64_t *)&per_cpu[cpu])[i];
 	count_missed(t);
-	return t->config.lazy && t->missed_entries + t->missed_returns ? fall_back(t) : 0;
+	return t->config.lazy && !t->paused && t->missed_entries + t->missed_returns ? fall_back(t)
+										     : 0;
 }
 
 void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 {
 	const struct counters *c = &t->counters;
-	uint64_t ended = c->finished + c->lost_return;
+	uint64_t ended = c->finished + c->lost_return + t->cut;
 	/* noticed at the thread's next operation, or reported by the kernel */
 	uint64_t returns = c->lost_return > t->missed_returns ? c->lost_return : t->missed_returns;
 
@@ -485,6 +547,7 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
 		.event = c->lost_event,
 		.log_block = c->lost_lwb,
 		.overflow = c->slots_overflow + t->folded,
+		.cut = t->cut,
 		.unfinished = c->started > ended ? c->started - ended : 0,
 		.skipped = t->skipped,
 	};

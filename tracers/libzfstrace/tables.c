@@ -2,6 +2,7 @@
 /* The tracers: their probes, what the absence of a probe costs, their maps. */
 #include <string.h>
 
+#include "../bpf/commit.h"
 #include "../bpf/fsync.h"
 #include "../bpf/read.h"
 #include "../bpf/stacks.h"
@@ -120,6 +121,46 @@ _Static_assert(sizeof(struct slot) % 8 == 0 && sizeof(struct slot_data) % 8 == 0
 		       sizeof(struct free_slots) % 8 == 0,
 	       "the kernel pads entries to 8 bytes");
 _Static_assert(sizeof(struct counters) % 64 == 0, "CPUs share a cache line");
+
+static const struct probe_def commit_probes[] = {
+	{ .name = "zil_commit",
+	  .symbols = { "zil_commit_flags", "zil_commit" },
+	  .program = "zil_commit",
+	  .required = true,
+	  .cost = "nothing can be measured" },
+	{ .name = "zil_commit:return",
+	  .symbols = { "zil_commit_flags", "zil_commit" },
+	  .program = "zil_commit_return",
+	  .returns = true,
+	  .required = true,
+	  .cost = "nothing can be measured" },
+	{ .name = "zil_lwb_add_block",
+	  .symbols = { "zil_lwb_add_block" },
+	  .program = "add_block",
+	  .cost = "log blocks are not timed" },
+	{ .name = "zil_lwb_write_done",
+	  .symbols = { "zil_lwb_write_done" },
+	  .program = "write_done",
+	  .cost = "log blocks are not timed" },
+	{ .name = "zil_lwb_flush_vdevs_done",
+	  .symbols = { "zil_lwb_flush_vdevs_done" },
+	  .program = "flush_done",
+	  .cost = "flushes of log blocks are not timed" },
+	{ .name = "zil_free",
+	  .symbols = { "zil_free" },
+	  .program = "zil_free",
+	  .cost = "after an export a new dataset may be counted under an old name; what is no "
+		  "longer in use keeps its room" },
+};
+
+static const struct map_def commit_maps[] = {
+	{ "slots", sizeof(struct slot), .per_slot = true, .writable = true },
+	{ "slot_data", sizeof(struct commit_data), .per_slot = true, .per_cpu = true,
+	  .writable = true },
+	{ "free_slots", sizeof(struct free_slots), .writable = true },
+	{ "counters", sizeof(struct counters), .per_cpu = true },
+};
+_Static_assert(sizeof(struct commit_data) % 8 == 0, "the kernel pads entries to 8 bytes");
 
 static const struct probe_def read_probes[] = {
 	{ .name = "zpl_iter_read",
@@ -346,6 +387,7 @@ _Static_assert(sizeof(struct stack_losses) % 8 == 0, "the kernel pads entries to
 
 /* object.c */
 extern const char zfstrace_fsync_object[], zfstrace_fsync_object_end[];
+extern const char zfstrace_commit_object[], zfstrace_commit_object_end[];
 extern const char zfstrace_read_object[], zfstrace_read_object_end[];
 extern const char zfstrace_txg_object[], zfstrace_txg_object_end[];
 extern const char zfstrace_throttle_object[], zfstrace_throttle_object_end[];
@@ -367,6 +409,8 @@ const struct tracer_def tracer_defs[] = {
 	  .shared = { "ops", "lwbs" } },
 	{ "read", OBJECT(read), PROBES(read), MAPS(read), .slots = 33,
 	  SUMS(struct read_data, READ_HIT), .wholes = READ_OPS },
+	{ "commit", OBJECT(commit), PROBES(commit), MAPS(commit), .ring = "slow_events",
+	  .slots = 33, SUMS(struct commit_data, COMMIT_TOTAL), .wholes = 1 },
 };
 const unsigned int tracer_count = ARRAY_SIZE(tracer_defs);
 

@@ -10,6 +10,8 @@
  *	"throttle" writers that ZFS delays, by process: the table "waiters"
  *	"device"   I/Os of leaf vdevs, by class: the table "vdevs"
  *	"arc"      waits for eviction: the table "arc"
+ *	"commit"   ZIL commits and log blocks by dataset, and nothing of what is in between, for
+ *	           little cost: zfstrace_commits()
  *	"read"     reads, hits and misses apart, and writes, by dataset: zfstrace_reads()
  *	"stacks"   kernel stacks in which threads wait or run: zfstrace_stacks()
  *
@@ -46,7 +48,7 @@ extern "C" {
 #endif
 
 /* Changes with the layout of structures; it is also the number in the library's file name. */
-#define ZFSTRACE_ABI 4
+#define ZFSTRACE_ABI 5
 #define ZFSTRACE_KINDS 6
 #define ZFSTRACE_MERGES 3
 
@@ -97,7 +99,7 @@ struct zfstrace_opts {
 	uint32_t mode;
 	/* all but "arc": only this pool, NULL = all */
 	const char *pool;
-	/* "fsync", "read": only this dataset of the pool, by its property objsetid, 0 = all. If it
+	/* "fsync", "commit", "read": only this dataset of the pool, by its property objsetid, 0 = all. If it
 	 * is mounted, give its device number, too, as in stat(2): with sync=disabled nothing else
 	 * identifies a file's dataset. 0:0 = not mounted. */
 	uint64_t objset;
@@ -105,11 +107,14 @@ struct zfstrace_opts {
 	uint32_t dev_minor;
 	/* use kprobes even where fentry is possible */
 	bool no_fentry;
+	/* kernel memory for the tables of datasets, processes or vdevs, in MiB, 0 = 256: with less,
+	 * CPUs share counters, and then there is room for fewer entries */
+	uint32_t table_mib;
 };
 
 /**
  * zfstrace_start() - Load a tracer and attach it
- * @name: "fsync", "txg", "throttle", "device", "arc", "read" or "stacks"
+ * @name: "fsync", "commit", "txg", "throttle", "device", "arc", "read" or "stacks"
  * @opts: what to trace; not needed after the call
  * @t: set to the session
  *
@@ -213,6 +218,7 @@ struct zfstrace_losses {
 	uint64_t overflow;   /* operations summed in the rest ("fsync" with opts.pool: left out):
 			      * max_entries is too small */
 	uint64_t unfinished; /* begun and not ended yet (not a loss) */
+	uint64_t cut;	     /* under way when zfstrace_pause() did not wait for them */
 	uint64_t skipped;    /* lock waits not seen, by any thread: in the stage around */
 };
 
@@ -222,6 +228,26 @@ struct zfstrace_losses {
  * @l: set to the counts as of the last zfstrace_refresh()
  */
 void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l);
+
+/**
+ * zfstrace_pause() - Stop measuring for a while
+ * @t: the session, of any tracer
+ * @now: do not wait for the operations that are under way
+ *
+ * Lets no operation begin any more and, once the last one has ended or with @now, detaches all
+ * probes; counts stay. Call it again until it returns 0.
+ *
+ * Return: 0 when the session is paused; how many operations are under way; or a negative errno.
+ */
+int zfstrace_pause(struct zfstrace *t, bool now);
+
+/**
+ * zfstrace_resume() - Go on after zfstrace_pause()
+ * @t: the session
+ *
+ * Return: 0, or a negative errno as of zfstrace_start().
+ */
+int zfstrace_resume(struct zfstrace *t);
 
 /**
  * zfstrace_refresh() - Read what the kernel has counted
@@ -433,6 +459,33 @@ struct zfstrace_reads {
  * NULL when @i is out of range, or in a session of another tracer than "read".
  */
 const struct zfstrace_reads *zfstrace_reads(const struct zfstrace *t, unsigned int i);
+
+/* ---- "commit" ----------------------------------------------------------- */
+
+/* The ZIL commits of a dataset since the session began, and its log blocks. The first members are
+ * those of struct zfstrace_dataset. */
+struct zfstrace_commits {
+	char pool[ZFSTRACE_POOL_LEN];
+	uint64_t objset;
+	uint32_t dev_major;
+	uint32_t dev_minor;
+	bool rest;
+	uint64_t changes;
+	struct zfstrace_hist total;	/* of zil_commit(), with sync=disabled, too */
+	struct zfstrace_hist log_write; /* of log blocks: from their issue until they are written */
+	struct zfstrace_hist flush;	/* and from then on until caches of disks are flushed */
+};
+
+/**
+ * zfstrace_commits() - The commits of a dataset as of the last zfstrace_refresh() or
+ *	zfstrace_tidy()
+ * @t: the session
+ * @i: 0 to zfstrace_datasets() - 1; a dataset keeps its number
+ *
+ * Return: the dataset, valid until the next zfstrace_refresh() or zfstrace_tidy() writes to it;
+ * NULL when @i is out of range, or in a session of another tracer than "commit".
+ */
+const struct zfstrace_commits *zfstrace_commits(const struct zfstrace *t, unsigned int i);
 
 /* ---- "txg" -------------------------------------------------------------- */
 

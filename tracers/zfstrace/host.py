@@ -12,6 +12,7 @@ from zfstrace.cost import CostCounts
 from zfstrace.device import DeviceCounts
 from zfstrace.disk import Dev, Disk, Scratch
 from zfstrace.kstat.txgs import TxgRow
+from zfstrace.light import CommitCounts, Window
 from zfstrace.params import Parameters
 from zfstrace.read import ReadState
 from zfstrace.recording import Recording, StackOptions
@@ -21,6 +22,7 @@ from zfstrace.types import (
     Check,
     DatasetCounts,
     FsyncOptions,
+    LightOptions,
     Losses,
     Probe,
     ProbeSurvey,
@@ -67,6 +69,22 @@ class FsyncSession(Session, Protocol):
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
         """How many processes the pool's write throttle delayed in a span of CLOCK_MONOTONIC; None
         when that is not traced: without options.slow_ns, or where it is not possible."""
+        ...
+
+
+class LightSession(Session, Protocol):
+    """Commits, counted always, and windows in which fsyncs are traced."""
+
+    def commits(self) -> list[CommitCounts]:
+        """As of the last refresh, since the session began. A dataset keeps its index."""
+        ...
+
+    def windows(self) -> list[Window]:
+        """The last windows that began at random, oldest first."""
+        ...
+
+    def kept(self) -> list[Window]:
+        """The windows since the last call that were recorded because a commit was slow."""
         ...
 
 
@@ -240,6 +258,11 @@ class Host(Protocol):
     def open_fsync_trace(self, options: FsyncOptions) -> FsyncSession:
         """Fsyncs by dataset and stage, and with options.slow_ns individual ones. Raises TraceError,
         UnknownName for a dataset that is not in use."""
+        ...
+
+    def open_light_trace(self, options: LightOptions) -> LightSession:
+        """Commits, and fsyncs in windows. Raises TraceError, UnknownName for a dataset that is not
+        in use, NotSupported where this is not possible."""
         ...
 
     def open_txg_trace(self, options: TraceOptions) -> TxgSession:

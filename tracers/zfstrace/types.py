@@ -7,7 +7,7 @@ is null. The types have no behaviour but to_json().
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Union
 
 from zfstrace.hist import Hist
 
@@ -61,6 +61,7 @@ class Losses:
     overflow: int = 0
     unfinished: int = 0
     skipped: int = 0
+    cut: int = 0
 
     @property
     def lost(self) -> int:
@@ -77,6 +78,7 @@ class Losses:
             self.overflow - earlier.overflow,
             self.unfinished,
             self.skipped - earlier.skipped,
+            self.cut - earlier.cut,
         )
 
     def to_json(self) -> Json:
@@ -295,6 +297,20 @@ class FsyncOptions:
 
 
 @dataclass(frozen=True)
+class LightOptions:
+    """What a light trace is of, None meaning all, and its windows: one of window_ns at a random
+    time in each every_ns, and another when a commit took slow_ns (0: never)."""
+
+    pool: str | None
+    dataset: str | None
+    pid: int | None
+    slow_ns: int
+    every_ns: int
+    window_ns: int
+    no_fentry: bool = False
+
+
+@dataclass(frozen=True)
 class TraceOptions:
     """Limits of all traces but that of fsyncs. None means all; kstat means without BPF, where
     possible. Only the trace of reads has a dataset."""
@@ -304,6 +320,9 @@ class TraceOptions:
     no_fentry: bool = False
     kstat: bool = False
     dataset: str | None = None
+
+
+AnyOptions = Union[FsyncOptions, LightOptions, TraceOptions]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from zfstrace.host import Host
-from zfstrace.types import Check, FsyncOptions, TraceOptions
+from zfstrace.types import AnyOptions, Check
 from zfstune.errors import NotPossible, UsageError
 
 
@@ -20,9 +20,7 @@ def require_tracing(checks: Sequence[Check], kind: str | None = None) -> None:
             raise NotPossible(f"cannot trace: {check.name} {check.value}: {check.cost}", check.fix)
 
 
-def prepare(
-    host: Host, options: FsyncOptions | TraceOptions, *, bpf: bool = True, question: str = ""
-) -> None:
+def prepare(host: Host, options: AnyOptions, *, bpf: bool = True, question: str = "") -> None:
     """Raises CommandError if a trace with these options is not possible: a wrong name comes before
     a missing privilege; with question, one of instead.QUESTIONS, it says what answers that all the
     same. Without bpf little is needed. From here on datasets have names, even if they are gone when
@@ -49,7 +47,7 @@ def instead_of(
     return (instead.TITLE, *instead.lines(ways)) if ways else ()
 
 
-def require_names(host: Host, options: FsyncOptions | TraceOptions) -> None:
+def require_names(host: Host, options: AnyOptions) -> None:
     """Raises UsageError if the pool, dataset or process of the options does not exist."""
     if options.dataset is not None:
         datasets = host.dataset_names()

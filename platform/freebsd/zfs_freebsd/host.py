@@ -19,6 +19,7 @@ from zfstrace.host import (
     CostSession,
     DeviceSession,
     FsyncSession,
+    LightSession,
     ReadSession,
     StackSession,
     ThrottleSession,
@@ -26,7 +27,7 @@ from zfstrace.host import (
 )
 from zfstrace.kstat.txgs import TxgRow
 from zfstrace.recording import StackOptions
-from zfstrace.types import Check, FsyncOptions, ProbeSurvey, Tool, TraceOptions
+from zfstrace.types import Check, FsyncOptions, LightOptions, ProbeSurvey, Tool, TraceOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -171,6 +172,12 @@ class FreeBSDHost(BaseHost):
 
         self._require_zfs()
         return ScriptedStacks(options)
+
+    def open_light_trace(self, options: LightOptions) -> LightSession:
+        raise NotSupported(
+            "cannot trace lightly: a D script has all of its probes or none",
+            "leave out --light, and read what a trace costs in docs/freebsd.md",
+        )
 
     def open_cost_trace(self) -> CostSession:
         raise NotSupported(

@@ -14,6 +14,7 @@ from zfstrace.host import (
     CostSession,
     DeviceSession,
     FsyncSession,
+    LightSession,
     ReadSession,
     StackSession,
     ThrottleSession,
@@ -21,7 +22,7 @@ from zfstrace.host import (
 )
 from zfstrace.kstat.txgs import TxgRow, parse_txgs
 from zfstrace.recording import StackOptions
-from zfstrace.types import Check, FsyncOptions, ProbeSurvey, Tool, TraceOptions
+from zfstrace.types import Check, FsyncOptions, LightOptions, ProbeSurvey, Tool, TraceOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,6 +118,13 @@ class LinuxHost(BaseHost):
         return self._follow(
             TracedFsyncs(options, self.parameter, self._has_ended, objset, dev, room)
         )
+
+    def open_light_trace(self, options: LightOptions) -> LightSession:
+        from zfs_linux.light import LightTrace
+
+        self._require_zfs()
+        objset, dev = self._locate(options.dataset) if options.dataset else (0, (0, 0))
+        return self._follow(LightTrace(options, objset, dev, self._room()))
 
     def parameter(self, name: str) -> int | None:
         return kstat.read_number(self._sys / "module/zfs/parameters" / name)

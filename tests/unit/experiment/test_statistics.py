@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from zfstrace.student import student_quantile
 from zfstune.experiment.statistics import (
     BETTER,
     EQUIVALENT,
@@ -30,7 +31,6 @@ from zfstune.experiment.statistics import (
     order,
     pairs_within,
     signed_rank_p,
-    student_quantile,
 )
 
 DESIGN = design_for(24, 0.05)

@@ -451,7 +451,7 @@ static void test_room(void)
 			*(fsync->maps[i].per_cpu ? &lane : &slot) += fsync->maps[i].entry_bytes;
 	for (unsigned int cpus = 1; cpus <= 8192; cpus += 1 + cpus / 8)
 		for (unsigned int wanted = 2; wanted <= 20000; wanted += 1 + wanted / 8) {
-			struct trace_room room = room_of(fsync, wanted, cpus);
+			struct trace_room room = room_of(fsync, wanted, cpus, 0);
 			size_t bytes = room.slots * (slot + room.lanes * lane);
 
 			CHECK(bytes <= limit);
@@ -463,8 +463,8 @@ static void test_room(void)
 			      bytes + slot + room.lanes * lane > limit);
 		}
 	for (unsigned int i = 0; i < tracer_count; i++)
-		CHECK(room_of(&tracer_defs[i], 5, 64).slots == 5);
-	CHECK(room_of(tracer_find("device"), 100000, 64).slots < 1400);
+		CHECK(room_of(&tracer_defs[i], 5, 64, 0).slots == 5);
+	CHECK(room_of(tracer_find("device"), 100000, 64, 0).slots < 1400);
 	CHECK(sizeof(struct counters) % 64 == 0); /* CPUs do not share a cache line */
 	CHECK(room_cpus("0-3\n") == 4 && room_cpus("0,2-3,8-11\n") == 12);
 	CHECK(room_cpus("0\n") == 1 && room_cpus("") == 0 && room_cpus("\n") == 0);

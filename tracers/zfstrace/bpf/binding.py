@@ -13,7 +13,7 @@ from zfstrace.bpf import embedded, loading
 from zfstrace.hist import BUCKETS
 from zfstrace.types import Probe, ProbeSurvey, merged
 
-ABI = 4
+ABI = 5
 FILE = "libzfstrace.so"
 HOW = ("missing", "fentry", "kprobe", "tracepoint", "found", "sampling")
 
@@ -34,6 +34,7 @@ class _Opts(ctypes.Structure):
         ("dev_major", ctypes.c_uint32),
         ("dev_minor", ctypes.c_uint32),
         ("no_fentry", ctypes.c_bool),
+        ("table_mib", ctypes.c_uint32),
     )
 
 
@@ -78,6 +79,22 @@ class CDataset(ctypes.Structure):
     )
 
 
+class CCommits(ctypes.Structure):
+    """struct zfstrace_commits"""
+
+    _fields_ = (
+        ("pool", ctypes.c_char * 256),
+        ("objset", ctypes.c_uint64),
+        ("dev_major", ctypes.c_uint32),
+        ("dev_minor", ctypes.c_uint32),
+        ("rest", ctypes.c_bool),
+        ("changes", ctypes.c_uint64),
+        ("total", CHist),
+        ("log_write", CHist),
+        ("flush", CHist),
+    )
+
+
 class CReads(ctypes.Structure):
     """struct zfstrace_reads"""
 
@@ -106,6 +123,7 @@ class _Losses(ctypes.Structure):
             "log_block",
             "overflow",
             "unfinished",
+            "cut",
             "skipped",
         )
     )
@@ -177,6 +195,9 @@ PROTOTYPES = {
     "zfstrace_datasets": (ctypes.c_uint, (ctypes.c_void_p,)),
     "zfstrace_dataset": (ctypes.POINTER(CDataset), (ctypes.c_void_p, ctypes.c_uint)),
     "zfstrace_reads": (ctypes.POINTER(CReads), (ctypes.c_void_p, ctypes.c_uint)),
+    "zfstrace_commits": (ctypes.POINTER(CCommits), (ctypes.c_void_p, ctypes.c_uint)),
+    "zfstrace_pause": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_bool)),
+    "zfstrace_resume": (ctypes.c_int, (ctypes.c_void_p,)),
     "zfstrace_losses": (None, (ctypes.c_void_p, ctypes.POINTER(_Losses))),
     "zfstrace_count_cost": (ctypes.c_int, (ctypes.c_void_p,)),
     "zfstrace_cost": (

@@ -47,6 +47,7 @@ class FsyncTrace(Session):
         slow_ns: int = 0,
         max_datasets: int = 0,
         no_fentry: bool = False,
+        table_mib: int = 0,
     ) -> None:
         self._slow: list[SlowEvent] = []
         self._seen: list[tuple[tuple[int, ...], DatasetCounts]] = []
@@ -60,6 +61,7 @@ class FsyncTrace(Session):
             slow_ns=slow_ns,
             max_slots=max_datasets,
             no_fentry=no_fentry,
+            table_mib=table_mib,
         )
 
     def datasets(self) -> list[DatasetCounts]:

@@ -35,6 +35,7 @@ class Session:
         max_slots: int = 0,
         no_fentry: bool = False,
         mode: int = 0,
+        table_mib: int = 0,
     ) -> None:
         self._lib = load()
         opts = _Opts(
@@ -48,6 +49,7 @@ class Session:
             dev_major=dev[0],
             dev_minor=dev[1],
             no_fentry=no_fentry,
+            table_mib=table_mib,
         )
         self._handle: ctypes.c_void_p | None = ctypes.c_void_p()
         self._events: list[bytes] = []
@@ -90,18 +92,28 @@ class Session:
         code = -errno.EINTR
         while code == -errno.EINTR:
             code = self._check(self._lib.zfstrace_refresh(self._handle))
-        self._note(code)
+        self._reattached(code)
 
     def tidy(self) -> None:
         """Lets a trace run for weeks: call it every few seconds, it costs next to nothing. Does
         nothing when the trace is closed. Raises TraceError."""
         if self._handle:
-            self._note(self._check(self._lib.zfstrace_tidy(self._handle)))
+            self._reattached(self._check(self._lib.zfstrace_tidy(self._handle)))
 
-    def _note(self, code: int) -> None:
+    def _reattached(self, code: int) -> None:
         """Forgets how probes are attached, when the library says that it has changed that."""
         if code > 0:
             self._probes = ()
+
+    def pause(self, *, now: bool = False) -> int:
+        """Lets no operation begin any more; detaches as soon as none is under way or, with now, at
+        once. Call it again until it returns 0, which is how many are under way. Raises
+        TraceError."""
+        return self._check(self._lib.zfstrace_pause(self._handle, now)) if self._handle else 0
+
+    def resume(self) -> None:
+        """Goes on after a pause. Raises TraceError."""
+        self._check(self._lib.zfstrace_resume(self._handle))
 
     def losses(self) -> Losses:
         """As of the last refresh()."""
@@ -115,6 +127,7 @@ class Session:
             losses.overflow,
             losses.unfinished,
             losses.skipped,
+            losses.cut,
         )
 
     def probes(self) -> tuple[Probe, ...]:

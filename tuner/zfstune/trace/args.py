@@ -69,6 +69,10 @@ examples:
   zfstune trace fsync --dataset tank/db --histogram
   zfstune trace fsync --pid $(pidof -s postgres) --interval 5s
   zfstune trace fsync tank --duration 1m --json > fsync.jsonl
+  zfstune trace fsync --light --interval 10m --over 1s --json >> /var/log/fsync.jsonl
+
+With --light commits and log blocks are counted exactly; the shares of stages are estimated, from
+windows that begin at random, with an interval of 95 %.
 
 {STATUS}
 """
@@ -172,6 +176,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "required": True,
         "help": "operations that take T or more (10ms)",
     },
+    "--over light": {
+        "metavar": "T",
+        "type": span,
+        "help": "with --light: trace a window when a commit took T or more, too",
+    },
     "--dataset": {"metavar": "D", "help": "only this dataset"},
     "--pid": {"metavar": "P", "type": positive, "help": "only this process"},
     "--duration": {
@@ -190,6 +199,20 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "add the distribution of the total latency",
     },
+    "--light": {
+        "action": "store_true",
+        "help": "for weeks: count commits, and trace all stages only in windows (Linux)",
+    },
+    "--every": {
+        "metavar": "T",
+        "type": span,
+        "help": "with --light: a window every T; default 1m",
+    },
+    "--window": {
+        "metavar": "T",
+        "type": span,
+        "help": "with --light: how long it is; default 2s",
+    },
     "--timeline": {
         "metavar": "FILE",
         "help": "write a timeline, too: FILE.json for Perfetto, Firefox Profiler",
@@ -206,13 +229,15 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 
+_LIGHT = ("--light", "--every", "--window", "--over light")
+
 # name: (help, description, epilog, options besides _ALWAYS)
 _TRACES = {
     "fsync": (
         "in which stage fsyncs spend their time",
         "Measures each stage of every fsync, per pool and dataset.",
         _FSYNC,
-        {"pool", "--dataset", "--pid", "--interval", "--histogram"},
+        {"pool", "--dataset", "--pid", "--interval", "--histogram", *_LIGHT},
     ),
     "slow": (
         "one line for each slow fsync",

@@ -9,6 +9,7 @@ from zfstrace import stages
 from zfstrace.host import FsyncSession, Host
 from zfstrace.summary import since, summarize
 from zfstrace.types import DatasetCounts, FsyncOptions, FsyncSummary, StageSummary
+from zfstune.errors import UsageError
 from zfstune.term.signals import Stop
 from zfstune.term.table import Style, aligned, wrap
 from zfstune.term.units import format_count, format_rate, format_span, format_time
@@ -19,6 +20,13 @@ from zfstune.trace.live import Frame, Meter, Run
 
 def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
+    if args.light:
+        from zfstune.trace import light
+
+        return light.run(args)
+    for name in ("every", "window", "over"):
+        if getattr(args, name):
+            raise UsageError(f"--{name} is about windows: use it with --light", "add --light")
     return live.run(args, options_of(args), trace)
 
 

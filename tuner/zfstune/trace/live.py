@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TextIO, TypeVar
 from zfstrace.clock import iso_now
 from zfstrace.host import Host, Session
 from zfstrace.summary import Span
-from zfstrace.types import WRITES_BLOCKED, FsyncOptions, Json, Losses, TraceOptions
+from zfstrace.types import WRITES_BLOCKED, AnyOptions, Json, Losses, TraceOptions
 from zfstune.host import open_host
 from zfstune.preflight import prepare
 from zfstune.term.keys import Keys, has_keys
@@ -30,7 +30,7 @@ _REDRAW_NS = 2 * SECOND
 # How long a poll may keep the loop from noticing that stdout was closed.
 _POLL_NS = SECOND // 5
 
-Options = TypeVar("Options", bound="FsyncOptions | TraceOptions")
+Options = TypeVar("Options", bound=AnyOptions)
 AnySession = TypeVar("AnySession", bound=Session)
 Event = TypeVar("Event")
 NewEvent = TypeVar("NewEvent", covariant=True)
@@ -136,7 +136,7 @@ def options_of(args: argparse.Namespace) -> TraceOptions:
     return TraceOptions(pool, getattr(args, "pid", None), args.no_fentry, kstat, dataset)
 
 
-def is_kstat(options: FsyncOptions | TraceOptions) -> bool:
+def is_kstat(options: AnyOptions) -> bool:
     """Whether the trace does without BPF."""
     return isinstance(options, TraceOptions) and options.kstat
 

@@ -1,0 +1,218 @@
+"""When a light trace opens windows, and what it makes of them: with stand-ins for the tracers, and
+a clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.samples import counts
+
+from zfs_linux import light
+from zfstrace.errors import TraceError
+from zfstrace.light import CommitCounts, SlowCommit
+from zfstrace.types import DatasetCounts, LightOptions, Losses
+
+SECOND = 1_000_000_000
+OPTIONS = LightOptions("tank", None, None, SECOND, 60 * SECOND, 2 * SECOND)
+
+
+class Fsyncs:
+    """Attached between resume() and pause(), and then busy for as many calls as under_way says."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self.attached, self.under_way, self.closed = True, 0, False
+        self.log: list[str] = []
+        self.counts: list[DatasetCounts] = [counts(objset=0, rest=True)]
+        self.lost = Losses()
+
+    def pause(self, *, now: bool = False) -> int:
+        if self.under_way and not now:
+            self.under_way -= 1
+            return 1
+        self.attached = False
+        return 0
+
+    def resume(self) -> None:
+        assert not self.attached
+        self.attached = True
+
+    def refresh(self) -> None:
+        assert not self.attached  # a window is read when it is over
+
+    def datasets(self) -> list[DatasetCounts]:
+        return list(self.counts)
+
+    def losses(self) -> Losses:
+        return self.lost
+
+    def probes(self) -> tuple[()]:
+        return ()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Commits:
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self.events: list[SlowCommit] = []
+        self.tidied = self.closed = 0
+
+    def tidy(self) -> None:
+        self.tidied += 1
+
+    def slow(self) -> list[SlowCommit]:
+        found, self.events = self.events, []
+        return found
+
+    def datasets(self) -> list[CommitCounts]:
+        return []
+
+    def losses(self) -> Losses:
+        return Losses(start=3)
+
+    def probes(self) -> tuple[()]:
+        return ()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class World:
+    """A light trace whose seconds pass when asked to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, options: LightOptions = OPTIONS) -> None:
+        self.now = 5 * SECOND
+        monkeypatch.setattr(light, "FsyncTrace", Fsyncs)
+        monkeypatch.setattr(light, "CommitTrace", Commits)
+        monkeypatch.setattr("time.monotonic_ns", lambda: self.now)
+        self.trace = light.LightTrace(options, 54, (0, 40), 33)
+        self.fsyncs: Any = self.trace._fsyncs
+        self.commits: Any = self.trace._commits
+
+    def second(self) -> bool:
+        """Whether a window is open after the next second."""
+        self.now += SECOND
+        self.trace.tick()
+        return bool(self.fsyncs.attached)
+
+    def seconds(self, count: int) -> list[int]:
+        """Those of the next seconds after which a window is open."""
+        return [i for i in range(count) if self.second()]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_it_begins_with_commits_alone(world: World) -> None:
+    assert not world.fsyncs.attached
+    assert world.commits.options["slow_ns"] == SECOND
+    assert "slow_ns" not in world.fsyncs.options
+    # of the 16 MiB that a light trace may take
+    assert world.fsyncs.options["table_mib"] + world.commits.options["table_mib"] <= 10
+
+
+def test_each_minute_has_one_window_of_two_seconds(world: World) -> None:
+    open_after = world.seconds(60 * 60)
+    begins = [second for second in open_after if second - 1 not in open_after]
+    assert len(world.trace.windows()) in (59, 60)
+    assert {second // 60 for second in begins} == set(range(60))
+    # at any moment of it
+    assert len({second % 60 for second in begins}) > 20
+    assert len(open_after) == pytest.approx(2 * 60, abs=2)
+    assert all(w.duration_ns == 2 * SECOND and not w.cause for w in world.trace.windows())
+
+
+def test_only_the_last_windows_are_kept(world: World) -> None:
+    world.seconds(3 * 60 * 60)
+    assert len(world.trace.windows()) == 60
+
+
+def open_window(world: World) -> None:
+    while not world.second():
+        pass
+
+
+def test_a_sample_is_what_was_counted_since_the_last_window(world: World) -> None:
+    for times in (1, 3):
+        open_window(world)
+        values = {"flush": [4] * times, "log_write": [6] * times}
+        world.fsyncs.counts[1:] = [counts(objset=68, stages=values)]
+        world.seconds(3)
+    first, second = world.trace.windows()
+    (one,), (other,) = first.samples, second.samples
+    assert (one.objset, one.count, sum(one.stage_ns)) == (68, 1, 10)
+    assert (other.objset, other.count, sum(other.stage_ns)) == (68, 2, 20)
+
+
+def test_operations_that_began_in_a_window_may_end_after_it(world: World) -> None:
+    open_window(world)
+    world.fsyncs.under_way = 4
+    # the four, and the second in which there are none any more
+    assert len(world.seconds(20)) == 1 + 4
+    assert world.trace.windows()[0].lost == 0
+
+
+def test_those_that_take_too_long_are_counted_as_lost(world: World) -> None:
+    open_window(world)
+    world.fsyncs.under_way = 1000
+    world.fsyncs.lost = replace(Losses(), cut=7, missed=1)
+    assert 10 <= len(world.seconds(30)) <= 14
+    assert world.trace.windows()[0].lost == 8
+
+
+def test_a_slow_commit_opens_a_window_that_is_kept_apart(world: World) -> None:
+    worst = SlowCommit(3 * SECOND, 12, "postgres")
+    world.commits.events = [SlowCommit(2 * SECOND, 9, "sync"), worst]
+    assert world.second()
+    world.seconds(3)
+    assert world.trace.windows() == []
+    (window,) = world.trace.kept()
+    assert window.cause == worst
+    assert world.trace.kept() == []
+
+
+def test_not_more_than_one_a_minute_is_opened_for_that(world: World) -> None:
+    windows = 0
+    for _ in range(600):
+        world.commits.events = [SlowCommit(SECOND, 12, "postgres")]
+        world.second()
+        windows += len(world.trace.kept())
+    assert 9 <= windows <= 10
+    assert len(world.trace.windows()) >= 8  # it takes no place from the others
+
+
+def test_losses_are_those_of_what_is_counted_always(world: World) -> None:
+    assert world.trace.losses().start == 3
+    world.second()
+    assert world.commits.tidied == 1
+
+
+def test_both_are_closed(world: World) -> None:
+    world.trace.close()
+    assert world.fsyncs.closed and world.commits.closed
+
+
+def test_nothing_stays_attached_if_commits_cannot_be_traced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Fsyncs] = []
+
+    class Noted(Fsyncs):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            made.append(self)
+
+    def refuse(**_options: Any) -> None:
+        raise TraceError("no")
+
+    monkeypatch.setattr(light, "FsyncTrace", Noted)
+    monkeypatch.setattr(light, "CommitTrace", refuse)
+    with pytest.raises(TraceError):
+        light.LightTrace(OPTIONS, 0, (0, 0), 33)
+    assert made[0].closed
