@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Unit tests of the programs that time commits and log blocks, run as functions, with the part of
+ * libzfstrace that reads what they count.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "internal.h"
+#include "shim.h"
+#include "../../tracers/bpf/commit.bpf.c"
+#include "../../tracers/bpf/commit.h"
+
+/* A dataset as the programs meet it. */
+struct world {
+	char pool[ZFSTRACE_POOL_LEN];
+	struct zilog zilog;
+	struct objset objset;
+	struct dsl_dataset dataset;
+	__u64 lwb[32];
+	struct zio zio;
+};
+
+static void make_world(struct world *w, const char *pool, unsigned int number)
+{
+	memset(w, 0, sizeof(*w));
+	snprintf(w->pool, sizeof(w->pool), "%s", pool);
+	w->dataset.ds_object = number;
+	w->objset.os_dsl_dataset = &w->dataset;
+	w->zilog.zl_spa = w->pool;
+	w->zilog.zl_os = &w->objset;
+	w->lwb[0] = (__u64)&w->zilog;
+	w->zio.io_private = w->lwb;
+}
+
+static struct zfstrace *start(const char *pool, unsigned long long slow_ns)
+{
+	struct zfstrace *t = calloc(1, sizeof(*t));
+	struct trace_config *c = (struct trace_config *)(uintptr_t)&config;
+	struct commit *mine = shim_storage(shim_task(), sizeof(*mine), 1);
+
+	shim_reset();
+	memset(c, 0, sizeof(*c));
+	memset(mine, 0, sizeof(*mine));
+	snprintf(c->pool, sizeof(c->pool), "%s", pool);
+	c->slow_ns = slow_ns;
+	c->slots = 8;
+	c->lanes = 2;
+	enabled = 1;
+	spare_slot = 0;
+	shim_cpu = 0;
+	shim_size(&slots, 8);
+	shim_size(&slot_data, 16);
+	shim_size(&counters, 64);
+	t->config = *c;
+	t->cpus = 64;
+	shim_session(t, "commit",
+		     (struct shim_table[]) { { "slots", shim_array(&slots) },
+					     { "slot_data", shim_array(&slot_data) },
+					     { "free_slots", shim_array(&free_slots) },
+					     { "counters", shim_array(&counters) },
+					     {} });
+	room_begin(t);
+	CHECK(datasets_begin(t) == 0);
+	return t;
+}
+
+static void end(struct zfstrace *t)
+{
+	datasets_free(t);
+	free(t);
+}
+
+static void issue(struct world *w)
+{
+	fentry_add_block(NULL, (__u64)w->lwb, (__u64)w->lwb + 64); /* a block of a record */
+	fentry_add_block(NULL, (__u64)w->lwb, (__u64)w->lwb + 8);
+}
+
+static void done(struct world *w)
+{
+	fentry_write_done(NULL, &w->zio);
+	fentry_flush_done(NULL, &w->zio);
+}
+
+static void commit(struct world *w, bool write)
+{
+	fentry_zil_commit(NULL, (__u64)&w->zilog);
+	if (write) {
+		issue(w);
+		done(w);
+	}
+	fentry_zil_commit_return(NULL);
+}
+
+static const struct zfstrace_commits *find(const struct zfstrace *t, uint64_t objset)
+{
+	for (unsigned int i = 1; i < zfstrace_datasets(t); i++)
+		if (zfstrace_commits(t, i)->objset == objset)
+			return zfstrace_commits(t, i);
+	return NULL;
+}
+
+/* Each commit and each log block is in one distribution of its dataset. */
+static void test_counts(void)
+{
+	struct zfstrace *t = start("", 0);
+	const struct zfstrace_commits *d;
+	static struct world w[2];
+
+	make_world(&w[0], "tank", 54);
+	make_world(&w[1], "tank", 55);
+	for (int i = 0; i < 10; i++) {
+		commit(&w[0], true);
+		commit(&w[1], i < 3);
+	}
+	CHECK(datasets_refresh(t, 0) == 0);
+	d = find(t, 54);
+	CHECK(d && strcmp(d->pool, "tank") == 0);
+	CHECK(d && d->total.count == 10 && d->log_write.count == 10 && d->flush.count == 10);
+	CHECK(d && d->total.sum_ns > d->log_write.sum_ns + d->flush.sum_ns);
+	d = find(t, 55);
+	CHECK(d && d->total.count == 10 && d->log_write.count == 3 && d->flush.count == 3);
+	end(t);
+}
+
+/* A log block may end after the commit that issued it, in another thread, and a txg's sync issues
+ * some: those belong to no dataset. */
+static void test_log_blocks(void)
+{
+	struct zfstrace *t = start("", 0);
+	static struct world w;
+
+	make_world(&w, "tank", 54);
+	done(&w); /* issued before the trace began */
+	fentry_zil_commit(NULL, (__u64)&w.zilog);
+	issue(&w);
+	fentry_zil_commit_return(NULL);
+	done(&w);
+	issue(&w);
+	done(&w);
+	CHECK(datasets_refresh(t, 0) == 0);
+	CHECK(find(t, 54) && find(t, 54)->log_write.count == 1);
+	end(t);
+}
+
+static void test_only_what_is_wanted(void)
+{
+	struct zfstrace *t = start("tank", 0);
+	static struct world w[2];
+
+	make_world(&w[0], "tank", 54);
+	make_world(&w[1], "dozer", 54);
+	commit(&w[0], true);
+	commit(&w[1], true);
+	CHECK(datasets_refresh(t, 0) == 0);
+	CHECK(zfstrace_datasets(t) == 2 && find(t, 54)->total.count == 1);
+	CHECK(find(t, 54)->log_write.count == 1);
+	end(t);
+}
+
+static void test_slow(void)
+{
+	struct zfstrace *t = start("", 1);
+	const struct slow_commit *e = (void *)shim_event;
+	static struct world w;
+
+	make_world(&w, "tank", 54);
+	commit(&w, true);
+	CHECK(e->total_ns > 0 && e->pid == 100 && e->life == 1);
+	end(t);
+}
+
+/* What is not in a slot any more is in that of the next dataset with this address only if it is its
+ * own. */
+static void test_a_dataset_that_goes(void)
+{
+	struct zfstrace *t = start("", 0);
+	static struct world w;
+
+	make_world(&w, "tank", 54);
+	commit(&w, true);
+	fentry_zil_free(NULL, (__u64)&w.zilog);
+	w.dataset.ds_object = 60;
+	commit(&w, true);
+	CHECK(datasets_refresh(t, 0) == 0);
+	CHECK(find(t, 54) && find(t, 54)->total.count == 1);
+	CHECK(find(t, 60) && find(t, 60)->total.count == 1);
+	end(t);
+}
+
+static void test_a_return_that_was_missed(void)
+{
+	struct zfstrace *t = start("", 0);
+	const struct counters *c = maps_find(t, "counters");
+	static struct world w;
+
+	make_world(&w, "tank", 54);
+	fentry_zil_commit(NULL, (__u64)&w.zilog);
+	commit(&w, false);
+	fentry_zil_commit_return(NULL);
+	CHECK(c->started == 2 && c->finished == 1 && c->lost_return == 1);
+	end(t);
+}
+
+int main(void)
+{
+	test_counts();
+	test_log_blocks();
+	test_only_what_is_wanted();
+	test_slow();
+	test_a_dataset_that_goes();
+	test_a_return_that_was_missed();
+	return checked("BPF unit tests (commit)");
+}
