@@ -142,7 +142,7 @@ test-endurance: all
 
 # What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except tune,
 # diagnose and python39.
-SAMPLED = advise bench bench_matrix causes counts dist endurance faults flame packages reads robust slots tools views
+SAMPLED = advise bench bench_matrix causes counts dist endurance faults flame light packages reads robust slots tools views
 SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check faults reads robust)
 
 ## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes

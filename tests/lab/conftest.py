@@ -58,6 +58,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
     "faults": (("size=2G",), 9000),
     "slots": (("size=4G",), 2400),
+    "light": (("size=4G", "size=2G,flush-delay=40ms"), 1500),
     "reads": (("size=4G", "size=1G", "size=1G"), 1500),
     "cost": ((), 1500),
     "bench": (("size=4G", "size=1G"), 900),
@@ -100,6 +101,7 @@ MACHINES = {
     "cost": instructions.MACHINE,
     "databases": ("--reboots", "3"),
     "slots": ("--max-cpus", "64"),
+    "light": ("--max-cpus", "64"),
     "freebsd_changes": ("--reboots", "1"),
     "freebsd_check": ("--cpus", "1"),
     "freebsd_diagnose": ("--cpus", "1"),
@@ -125,6 +127,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
     "flame": (0,),
     "faults": (1,),
     "counts": (0, 1),
+    "light": (0,),
     "dist": (0,),
 }
 
