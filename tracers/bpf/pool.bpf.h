@@ -37,29 +37,22 @@ static __always_inline bool is_spa(__u64 spa)
 	return c >= 'a' && c <= 'z' && !(text & 0x8080808080808080);
 }
 
-struct pool_text {
-	char name[ZFSTRACE_POOL_LEN];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct pool_text);
-} pool_scratch SEC(".maps");
-
 /* Whether a pool is to be measured. */
 static __always_inline bool pool_wanted(__u64 spa)
 {
-	struct pool_text *t;
-	__u32 zero = 0;
-
 	if (!config.pool[0])
 		return true;
-	t = bpf_map_lookup_elem(&pool_scratch, &zero);
-	if (!t || bpf_probe_read_kernel_str(t->name, sizeof(t->name), (void *)spa) < 0)
-		return false;
-	return same_pool(t->name);
+	for (int i = 0; i < ZFSTRACE_POOL_LEN; i += 8) {
+		__u64 word = read_u64(spa + i);
+
+		for (int k = i; k < i + 8; k++, word >>= 8) {
+			if ((char)word != config.pool[k])
+				return false;
+			if (!config.pool[k])
+				return true;
+		}
+	}
+	return true;
 }
 
 #endif

@@ -35,12 +35,18 @@ struct {
 	__type(value, __u32);
 } unwanted SEC(".maps");
 
-/* A slot that is filled in before it is known whether one is needed. */
+/* A slot that is filled in before it is known whether one is needed. A lazily preemptible kernel
+ * may run another thread's program on this CPU meanwhile. */
+struct slot_scratch {
+	struct slot slot;
+	__u64 busy;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct slot);
+	__type(value, struct slot_scratch);
 } slot_scratch SEC(".maps");
 
 /* libzfstrace sets max_entries. */
@@ -110,8 +116,8 @@ static __always_inline __u32 slot_new(const struct slot_key *key, struct slot *s
 static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 {
 	struct slot_key key = { .ptr = zilog };
-	__u32 zero = 0, yes = 1, *found;
-	struct slot *s;
+	__u32 zero = 0, yes = 1, *found, slot;
+	struct slot_scratch *s;
 
 	if (!zilog) {
 		key.ptr = file_sb(file);
@@ -125,13 +131,17 @@ static __always_inline __u32 slot_get(__u64 zilog, __u64 file)
 	if (!config.pool[0] && !config.objset && !slot_is_free())
 		return 0; /* no need to identify it */
 	s = bpf_map_lookup_elem(&slot_scratch, &zero);
-	if (!s)
+	if (!s || __sync_val_compare_and_swap(&s->busy, 0, 1))
 		return 0;
-	__builtin_memset(s, 0, sizeof(*s));
-	if (slot_fill(s, zilog, file))
-		return slot_new(&key, s);
-	bpf_map_update_elem(&unwanted, &key, &yes, BPF_ANY);
-	return SLOT_UNWANTED;
+	__builtin_memset(&s->slot, 0, sizeof(s->slot));
+	if (slot_fill(&s->slot, zilog, file)) {
+		slot = slot_new(&key, &s->slot);
+	} else {
+		bpf_map_update_elem(&unwanted, &key, &yes, BPF_ANY);
+		slot = SLOT_UNWANTED;
+	}
+	s->busy = 0;
+	return slot;
 }
 
 /* Zilogs and superblocks are reused: what threads remember of them is good until the next one is

@@ -68,6 +68,10 @@ struct {
 	__type(value, struct stack);
 } stack_scratch SEC(".maps");
 
+struct pool_text {
+	char name[ZFSTRACE_POOL_LEN];
+};
+
 /* By spa; names are kept for pools that are gone. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -198,6 +202,14 @@ static __always_inline bool is_target(struct task_struct *task, struct op *op,
 	key->stage = ZFSTRACE_STAGE_OUTSIDE;
 	return !MODE(OF_TXG_SYNC) && !config.pool[0];
 }
+
+/* The stack of a program has no room for it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct pool_text);
+} pool_scratch SEC(".maps");
 
 static __always_inline void learn_pool(__u64 spa)
 {

@@ -95,6 +95,7 @@ struct zfstrace {
 	unsigned int probe_count;
 	bool attached;
 	bool paused;
+	int turn; /* whose programs count: COUNT_FENTRY or, with config.lazy, COUNT_KPROBE */
 	bool no_stand_ins;	 /* one of them could not be attached */
 	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
 	int cpus;		 /* possible ones */
@@ -170,13 +171,27 @@ void maps_unmap(struct zfstrace *t);
 void *maps_find(const struct zfstrace *t, const char *name);
 int maps_fd(const struct zfstrace *t, const char *name);
 
-/* session.c: a new session, NULL if out of memory; loads and attaches a tracer; switches counting
- * in the kernel on or off; the BPF program of a probe, NULL if that is missing. */
+/* session.c: a new session, NULL if out of memory; loads and attaches a tracer; the BPF program of
+ * a probe, NULL if that is missing. */
 struct zfstrace *session_new(void);
 int session_start(struct zfstrace *t, const struct tracer_def *def,
 		  const struct zfstrace_opts *opts);
-int session_enable(struct zfstrace *t, int on);
 struct bpf_program *session_program(const struct zfstrace *t, unsigned int i);
+/* Whether the program of another probe serves for this one, too; the error when the kernel refuses
+ * a program, or to attach it; CLOCK_MONOTONIC. */
+bool session_served(const struct probe *p);
+int session_refused(struct zfstrace *t, int err);
+uint64_t session_now_ns(void);
+
+/* attach.c: attaches all probes and begins to count; detaches them; switches counting on (for
+ * COUNT_FENTRY or COUNT_KPROBE programs) or off (0). */
+int session_attach(struct zfstrace *t);
+void session_detach(struct zfstrace *t);
+int session_enable(struct zfstrace *t, int whose);
+/* Brings the counts of missed hits up to date; lets kprobes count, which miss none: 1, or a
+ * negative errno. */
+void session_count_missed(struct zfstrace *t);
+int session_fall_back(struct zfstrace *t);
 
 /* sampler.c: a program that the clock of every CPU starts hz times a second. */
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);

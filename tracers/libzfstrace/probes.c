@@ -198,6 +198,22 @@ static const char *kernel_preemption(bool *lazy)
 	return preemption(modes, name.version, lazy);
 }
 
+/* On a lazily preemptible kernel kprobes can take over from fentry programs, but only from all. */
+static void settle_lazy(struct zfstrace *t)
+{
+	bool all = true;
+
+	for (unsigned int i = 0; i < t->probe_count; i++)
+		all = all && t->probes[i].how != ZFSTRACE_KPROBE;
+	for (unsigned int i = 0; i < t->probe_count && t->config.lazy && !all; i++)
+		if (t->probes[i].how == ZFSTRACE_FENTRY) {
+			t->probes[i].how = ZFSTRACE_KPROBE;
+			snprintf(t->probes[i].why, sizeof(t->probes[i].why),
+				 "the kernel's preemption is lazy");
+		}
+	t->config.lazy = t->config.lazy && all;
+}
+
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 {
 	bool lazy;
@@ -211,7 +227,7 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 		return err;
 	find_in_btf(t, no_fentry, skipped);
 	t->config.lazy = lazy && !no_fentry;
-	take_stand_ins(t, !no_fentry && !*skipped && !t->no_stand_ins);
+	take_stand_ins(t, !no_fentry && !*skipped && !lazy && !t->no_stand_ins);
 	if (t->module_btf != ALL_MODULES && survey) {
 		err = find_in_kallsyms(t);
 		if (err)
@@ -231,6 +247,7 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 			snprintf(p->why, sizeof(p->why), "no symbol %s",
 				 t->probes[i].def->symbols[0]);
 	}
+	settle_lazy(t);
 	return 0;
 }
 

@@ -33,6 +33,7 @@ struct zfstrace *session_new(void)
 		return NULL;
 	t->number = __sync_add_and_fetch(&sessions, 1);
 	t->stats_fd = -1;
+	t->turn = COUNT_FENTRY;
 	libbpf_set_print(no_print);
 	return t;
 }
@@ -76,7 +77,7 @@ static void take_room(struct zfstrace *t, const struct zfstrace_opts *opts)
 }
 
 /* By the program of another probe. */
-static bool served(const struct probe *p)
+bool session_served(const struct probe *p)
 {
 	return p->stands_in && !p->def->stand_in;
 }
@@ -110,7 +111,7 @@ static struct bpf_program *next_program(const struct zfstrace *t, unsigned int i
 	return bpf_object__find_program_by_name(t->object, name);
 }
 
-static int load_failure(struct zfstrace *t, int err)
+int session_refused(struct zfstrace *t, int err)
 {
 	if (err == -EPERM) /* EACCES is the verifier's */
 		return fail(t, -EPERM,
@@ -143,7 +144,7 @@ static int choose_programs(struct zfstrace *t)
 		prog_next = next_program(t, i);
 		if (prog_next)
 			bpf_program__set_autoload(prog_next, true);
-		if (!t->probes[i].how || served(&t->probes[i]))
+		if (!t->probes[i].how || session_served(&t->probes[i]))
 			continue;
 		prog = session_program(t, i);
 		if (!prog)
@@ -155,7 +156,7 @@ static int choose_programs(struct zfstrace *t)
 			int err = set_target(prog, &t->probes[i]);
 
 			if (err == -EPERM)
-				return load_failure(t, err);
+				return session_refused(t, err);
 			if (err)
 				return fail(t, err, "cannot find %s in the BTF of %s",
 					    t->probes[i].symbol, t->probes[i].module);
@@ -182,213 +183,12 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 		return err;
 	err = bpf_object__load(t->object);
 	if (err)
-		return load_failure(t, err);
+		return session_refused(t, err);
 	err = maps_map(t);
 	if (err)
 		return err;
 	room_begin(t);
 	return t->def->begin ? t->def->begin(t) : 0;
-}
-
-static void detach(struct zfstrace *t)
-{
-	sampler_detach(t);
-	for (unsigned int i = 0; i < t->probe_count; i++) {
-		struct probe *p = &t->probes[i];
-
-		bpf_link__destroy(p->link); /* closes perf_fd too */
-		if (p->perf_fd >= 0)
-			kprobe_event_remove(t->number, p->def);
-		p->link = NULL;
-		p->perf_fd = -1;
-	}
-}
-
-static struct bpf_link *attach_kprobe(const struct zfstrace *t, struct probe *p,
-				      struct bpf_program *prog)
-{
-	struct bpf_link *link;
-	int err;
-
-	p->perf_fd = kprobe_event_open(t->number, p->def, p->symbol);
-	if (p->perf_fd == -ENOENT) { /* no such symbol */
-		errno = ENOENT;
-		return NULL;
-	}
-	if (p->perf_fd < 0) /* no tracefs: perf's own, with its small pool and uncounted misses */
-		return bpf_program__attach_kprobe(prog, p->def->returns, p->symbol);
-	link = bpf_program__attach_perf_event(prog, p->perf_fd);
-	if (link)
-		return link;
-	err = errno;
-	close(p->perf_fd);
-	kprobe_event_remove(t->number, p->def);
-	p->perf_fd = -1;
-	errno = err;
-	return NULL;
-}
-
-static int attach_probe(struct zfstrace *t, unsigned int i)
-{
-	struct bpf_program *prog = session_program(t, i);
-	struct probe *p = &t->probes[i];
-	const struct probe_def *d = p->def;
-	const char *known = p->symbol;
-
-	if (p->how == ZFSTRACE_SAMPLING)
-		return sampler_attach(t, prog, d->hz);
-	if (p->how != ZFSTRACE_KPROBE)
-		p->link = bpf_program__attach(prog);
-	for (unsigned int j = 0; p->how == ZFSTRACE_KPROBE && j < MAX_SYMBOLS && !p->link; j++) {
-		if (!d->symbols[j] || (known && known != d->symbols[j]))
-			continue;
-		p->symbol = d->symbols[j];
-		p->link = attach_kprobe(t, p, prog);
-	}
-	if (p->link)
-		return 0;
-	if (errno == ENOENT)
-		snprintf(p->why, sizeof(p->why), "no symbol %s", d->symbols[0]);
-	else
-		snprintf(p->why, sizeof(p->why), "%s: %s", p->symbol, strerror(errno));
-	p->how = ZFSTRACE_MISSING;
-	return -errno;
-}
-
-/* Nothing is counted before this: see `enabled` in fsync.bpf.c. */
-int session_enable(struct zfstrace *t, int on)
-{
-	uint32_t zero = 0;
-
-	return bpf_map_update_elem(maps_fd(t, ".data.enabled"), &zero, &on, BPF_ANY);
-}
-
-static int attach(struct zfstrace *t)
-{
-	int err;
-
-	for (unsigned int i = 0; i < t->probe_count; i++) {
-		if (!t->probes[i].how || served(&t->probes[i]))
-			continue;
-		err = attach_probe(t, i);
-		if (err == -EPERM || err == -EACCES)
-			return load_failure(t, -EPERM);
-		if (err && t->probes[i].def->required)
-			return fail(t, err == -ENOENT ? -ENOENT : -EIO,
-				    "%s: cannot attach to %s (%s)", t->probes[i].def->cost,
-				    t->probes[i].def->name, t->probes[i].why);
-	}
-	err = session_enable(t, COUNT_FENTRY);
-	if (err)
-		return fail(t, err, "cannot start counting: %s", strerror(-err));
-	t->attached = true;
-	return 0;
-}
-
-/* Lets kprobe programs count instead of the fentry programs, of which the kernel has skipped some:
- * both are attached for a moment, so nothing is missed but the ends of operations that began before
- * that. Returns 1, or a negative errno. */
-static int fall_back(struct zfstrace *t)
-{
-	struct bpf_link *old[t->probe_count];
-	int err = 0;
-
-	memset(old, 0, sizeof(old));
-	t->before_entries = t->missed_entries;
-	t->before_returns = t->missed_returns;
-	for (unsigned int i = 0; i < t->probe_count && !err; i++) {
-		struct probe *p = &t->probes[i];
-
-		if (p->how != ZFSTRACE_FENTRY)
-			continue;
-		old[i] = p->link;
-		p->link = NULL;
-		p->symbol = p->stands_in ? NULL : p->symbol;
-		p->stands_in = false;
-		p->how = ZFSTRACE_KPROBE;
-		if (attach_probe(t, i) && p->def->required)
-			err = fail(t, -EIO, "%s: cannot attach to %s (%s)", p->def->cost,
-				   p->def->name, p->why);
-		else if (p->how)
-			snprintf(p->why, sizeof(p->why), "the kernel skipped fentry programs");
-	}
-	if (!err)
-		err = session_enable(t, COUNT_KPROBE);
-	t->config.lazy = false;
-	for (unsigned int i = 0; i < t->probe_count; i++)
-		bpf_link__destroy(old[i]);
-	return err ? err : 1;
-}
-
-static void count_kprobes(struct zfstrace *t)
-{
-	t->missed_entries = t->before_entries;
-	t->missed_returns = t->before_returns;
-	t->skipped = 0;
-	kprobe_events_count(t);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-/* Operations that have begun and not ended. */
-static uint64_t under_way(const struct zfstrace *t)
-{
-	const struct counters *per_cpu = maps_find(t, "counters");
-	uint64_t started = 0, ended = t->cut;
-
-	for (int cpu = 0; per_cpu && cpu < t->cpus; cpu++) {
-		started += per_cpu[cpu].started;
-		ended += per_cpu[cpu].finished + per_cpu[cpu].lost_return;
-	}
-	return started > ended ? started - ended : 0;
-}
-
-int zfstrace_pause(struct zfstrace *t, bool now)
-{
-	uint64_t left;
-	int err;
-
-	if (!t->attached || t->paused)
-		return 0;
-	err = session_enable(t, 0);
-	if (err)
-		return fail(t, err, "cannot stop counting: %s", strerror(-err));
-	left = under_way(t);
-	if (left && !now)
-		return left < INT32_MAX ? (int)left : INT32_MAX;
-	count_kprobes(t); /* the counts of these go with them */
-	t->before_entries = t->missed_entries;
-	t->before_returns = t->missed_returns;
-	detach(t);
-	t->cut += under_way(t);
-	t->paused = true;
-	return 0;
-}
-
-int zfstrace_resume(struct zfstrace *t)
-{
-	uint32_t zero = 0;
-	uint64_t since;
-	int err;
-
-	if (!t->attached)
-		return fail(t, -EINVAL, "cannot resume: this session has not begun");
-	if (!t->paused)
-		return 0;
-	since = now_ns();
-	if (maps_fd(t, ".data.resumed") >= 0)
-		(void)bpf_map_update_elem(maps_fd(t, ".data.resumed"), &zero, &since, BPF_ANY);
-	err = attach(t);
-	if (err)
-		detach(t);
-	t->paused = err;
-	return err;
 }
 
 static int start_base(struct zfstrace *t, const struct zfstrace_opts *opts)
@@ -430,9 +230,9 @@ int session_start(struct zfstrace *t, const struct tracer_def *def,
 		err = load(t, opts);
 	kprobe_events_remove_stale();
 	if (!err)
-		err = attach(t);
+		err = session_attach(t);
 	if (err)
-		detach(t);
+		session_detach(t);
 	return err;
 }
 
@@ -442,7 +242,7 @@ void zfstrace_close(struct zfstrace *t)
 		return;
 	if (t->attached)
 		(void)session_enable(t, 0);
-	detach(t);
+	session_detach(t);
 	if (t->stats_fd >= 0)
 		close(t->stats_fd);
 	ring_buffer__free(t->ring);
@@ -484,44 +284,23 @@ bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_pr
 
 /* ---- read --------------------------------------------------------------- */
 
-/* Hits at which the kernel did not run a program: see preemption(). For kprobes it reports them
- * from Linux 6.7 on. */
-static void count_skipped(struct zfstrace *t)
-{
-	for (unsigned int i = 0; i < t->probe_count; i++) {
-		const struct bpf_program *prog = session_program(t, i);
-		struct bpf_prog_info info = {};
-		uint32_t size = sizeof(info);
-
-		if (prog && t->probes[i].how != ZFSTRACE_SAMPLING &&
-		    !bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &size))
-			*probes_missed(t, t->probes[i].def) += info.recursion_misses;
-	}
-}
-
-static void count_missed(struct zfstrace *t)
-{
-	count_kprobes(t);
-	count_skipped(t);
-}
-
 int zfstrace_tidy(struct zfstrace *t)
 {
-	int err = t->attached && t->def->tidy ? t->def->tidy(t, now_ns()) : 0;
+	int err = t->attached && t->def->tidy ? t->def->tidy(t, session_now_ns()) : 0;
 
 	if (t->base && !err)
 		err = zfstrace_tidy(t->base);
 	if (err < 0 || !t->attached || t->paused || !t->config.lazy)
 		return err;
-	count_missed(t);
-	return t->missed_entries + t->missed_returns ? fall_back(t) : err;
+	session_count_missed(t);
+	return t->missed_entries + t->missed_returns ? session_fall_back(t) : err;
 }
 
 int zfstrace_refresh(struct zfstrace *t)
 {
 	const struct counters *per_cpu = maps_find(t, "counters");
 	uint64_t *sum = (uint64_t *)&t->counters;
-	int err = t->attached && t->def->refresh ? t->def->refresh(t, now_ns()) : 0;
+	int err = t->attached && t->def->refresh ? t->def->refresh(t, session_now_ns()) : 0;
 
 	if (err)
 		return err;
@@ -529,9 +308,10 @@ int zfstrace_refresh(struct zfstrace *t)
 	for (int cpu = 0; per_cpu && cpu < t->cpus; cpu++)
 		for (size_t i = 0; i < sizeof(t->counters) / sizeof(*sum); i++)
 			sum[i] += ((const uint64_t *)&per_cpu[cpu])[i];
-	count_missed(t);
-	return t->config.lazy && !t->paused && t->missed_entries + t->missed_returns ? fall_back(t)
-										     : 0;
+	session_count_missed(t);
+	return t->config.lazy && !t->paused && t->missed_entries + t->missed_returns
+		       ? session_fall_back(t)
+		       : 0;
 }
 
 void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)

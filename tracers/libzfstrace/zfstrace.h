@@ -99,9 +99,9 @@ struct zfstrace_opts {
 	uint32_t mode;
 	/* all but "arc": only this pool, NULL = all */
 	const char *pool;
-	/* "fsync", "commit", "read": only this dataset of the pool, by its property objsetid, 0 = all. If it
-	 * is mounted, give its device number, too, as in stat(2): with sync=disabled nothing else
-	 * identifies a file's dataset. 0:0 = not mounted. */
+	/* "fsync", "commit", "read": only this dataset of the pool, by its property objsetid, 0 =
+	 * all. If it is mounted, give its device number, too, as in stat(2): with sync=disabled
+	 * nothing else identifies a file's dataset. 0:0 = not mounted. */
 	uint64_t objset;
 	uint32_t dev_major;
 	uint32_t dev_minor;

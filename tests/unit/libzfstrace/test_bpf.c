@@ -399,10 +399,16 @@ static void test_slow_operation(void)
 
 static struct world *met_first;
 
+static unsigned int met_on;
+
 static void meet(void)
 {
+	unsigned int cpu = shim_cpu;
+
 	shim_tid++;
+	shim_cpu = met_on;
 	do_fsync(met_first, true);
+	shim_cpu = cpu;
 	shim_tid--;
 }
 
@@ -415,6 +421,7 @@ static void test_met_at_once(void)
 	make_world(&w, "tank", 1);
 	make_world(&next, "tank", 2);
 	met_first = &w;
+	met_on = 1;
 	shim_index = &slot_index;
 	shim_before_insert = meet;
 	do_fsync(&w, true);
@@ -424,6 +431,30 @@ static void test_met_at_once(void)
 	CHECK(datasets_refresh(t, 0) == 0);
 	CHECK(find_objset(t, 1) && find_objset(t, 1)->total.count == 2);
 	CHECK(find_objset(t, 2) && find_objset(t, 2)->total.count == 1);
+	end(t);
+}
+
+/* A thread is preempted while it meets a dataset, and another one on its CPU meets one, too: that
+ * has to wait for its next operation. */
+static void test_met_in_turns(void)
+{
+	struct zfstrace *t = start(4, 1);
+	static struct world w, other;
+
+	make_world(&w, "tank", 1);
+	make_world(&other, "dozer", 2);
+	met_first = &other;
+	met_on = 0;
+	shim_index = &slot_index;
+	shim_before_insert = meet;
+	do_fsync(&w, true);
+	CHECK(overflow(t) == 1);
+	do_fsync(&other, true);
+	CHECK(datasets_refresh(t, 0) == 0);
+	CHECK(find_objset(t, 1) && strcmp(find_objset(t, 1)->pool, "tank") == 0);
+	CHECK(find_objset(t, 2) && strcmp(find_objset(t, 2)->pool, "dozer") == 0);
+	CHECK(find_objset(t, 2) && find_objset(t, 2)->total.count == 1);
+	CHECK(zfstrace_dataset(t, 0)->total.count == 1);
 	end(t);
 }
 
@@ -508,6 +539,7 @@ int main(void)
 	test_many();
 	test_slow_operation();
 	test_met_at_once();
+	test_met_in_turns();
 	test_objset_is_learned_once();
 	test_late_cpu();
 	test_wrap();

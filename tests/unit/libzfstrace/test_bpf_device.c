@@ -7,7 +7,7 @@
 
 #define ENTRIES 8
 
-static struct pool_text spa = { "tank" };
+static char spa[ZFSTRACE_POOL_LEN] = "tank";
 static struct zfstrace_vdev *table;
 static struct counters *counted;
 
@@ -35,7 +35,7 @@ static void do_io(__u64 guid, unsigned int type)
 	union {
 		struct vdev vdev;
 		__u64 words[32];
-	} v = { .words = { guid, [VDEV_SPA / 8] = (__u64)&spa } };
+	} v = { .words = { guid, [VDEV_SPA / 8] = (__u64)spa } };
 	struct zio zio = { .io_vd = &v.vdev, .io_type = type, .io_priority = 1 };
 
 	if (type == TYPE_WRITE) {

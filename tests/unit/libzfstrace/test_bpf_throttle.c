@@ -7,8 +7,8 @@
 
 #define ENTRIES 8
 
-static struct pool_text spa = { "tank" };
-static void *dp[2] = { &spa };
+static char spa[ZFSTRACE_POOL_LEN] = "tank";
+static void *dp[2] = { spa };
 static struct zfstrace_waiter *table;
 static struct counters *counted;
 
@@ -36,7 +36,7 @@ static void do_wait(unsigned int pid)
 
 	shim_tgid = shim_tid = pid;
 	fentry_tx_wait(NULL, (__u64)&tx);
-	fentry_tx_waited(NULL, (__u64)&spa);
+	fentry_tx_waited(NULL, (__u64)spa);
 }
 
 static unsigned int used(void)
@@ -96,7 +96,7 @@ static void test_no_room_for_a_start(void)
 	}
 	for (unsigned int i = 0; i < 5; i++) {
 		shim_tgid = shim_tid = 100 + i;
-		fentry_tx_waited(NULL, (__u64)&spa);
+		fentry_tx_waited(NULL, (__u64)spa);
 	}
 	CHECK(counted->lost_start == 3 && counted->finished == 2 && counted->started == 2);
 }

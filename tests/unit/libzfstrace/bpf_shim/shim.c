@@ -16,9 +16,11 @@ int shim_btf = 1;
 void *shim_index;
 void (*shim_before_insert)(void);
 
+#define CPUS 4 /* that per-CPU maps have room for */
+
 struct map {
 	void *id;
-	int array, lru;
+	int array, per_cpu, lru;
 	size_t key, value;
 	unsigned int max, count;
 	char *keys, *values;
@@ -56,12 +58,13 @@ static struct map *make(void *id, int type, size_t key, size_t value, unsigned i
 		return m;
 	m->id = id;
 	m->array = is_array(type);
+	m->per_cpu = type == BPF_MAP_TYPE_PERCPU_ARRAY;
 	m->lru = type == BPF_MAP_TYPE_LRU_HASH;
 	m->key = key;
 	m->value = value;
 	m->max = sizes[m - maps] ? sizes[m - maps] : max;
 	m->keys = calloc(m->max, key);
-	m->values = calloc(m->max, value);
+	m->values = calloc(m->max * (m->per_cpu ? CPUS : 1), value);
 	return m->keys && m->values ? m : (abort(), m);
 }
 
@@ -71,7 +74,10 @@ static void *find(struct map *m, const void *key)
 
 	if (m->array) {
 		memcpy(&n, key, sizeof(n));
-		return n < m->max ? m->values + n * m->value : NULL;
+		if (n >= m->max)
+			return NULL;
+		n += m->per_cpu ? shim_cpu % CPUS * m->max : 0;
+		return m->values + n * m->value;
 	}
 	for (n = 0; n < m->count; n++)
 		if (memcmp(m->keys + n * m->key, key, m->key) == 0)

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* Attaches the probes of a session, detaches them, and does both while it runs. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+static struct bpf_link *attach_kprobe(const struct zfstrace *t, struct probe *p,
+				      struct bpf_program *prog)
+{
+	struct bpf_link *link;
+	int err;
+
+	p->perf_fd = kprobe_event_open(t->number, p->def, p->symbol);
+	if (p->perf_fd == -ENOENT) { /* no such symbol */
+		errno = ENOENT;
+		return NULL;
+	}
+	if (p->perf_fd < 0) /* no tracefs: perf's own, with its small pool and uncounted misses */
+		return bpf_program__attach_kprobe(prog, p->def->returns, p->symbol);
+	link = bpf_program__attach_perf_event(prog, p->perf_fd);
+	if (link)
+		return link;
+	err = errno;
+	close(p->perf_fd);
+	kprobe_event_remove(t->number, p->def);
+	p->perf_fd = -1;
+	errno = err;
+	return NULL;
+}
+
+static int attach_probe(struct zfstrace *t, unsigned int i)
+{
+	struct bpf_program *prog = session_program(t, i);
+	struct probe *p = &t->probes[i];
+	const struct probe_def *d = p->def;
+	const char *known = p->symbol;
+
+	if (p->how == ZFSTRACE_SAMPLING)
+		return sampler_attach(t, prog, d->hz);
+	if (p->how != ZFSTRACE_KPROBE)
+		p->link = bpf_program__attach(prog);
+	for (unsigned int j = 0; p->how == ZFSTRACE_KPROBE && j < MAX_SYMBOLS && !p->link; j++) {
+		if (!d->symbols[j] || (known && known != d->symbols[j]))
+			continue;
+		p->symbol = d->symbols[j];
+		p->link = attach_kprobe(t, p, prog);
+	}
+	if (p->link)
+		return 0;
+	if (errno == ENOENT)
+		snprintf(p->why, sizeof(p->why), "no symbol %s", d->symbols[0]);
+	else
+		snprintf(p->why, sizeof(p->why), "%s: %s", p->symbol, strerror(errno));
+	p->how = ZFSTRACE_MISSING;
+	return -errno;
+}
+
+/* Nothing is counted before this: see `enabled` in fsync.bpf.c. */
+int session_enable(struct zfstrace *t, int on)
+{
+	uint32_t zero = 0;
+
+	return bpf_map_update_elem(maps_fd(t, ".data.enabled"), &zero, &on, BPF_ANY);
+}
+
+int session_attach(struct zfstrace *t)
+{
+	int err;
+
+	for (unsigned int i = 0; i < t->probe_count; i++) {
+		if (!t->probes[i].how || session_served(&t->probes[i]))
+			continue;
+		err = attach_probe(t, i);
+		if (err == -EPERM || err == -EACCES)
+			return session_refused(t, -EPERM);
+		if (err && t->probes[i].def->required)
+			return fail(t, err == -ENOENT ? -ENOENT : -EIO,
+				    "%s: cannot attach to %s (%s)", t->probes[i].def->cost,
+				    t->probes[i].def->name, t->probes[i].why);
+	}
+	err = session_enable(t, t->turn);
+	if (err)
+		return fail(t, err, "cannot start counting: %s", strerror(-err));
+	t->attached = true;
+	return 0;
+}
+
+void session_detach(struct zfstrace *t)
+{
+	sampler_detach(t);
+	for (unsigned int i = 0; i < t->probe_count; i++) {
+		struct probe *p = &t->probes[i];
+
+		bpf_link__destroy(p->link); /* closes perf_fd too */
+		if (p->perf_fd >= 0)
+			kprobe_event_remove(t->number, p->def);
+		p->link = NULL;
+		p->perf_fd = -1;
+	}
+}
+
+/* ---- misses -------------------------------------------------------------- */
+
+static void count_kprobes(struct zfstrace *t)
+{
+	t->missed_entries = t->before_entries;
+	t->missed_returns = t->before_returns;
+	t->skipped = 0;
+	kprobe_events_count(t);
+}
+
+/* Hits at which the kernel did not run a program: see preemption(). For kprobes it reports them
+ * from Linux 6.7 on. */
+static void count_skipped(struct zfstrace *t)
+{
+	for (unsigned int i = 0; i < t->probe_count; i++) {
+		const struct bpf_program *prog = session_program(t, i);
+		struct bpf_prog_info info = {};
+		uint32_t size = sizeof(info);
+
+		if (prog && t->probes[i].how != ZFSTRACE_SAMPLING &&
+		    !bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &size))
+			*probes_missed(t, t->probes[i].def) += info.recursion_misses;
+	}
+}
+
+void session_count_missed(struct zfstrace *t)
+{
+	count_kprobes(t);
+	count_skipped(t);
+}
+
+/* ---- while it runs ------------------------------------------------------- */
+
+/* Lets kprobe programs count instead of the fentry programs, of which the kernel has skipped some:
+ * both are attached for a moment, so nothing is missed but the ends of operations that began before
+ * that. Returns 1, or a negative errno. */
+int session_fall_back(struct zfstrace *t)
+{
+	struct bpf_link *old[t->probe_count];
+	int err = 0;
+
+	memset(old, 0, sizeof(old));
+	t->before_entries = t->missed_entries;
+	t->before_returns = t->missed_returns;
+	for (unsigned int i = 0; i < t->probe_count && !err; i++) {
+		struct probe *p = &t->probes[i];
+
+		if (p->how != ZFSTRACE_FENTRY)
+			continue;
+		old[i] = p->link;
+		p->link = NULL;
+		p->symbol = p->stands_in ? NULL : p->symbol;
+		p->stands_in = false;
+		p->how = ZFSTRACE_KPROBE;
+		if (attach_probe(t, i) && p->def->required)
+			err = fail(t, -EIO, "%s: cannot attach to %s (%s)", p->def->cost,
+				   p->def->name, p->why);
+		else if (p->how)
+			snprintf(p->why, sizeof(p->why), "the kernel skipped fentry programs");
+	}
+	t->turn = COUNT_KPROBE;
+	if (!err)
+		err = session_enable(t, t->turn);
+	t->config.lazy = false;
+	for (unsigned int i = 0; i < t->probe_count; i++)
+		bpf_link__destroy(old[i]);
+	return err ? err : 1;
+}
+
+uint64_t session_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Operations that have begun and not ended. */
+static uint64_t under_way(const struct zfstrace *t)
+{
+	const struct counters *per_cpu = maps_find(t, "counters");
+	uint64_t started = 0, ended = t->cut;
+
+	for (int cpu = 0; per_cpu && cpu < t->cpus; cpu++) {
+		started += per_cpu[cpu].started;
+		ended += per_cpu[cpu].finished + per_cpu[cpu].lost_return;
+	}
+	return started > ended ? started - ended : 0;
+}
+
+int zfstrace_pause(struct zfstrace *t, bool now)
+{
+	uint64_t left;
+	int err;
+
+	if (!t->attached || t->paused)
+		return 0;
+	err = session_enable(t, 0);
+	if (err)
+		return fail(t, err, "cannot stop counting: %s", strerror(-err));
+	left = under_way(t);
+	if (left && !now)
+		return left < INT32_MAX ? (int)left : INT32_MAX;
+	count_kprobes(t); /* the counts of these go with them */
+	t->before_entries = t->missed_entries;
+	t->before_returns = t->missed_returns;
+	session_detach(t);
+	t->cut += under_way(t);
+	t->paused = true;
+	return 0;
+}
+
+int zfstrace_resume(struct zfstrace *t)
+{
+	uint32_t zero = 0;
+	uint64_t since;
+	int err;
+
+	if (!t->attached)
+		return fail(t, -EINVAL, "cannot resume: this session has not begun");
+	if (!t->paused)
+		return 0;
+	since = session_now_ns();
+	if (maps_fd(t, ".data.resumed") >= 0)
+		(void)bpf_map_update_elem(maps_fd(t, ".data.resumed"), &zero, &since, BPF_ANY);
+	err = session_attach(t);
+	if (err)
+		session_detach(t);
+	t->paused = err;
+	return err;
+}
