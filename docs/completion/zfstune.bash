@@ -12,7 +12,7 @@ _shtab_zfstune_tools_subparsers=(list extract)
 _shtab_zfstune_subparsers=(doctor trace diagnose check flame params advise bench tune status revert keep recover report tools licences)
 
 _shtab_zfstune_doctor_option_strings=(-h --help --json --cost --duration)
-_shtab_zfstune_trace_fsync_option_strings=(-h --help --dataset --pid --duration --interval --histogram --json --no-fentry)
+_shtab_zfstune_trace_fsync_option_strings=(-h --help --over --dataset --pid --duration --interval --histogram --light --every --window --json --no-fentry)
 _shtab_zfstune_trace_slow_option_strings=(-h --help --over --dataset --pid --duration --count --timeline --json --no-fentry)
 _shtab_zfstune_trace_txg_option_strings=(-h --help --duration --count --source --json --no-fentry)
 _shtab_zfstune_trace_throttle_option_strings=(-h --help --pid --duration --interval --json --no-fentry)
@@ -46,6 +46,7 @@ _shtab_zfstune_option_strings=(-h --help --version)
 
 _shtab_zfstune_doctor___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_fsync_pos_0_COMPGEN=_zfstune_pools
+_shtab_zfstune_trace_fsync___over_COMPGEN=_zfstune_words_over
 _shtab_zfstune_trace_fsync___dataset_COMPGEN=_zfstune_datasets
 _shtab_zfstune_trace_fsync___pid_COMPGEN=_zfstune_pids
 _shtab_zfstune_trace_fsync___duration_COMPGEN=_zfstune_words_duration
@@ -152,6 +153,7 @@ _shtab_zfstune_doctor___cost_nargs=0
 _shtab_zfstune_trace_fsync__h_nargs=0
 _shtab_zfstune_trace_fsync___help_nargs=0
 _shtab_zfstune_trace_fsync___histogram_nargs=0
+_shtab_zfstune_trace_fsync___light_nargs=0
 _shtab_zfstune_trace_fsync___json_nargs=0
 _shtab_zfstune_trace_fsync___no_fentry_nargs=0
 _shtab_zfstune_trace_slow__h_nargs=0
@@ -374,12 +376,12 @@ _zfstune_words_duration() {
 	compgen -W "5s 10s 30s 1m 5m" -- "$1"
 }
 
-_zfstune_words_interval() {
-	compgen -W "1s 2s 5s 10s 1m" -- "$1"
-}
-
 _zfstune_words_over() {
 	compgen -W "1ms 5ms 10ms 50ms 100ms 1s" -- "$1"
+}
+
+_zfstune_words_interval() {
+	compgen -W "1s 2s 5s 10s 1m" -- "$1"
 }
 
 _zfstune_list_warn() {

@@ -109,7 +109,7 @@ function _shtab_zfstune_using
 end
 
 set -g _shtab_zfstune_commands doctor trace 'trace fsync' 'trace slow' 'trace txg' 'trace throttle' 'trace device' 'trace arc' 'trace read' diagnose check flame 'flame diff' 'flame convert' params 'params list' 'params get' 'params explain' 'params set' advise bench tune status revert keep recover report tools 'tools list' 'tools extract' licences
-set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --crit --dataset --disk --duration --for --force-erase --format --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --show --size --slog --source --storage --study --system --test --timeline --timeout --title --unit --warn --with --workload -o
+set -g _shtab_zfstune_opts_with_value --as --block --budget --config --count --crit --dataset --disk --duration --every --for --force-erase --format --from --html --interval --jobs --kind --limit --matrix --max-latency --objective --out --output --over --parameters --pid --pool --raw --resume --rows --sampler --seed --show --size --slog --source --storage --study --system --test --timeline --timeout --title --unit --warn --window --with --workload -o
 
 complete -c zfstune -e
 complete -c zfstune -f
@@ -130,11 +130,15 @@ complete -c zfstune -n '_shtab_zfstune_using trace' -l json -d 'JSON lines, time
 complete -c zfstune -n '_shtab_zfstune_using trace' -l no-fentry -d 'use kprobes even where fentry is possible'
 complete -c zfstune -n '_shtab_zfstune_using trace; and test $_shtab_zfstune_npos -eq 0' -a fsync -d 'Measures each stage of every fsync, per pool and dataset.'
 complete -c zfstune -n '_shtab_zfstune_using trace fsync' -s h -l help -d 'show this help message and exit'
+complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l over -xka "1ms 5ms 10ms 50ms 100ms 1s" -d 'with --light: trace a window when a commit took T or more, too'
 complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l dataset -xka "(_zfstune_datasets)" -d 'only this dataset'
 complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l pid -xka "(__fish_complete_pids)" -d 'only this process'
 complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l duration -xka "5s 10s 30s 1m 5m" -d 'end after T (10s, 5m); default: at Ctrl-C'
 complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l interval -xka "1s 2s 5s 10s 1m" -d 'print every T; default on a terminal 2s'
 complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l histogram -d 'add the distribution of the total latency'
+complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l light -d 'for weeks: count commits, and trace all stages only in windows (Linux)'
+complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l every -x -d 'with --light: a window every T; default 1m'
+complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l window -x -d 'with --light: how long it is; default 2s'
 complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l json -d 'JSON lines, times in ns'
 complete -c zfstune -n '_shtab_zfstune_using trace fsync' -l no-fentry -d 'use kprobes even where fentry is possible'
 complete -c zfstune -n '_shtab_zfstune_using trace fsync; and test $_shtab_zfstune_npos -eq 0' -ka "(_zfstune_pools)" -d 'only this pool'

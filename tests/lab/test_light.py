@@ -1,5 +1,5 @@
-"""A light trace counts every commit, estimates what a trace of everything measures, and takes little
-of the kernel's memory, whatever the machine could have."""
+"""A light trace counts every commit, estimates what a trace of everything measures, and takes
+little of the kernel's memory, whatever the machine could have."""
 
 from __future__ import annotations
 

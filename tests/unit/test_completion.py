@@ -156,7 +156,7 @@ def test_bash_makes_words_of_equals_signs_and_colons(kstats: Path) -> None:
     assert offered("tune", "--objective", "fsync.p99", "=", "0.7,write.t") == [
         "0.7,write.throughput"
     ]
-    assert offered("trace", "fsync", "--pid", "=", "1", "--over") == []
+    assert offered("trace", "fsync", "--pid", "=", "1", "--count") == []
     assert offered("diagnose", "a", ":", "") == ["b"]
     assert offered("diagnose", "a", ":") == ["b"]
 

@@ -14,7 +14,8 @@ from support.samples import counts, slow_event
 
 from zfstrace.types import Losses, SlowEvent
 from zfstune.term.units import MS, SECOND
-from zfstune.trace.fsync import largest_stages, options_of
+from zfstune.trace.fsync import options_of
+from zfstune.trace.largest import largest_stages
 from zfstune.trace.live import Run
 from zfstune.trace.slow import slow_fsync, trace
 

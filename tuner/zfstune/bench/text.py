@@ -17,6 +17,7 @@ from zfstune.term.table import Style, aligned, style_of, wrap
 from zfstune.term.units import SECOND, format_percent, format_span, format_time
 from zfstune.trace import fsync
 from zfstune.trace.footer import footer
+from zfstune.trace.largest import largest_stages
 
 HEAD = ("test", "rate", "p50", "p99", "device limit", "share")
 # The least width of the stages.
@@ -107,7 +108,7 @@ def _largest(found: PathResult, room: int) -> list[str]:
         else:
             stages = one.fsync.stages if one.fsync else ()
             times = {stage.name: stage.total_ns for stage in stages}
-            texts.append(fsync.largest_stages(times, room) or "-")
+            texts.append(largest_stages(times, room) or "-")
     return texts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from zfstrace import stages
 from zfstrace.host import FsyncSession, Host
@@ -13,7 +13,7 @@ from zfstune.errors import UsageError
 from zfstune.term.signals import Stop
 from zfstune.term.table import Style, aligned, wrap
 from zfstune.term.units import format_count, format_rate, format_span, format_time
-from zfstune.trace import live
+from zfstune.trace import light, live
 from zfstune.trace.footer import footer
 from zfstune.trace.live import Frame, Meter, Run
 
@@ -21,8 +21,6 @@ from zfstune.trace.live import Frame, Meter, Run
 def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
     if args.light:
-        from zfstune.trace import light
-
         return light.run(args)
     for name in ("every", "window", "over"):
         if getattr(args, name):
@@ -246,18 +244,3 @@ def _distribution(row: FsyncSummary, style: Style) -> list[str]:
             ]
         )
     return ["  total latency", *aligned(cells, "><><>", " ", "  ")]
-
-
-def largest_stages(stages: Mapping[str, int], width: int) -> str:
-    """``flush 93% issue 4%``: up to three of the largest, as many as fit, at least one; "" if all
-    are 0."""
-    total = sum(stages.values())
-    text = ""
-    for name, ns in sorted(stages.items(), key=lambda stage: -stage[1])[:3]:
-        part = f"{name} {ns / total:.0%}" if total else ""
-        if not ns or part.endswith(" 0%"):
-            break
-        if text and len(text) + 1 + len(part) > width:
-            break
-        text = f"{text} {part}" if text else part
-    return text

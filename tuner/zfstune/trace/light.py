@@ -16,7 +16,7 @@ from zfstune.term.table import Style, aligned, wrap
 from zfstune.term.units import SECOND, format_count, format_rate, format_span, format_time
 from zfstune.trace import live
 from zfstune.trace.footer import footer
-from zfstune.trace.fsync import largest_stages
+from zfstune.trace.largest import largest_stages
 from zfstune.trace.live import Frame, Meter, Run
 
 EVERY, WINDOW = 60 * SECOND, 2 * SECOND

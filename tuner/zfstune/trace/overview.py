@@ -32,7 +32,7 @@ from zfstune.term.units import (
 )
 from zfstune.trace import arc, device, live, signs, txg
 from zfstune.trace.console import KEYS, SHORT_KEYS, Console, Look
-from zfstune.trace.fsync import largest_stages
+from zfstune.trace.largest import largest_stages
 from zfstune.trace.live import Frame, Run
 from zfstune.trace.signs import Sign
 from zfstune.trace.sources import OPEN, Reading, Source, opened

@@ -21,7 +21,8 @@ from zfstune.term.table import Column, Lines, style_of
 from zfstune.term.units import format_count, format_span, format_time
 from zfstune.trace import live, timeline
 from zfstune.trace.footer import footer
-from zfstune.trace.fsync import largest_stages, options_of
+from zfstune.trace.fsync import options_of
+from zfstune.trace.largest import largest_stages
 from zfstune.trace.live import Run
 
 # 99 columns
