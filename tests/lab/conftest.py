@@ -127,7 +127,6 @@ SAMPLE: dict[str, tuple[int, ...]] = {
     "flame": (0,),
     "faults": (1,),
     "counts": (0, 1),
-    "light": (0,),
     "dist": (0,),
 }
 
@@ -135,7 +134,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 # for a system or a way to install what others show.
 MATRIX_ONLY = {
     *("slots", "endurance", "packages", "python39", "bench_matrix", "databases", "arc", "cost"),
-    *("advise", "bench", "causes", "reads"),
+    *("advise", "bench", "causes", "light", "reads"),
     *("freebsd_robust", "freebsd_check", "freebsd_tune", "freebsd_bench", "freebsd_changes"),
     *("freebsd_diagnose", "freebsd_reads"),
 }

@@ -485,11 +485,13 @@ SEC("fentry")
 int BPF_PROG(fentry_prepare_to_wait, __u64 queue)
 {
 	struct op *op = op_in_commit();
-	__u64 cv = queue - 8, lock;
+	__u64 cv, lock;
 
 	if (!op)
 		return 0;
-	lock = read_u64(queue + 2 * bpf_core_type_size(struct wait_queue_head) + 8);
+	/* a copy is a number: the verifier lets no program subtract a pointer from one */
+	cv = read_u64((__u64)&queue) - 8;
+	lock = read_u64(cv + 8 + 2 * bpf_core_type_size(struct wait_queue_head) + 8);
 	if (of_waiter(cv, lock))
 		begin_wait(op, cv, lock);
 	return 0;

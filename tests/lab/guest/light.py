@@ -64,7 +64,7 @@ def main() -> None:
     results: Json = {"possible": Path("/sys/devices/system/cpu/possible").read_text().strip()}
     make_pool()
     sh("zfs create tank/db; zfs create -o sync=disabled tank/off")
-    make_pool("slow", "/dev/vdc")
+    make_pool("slow", "/dev/mapper/vdc-delay")
     sync_writes("/tank/db/warm", 3)
     refused(results)
     exact(results)
