@@ -113,6 +113,8 @@ def test_it_begins_with_commits_alone(world: World) -> None:
     assert not world.fsyncs.attached
     assert world.commits.options["slow_ns"] == SECOND
     assert "slow_ns" not in world.fsyncs.options
+    # a window must not touch the trampolines of the others
+    assert world.fsyncs.options["no_fentry"] and not world.commits.options["no_fentry"]
     # of the 16 MiB that a light trace may take
     assert world.fsyncs.options["table_mib"] + world.commits.options["table_mib"] <= 10
 
