@@ -459,26 +459,6 @@ AT_ENTRY(kill_sb, (__u64 sb), (sb))
  * An fentry program for one of these costs a third of a kprobe.
  */
 
-#define ZFS_SUPER_MAGIC 0x2fc12fc1
-
-/* Every fsync(2) and msync(2) comes this way to that of its file system. */
-SEC("fentry")
-int BPF_PROG(fentry_vfs_fsync, struct file *file, __s64 start, __s64 end, int datasync)
-{
-	if (file->f_inode->i_sb->s_magic == ZFS_SUPER_MAGIC)
-		on_zpl_fsync(true, file, start, end, datasync);
-	return 0;
-}
-
-SEC("fexit")
-int BPF_PROG(fentry_vfs_fsync_return, struct file *file, __s64 start, __s64 end, int datasync,
-	     int value)
-{
-	if (file->f_inode->i_sb->s_magic == ZFS_SUPER_MAGIC)
-		on_zpl_fsync_return(value);
-	return 0;
-}
-
 /* What waiting for a cv is made of: kcondvar_t has an int, its queue, another, two counters and the
  * mutex (include/os/linux/spl/sys/condvar.h, 2.1.0 to 2.4.4). */
 SEC("fentry")

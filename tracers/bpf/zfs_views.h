@@ -17,7 +17,6 @@
 
 struct super_block {
 	unsigned int s_dev;
-	unsigned long s_magic;
 	void *s_fs_info;
 } VIEW;
 

@@ -471,7 +471,7 @@ struct zfstrace_commits {
 	uint32_t dev_minor;
 	bool rest;
 	uint64_t changes;
-	struct zfstrace_hist total;	/* of zil_commit(), with sync=disabled, too */
+	struct zfstrace_hist total;	/* of zil_commit() */
 	struct zfstrace_hist log_write; /* of log blocks: from their issue until they are written */
 	struct zfstrace_hist flush;	/* and from then on until caches of disks are flushed */
 };

@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 @dataclass(frozen=True)
 class CommitCounts:
     """A dataset since the session began; identity and rest as in types.DatasetCounts. total is of
-    whole commits (with sync=disabled these do nothing), log_write and flush are of log blocks."""
+    whole commits, log_write and flush are of log blocks."""
 
     pool: str
     objset: int
