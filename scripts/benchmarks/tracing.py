@@ -19,15 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / part) for part in ("scripts", "tuner")]
 
 from benchmarks.tracing_guest import CONFIDENCE, FEWEST, interval, log_ratios  # noqa: E402
+from zfslab import debian  # noqa: E402
 from zfslab.script import run_lab  # noqa: E402
 from zfstune.experiment.statistics import location  # noqa: E402
 
 PAGE = ROOT / "docs/measurements/tracing.md"
 SUMMARY = "zfstune trace fsync"
 JSON = "zfstune trace fsync --json"
+LIGHT = "zfstune trace fsync --light"
 # The most CPU time that each may add, by tool: with the module's BTF, and without
 GOALS = {
     SUMMARY: (0.015, 0.05),
+    LIGHT: (0.01, 0.01),
     "zfstune trace (all five)": (0.05, 0.05),
     "zfstune flame --off-cpu": (0.10, 0.10),
 }
@@ -35,6 +38,22 @@ GOALS = {
 ATTACHED_S = 1.2
 # of one CPU, by `JSON`
 OWN = 0.04
+# Of peers, what the image lacks
+PACKAGES = ("libbpf-tools", "linux-perf")
+TELLS = {
+    SUMMARY: "quantiles of fsyncs by dataset, what called them, and eleven stages of each",
+    LIGHT: "quantiles of commits and log blocks by dataset; stages estimated",
+    "zfstune trace (all five)": "the same for txgs, the throttle, disks and the ARC as well",
+    "zfstune flame --off-cpu": "stacks of what sleeps, and for how long, of one pool",
+    "zfstune flame --wakeup": "the same, and who wakes it",
+    "bpftrace one-liner": "a histogram of commits",
+    "bcc zfsdist": "histograms of reads, writes, opens and fsyncs",
+    "bcc offcputime": "stacks of all that sleeps, and for how long",
+    "libbpf-tools funclatency": "a histogram of commits (`fsdist` knows no ZFS)",
+    "libbpf-tools offcputime": "stacks of all that sleeps, and for how long",
+    "perf trace": "count, mean and largest of fsync(2), by thread",
+    "zilcommit.d": "histograms and sums of nine stages (our script for DTrace)",
+}
 Json = dict[str, Any]
 
 HEAD = """\
@@ -49,11 +68,11 @@ and one with `sync=disabled`, where next to nothing is left but the way into ZFS
 measurement under a tracer comes between two without; the tables show the change and its interval of
 {confidence:.0%} (signed ranks), of {few} to {rounds} pairs.
 
-The one-liner is a kprobe and a kretprobe on `zil_commit` with a histogram: one number where
-`zfstune trace fsync` has eleven stages per dataset. bcc's `zfsdist` times four operations of
-the file system. "Itself" is the tracer's process, as a share of one CPU. The runs of programs and
-the time in them are the kernel's counts (bpf_stats, which adds some itself), without the way into
-them.
+"Itself" is the tracer's process, as a share of one CPU; "lost" are the events that a tracer says it
+lost in all rounds, of those that say so. The runs of programs and the time in them are the kernel's
+counts (bpf_stats, which adds some itself), without the way into them. What each tells:
+
+{tells}
 
 [performance.md](../performance.md) says what these numbers mean.
 """
@@ -79,7 +98,11 @@ def main() -> int:
 def measure(flavour: str, args: argparse.Namespace) -> Json:
     """All tools in one boot. Exits if the run fails."""
     with tempfile.TemporaryDirectory() as out:
-        machine = ("--flavour", flavour, "--disk", "size=4G", "--timeout", "20000s", "--out", out)
+        machine = ["--flavour", flavour, "--disk", "size=4G", "--timeout", "20000s", "--out", out]
+        if debian.missing():
+            print(f"bench: {debian.missing()}: some peers are left out", file=sys.stderr)
+        else:
+            machine += ["--share", str(debian.fetched("peers", flavour, *PACKAGES))]
         program = ("python3", "/zfstune/scripts/benchmarks/tracing_guest.py")
         words = (str(args.rounds), str(args.width), args.tools)
         if run_lab(*machine, "--", *program, *words):
@@ -99,10 +122,17 @@ def page(runs: dict[str, Json], args: argparse.Namespace) -> str:
         cpu=host_cpu(),
         accel="KVM" if accelerated else "software emulation (TCG)",
         confidence=CONFIDENCE,
+        tells=tells(runs),
         few=FEWEST,
         rounds=args.rounds,
     )
     return text + "".join(section(flavour, run) for flavour, run in runs.items())
+
+
+def tells(runs: dict[str, Json]) -> str:
+    there = {name for run in runs.values() for name in run["tools"]}
+    rows = [f"| {name} | {text} |" for name, text in TELLS.items() if name in there]
+    return "\n".join(["| tracer | tells |", "|---|---|", *rows])
 
 
 def host_cpu() -> str:
@@ -116,17 +146,19 @@ def section(flavour: str, run: Json) -> str:
     loads = list(run["loads"])
     lines = [
         f"\n## {flavour}: kernel {run['kernel']}, ZFS {run['zfs']}\n",
-        f"| tracer | {' | '.join(loads)} | itself | attached after |",
-        f"|---|{'---|' * len(loads)}---|---|",
-        f"| none | {' | '.join(untraced(run, load) for load in loads)} | - | - |",
+        f"| tracer | {' | '.join(loads)} | itself | attached after | lost |",
+        f"|---|{'---|' * len(loads)}---|---|---|",
+        f"| none | {' | '.join(untraced(run, load) for load in loads)} | - | - | - |",
     ]
     for name, tool in run["tools"].items():
         if "error" in tool:
-            lines.append(f"| {name} | did not attach: {tool['error']} |{' |' * (len(loads) + 1)}")
+            lines.append(f"| {name} | did not attach: {tool['error']} |{' |' * (len(loads) + 2)}")
             continue
         cells = [added(tool["loads"][load]) for load in loads]
         cells.append(f"{statistics.median(tool['own']):.1%}")
         cells.append(f"{statistics.median(tool['attach_seconds']):.2f} s")
+        lost = [number for number in tool["lost"] if number is not None]
+        cells.append(str(sum(lost)) if lost else "-")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *verdicts(run), "", *programs(run)]) + "\n"
 

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,14 @@ from zfstune.experiment import statistics
 
 Json = dict[str, Any]
 OUT = Path("/out")
+# Packages of peers that the image lacks
+SHARE = Path("/share")
 SCHEDSTAT = Path("/proc/schedstat")
 KPROBES = Path("/sys/kernel/debug/kprobes/list")
 BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 BLOCK = b"x" * 8192
 CONFIDENCE = 0.95
+D_SCRIPTS = Path("/zfstune/tracers/dtrace/linux")
 # Fewer pairs have no narrow interval
 FEWEST = 8
 
@@ -61,6 +65,7 @@ OURS = {
     "zfstune trace fsync": "zfstune trace fsync",
     "zfstune trace fsync --no-fentry": "zfstune trace fsync --no-fentry",
     "zfstune trace fsync --json": "zfstune trace fsync --interval 1s --json",
+    "zfstune trace fsync --light": "zfstune trace fsync --light",
     "zfstune trace txg": "zfstune trace txg",
     "zfstune trace throttle": "zfstune trace throttle",
     "zfstune trace device": "zfstune trace device",
@@ -119,20 +124,28 @@ def symbol() -> str:
 
 
 class Tool:
-    """A tracer that runs until stop(). ready tells from its output whether it has attached. Raises
-    RuntimeError if it does not attach."""
+    """A tracer that runs until stop(). ready tells whether it has attached. Raises RuntimeError if
+    it does not attach."""
 
-    def __init__(self, command: list[str], ready: Callable[[str], bool]) -> None:
+    def __init__(self, command: list[str], ready: Ready) -> None:
         self.out = Path("/tmp/tool.out")
         start = time.monotonic()
         with self.out.open("w") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-        while not ready(self.out.read_text()):
+            self.process = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        while not ready(self):
             if self.process.poll() is not None or time.monotonic() > start + 180:
                 self.process.kill()
-                raise RuntimeError(f"{command[0]} did not attach: {self.out.read_text()[-500:]}")
+                raise RuntimeError(f"{command[0]} did not attach: {self.said()[-500:]}")
             time.sleep(0.02)
         self.attach_seconds = time.monotonic() - start
+
+    def said(self) -> str:
+        return self.out.read_text()
 
     def own_seconds(self) -> float:
         """CPU time of the process so far."""
@@ -142,13 +155,21 @@ class Tool:
     def stop(self) -> str:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(120)
-        return self.out.read_text()
+        return self.said()
 
 
-def kprobes_on(*symbols: str) -> Callable[[str], bool]:
+# Whether a tool has attached
+Ready = Callable[[Tool], bool]
+
+
+def says(text: str) -> Ready:
+    return lambda tool: text in tool.said()
+
+
+def kprobes_on(*symbols: str) -> Ready:
     """Attached if each symbol has a probe at its entry and one at its return."""
 
-    def ready(_: str) -> bool:
+    def ready(_: Tool) -> bool:
         lines = KPROBES.read_text().splitlines()
         return all(
             {"k", "r"} <= {line.split()[1] for line in lines if f" {name}+" in line}
@@ -158,33 +179,62 @@ def kprobes_on(*symbols: str) -> Callable[[str], bool]:
     return ready
 
 
+def loaded(program: str) -> Ready:
+    """Attached if there is a BPF program of this name, for tools that say nothing."""
+    return lambda _: any(one.get("name") == program for one in programs())
+
+
+def has_perf_events(tool: Tool) -> bool:
+    """The same for perf, which may have no program."""
+    files = Path(f"/proc/{tool.process.pid}/fd").iterdir()
+    return any("perf_event" in str(file.readlink()) for file in files)
+
+
 def tools(only: str) -> dict[str, Callable[[], Tool]]:
-    """Tools by name; only is a regular expression."""
-    found = {name: ours(command) for name, command in OURS.items()} | peers()
-    return {name: start for name, start in found.items() if re.search(only, name)}
+    """Those that are here, by name; only is a regular expression."""
+    commands = {name: (command.split(), says("; Ctrl-C to end")) for name, command in OURS.items()}
+    return {
+        name: partial(Tool, command, ready)
+        for name, (command, ready) in (commands | peers()).items()
+        if re.search(only, name) and shutil.which(command[0])
+    }
 
 
-def peers() -> dict[str, Callable[[], Tool]]:
+def peers() -> dict[str, tuple[list[str], Ready]]:
+    """Their commands, and what tells that they have attached."""
     f = symbol()
     one_liner = (
         f"kprobe:{f} {{ @s[tid] = nsecs; }} "
         f"kretprobe:{f} /@s[tid]/ {{ @ns = hist(nsecs - @s[tid]); delete(@s[tid]); }}"
     )
-    found: dict[str, Callable[[], Tool]] = {
-        "bpftrace one-liner": lambda: Tool(["bpftrace", "-e", one_liner], kprobes_on(f)),
+    return {
+        "bpftrace one-liner": (["bpftrace", "-e", one_liner], kprobes_on(f)),
+        "bcc zfsdist": (["zfsdist-bpfcc"], kprobes_on("zpl_fsync")),
+        "bcc offcputime": (["offcputime-bpfcc"], says("Hit Ctrl-C to end")),
+        "libbpf-tools funclatency": (["funclatency-libbpf", f], loaded("dummy_kretprobe")),
+        "libbpf-tools offcputime": (["offcputime-libbpf"], loaded("sched_switch")),
+        "perf trace": (["perf", "trace", "-a", "-s", "-e", "fsync"], has_perf_events),
+        "zilcommit.d": (
+            ["dtrace", "-Zs", str(D_SCRIPTS / "zilcommit.d")],
+            says("Hit Ctrl-C to end"),
+        ),
     }
-    if shutil.which("zfsdist-bpfcc"):
-        found["bcc zfsdist"] = lambda: Tool(["zfsdist-bpfcc"], kprobes_on("zpl_fsync"))
-    return found
 
 
-def ours(command: str) -> Callable[[], Tool]:
-    return lambda: Tool(command.split(), lambda text: "; Ctrl-C to end" in text)
+def lost(output: str) -> int | None:
+    """Events that a tool says it has lost; None if it says nothing of them."""
+    found = re.findall(r"\blost\W{1,3}(\d+)", output, re.IGNORECASE)
+    return max(map(int, found)) if found else None
 
 
 def measure(start: Callable[[], Tool], rounds: int, width: float) -> Json:
     """none, the tool, none, the tool, ..., none, each with every load."""
-    entry: Json = {"attach_seconds": [], "own": [], "loads": {name: [] for name in LOADS}}
+    entry: Json = {
+        "attach_seconds": [],
+        "own": [],
+        "lost": [],
+        "loads": {name: [] for name in LOADS},
+    }
     before = every_load()
     for _ in range(rounds):
         tool = start()
@@ -192,7 +242,7 @@ def measure(start: Callable[[], Tool], rounds: int, width: float) -> Json:
         own, begin = tool.own_seconds(), time.monotonic()
         traced = every_load()
         entry["own"].append((tool.own_seconds() - own) / (time.monotonic() - begin))
-        tool.stop()
+        entry["lost"].append(lost(tool.stop()))
         after = every_load()
         for name, pairs in entry["loads"].items():
             pairs.append({"none": (before[name] + after[name]) / 2, "traced": traced[name]})
@@ -254,6 +304,8 @@ def per_fsync(before: list[Json], after: list[Json], fsyncs: int) -> dict[str, J
 
 def main() -> None:
     rounds, width, only = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    if any(SHARE.glob("*.deb")):
+        sh(f"DEBIAN_FRONTEND=noninteractive dpkg -i --force-unsafe-io {SHARE}/*.deb")
     sh("modprobe brd rd_nr=1 rd_size=1048576")
     for pool, disk in (("ram", "/dev/ram0"), ("disk", "/dev/vdb")):
         sh(f"zpool create -o ashift=12 -O compression=off -O atime=off {pool} {disk}")

@@ -15,11 +15,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from lab import debian_packages, freebsd_features, packaging
+from lab import freebsd_features, packaging
 from lab.fault_rounds import FEW as FEW_FAULTS
 from lab.guests import ATTEMPTS, REPEATED, again, count_boots
 
 from benchmarks import instructions
+from zfslab import debian
 
 pytest.register_assert_rewrite("lab.diagnoses", "lab.everything")
 
@@ -108,9 +109,11 @@ MACHINES = {
     "freebsd_tune": ("--cpus", "1", "--memory", "2G"),
 }
 
+DATABASES = ("postgresql", "postgresql-contrib", "mariadb-server", "sysbench")
+
 # What else a guest is given: the directory, made when it is needed.
 SHARES: dict[str, Callable[[], Path]] = {
-    "databases": debian_packages.databases,
+    "databases": lambda: debian.fetched("databases", ONE_FLAVOUR["databases"], *DATABASES),
     "dist": packaging.one_files,
     "packages": packaging.built,
     "python39": packaging.debian_11,
@@ -140,7 +143,7 @@ MATRIX_ONLY = {
 }
 
 # These run on one flavour: numbers of others would need records of their own.
-ONE_FLAVOUR = {"cost": "trixie", "databases": debian_packages.FLAVOUR}
+ONE_FLAVOUR = {"cost": "trixie", "databases": "trixie"}
 
 # Of these scenarios in a run that is not about them.
 FEW = {
@@ -308,7 +311,7 @@ def scenario(
 
 
 def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
-    lacks = {"packages": packaging.missing, "databases": debian_packages.missing}
+    lacks = {"packages": packaging.missing, "databases": debian.missing}
     if name in lacks and lacks[name]():
         return lacks[name]()
     for attempt in range(1, ATTEMPTS + 1):

@@ -69,6 +69,20 @@ def test_a_job_that_fails_is_no_measurement(
         tracing_guest.cpu_per_fsync(load)
 
 
+@pytest.mark.parametrize(
+    ("output", "events"),
+    [
+        ("lost 0   unfinished 2\n", 0),
+        ('{"lost": 12, "missing": []}', 12),
+        ("Lost 7 events\nLost 5 events", 7),
+        ("LOST 3 events!", 3),
+        ("a histogram", None),
+    ],
+)
+def test_lost_events_are_those_that_a_tool_admits(output: str, events: int | None) -> None:
+    assert tracing_guest.lost(output) == events
+
+
 def test_measuring_ends_when_the_intervals_are_narrow() -> None:
     steady = pairs(*[1.02] * tracing_guest.FEWEST)
     assert tracing_guest.narrow(steady, 0.01)
@@ -81,10 +95,15 @@ def run(btf: bool) -> Json:
     tool: Json = {
         "attach_seconds": [1.1, 1.3, 1.2],
         "own": [0.01],
+        "lost": [0, 3, None],
         "loads": {"1 job": pairs(*[1.02] * 9), "8 jobs": pairs(*[1.01] * 9)},
         "programs": {"1 job": {"a": program, "b": program}, "8 jobs": {"b": program}},
     }
-    peer = {**tool, "loads": {"1 job": pairs(*[1.1] * 9), "8 jobs": pairs(*[0.99] * 9)}}
+    peer = {
+        **tool,
+        "lost": [None],
+        "loads": {"1 job": pairs(*[1.1] * 9), "8 jobs": pairs(*[0.99] * 9)},
+    }
     return {
         "kernel": "6.1",
         "zfs": "2.1",
@@ -104,11 +123,13 @@ def test_the_page_has_changes_with_their_intervals(monkeypatch: pytest.MonkeyPat
     text = tracing.page({"bookworm": run(btf=False)}, argparse.Namespace(rounds=9))
     assert 'make bench-tracing BENCH="--rounds 9"' in text
     assert "## bookworm: kernel 6.1, ZFS 2.1" in text
-    assert "| none | 2,000 us | 2,000 us | - | - |" in text
-    ours = "**+2.0%** (+2.0% to +2.0%) | **+1.0%** (+1.0% to +1.0%) | 1.0% | 1.20 s |"
+    assert "| none | 2,000 us | 2,000 us | - | - | - |" in text
+    ours = "**+2.0%** (+2.0% to +2.0%) | **+1.0%** (+1.0% to +1.0%) | 1.0% | 1.20 s | 3 |"
     assert f"| zfstune trace fsync | {ours}" in text
+    assert f"| {tracing.SUMMARY} | {tracing.TELLS[tracing.SUMMARY]} |" in text
+    assert tracing.TELLS[tracing.LIGHT] not in text
     assert "| one-liner | **+10.0%** (+10.0% to +10.0%) | **-1.0%** (-1.0% to -1.0%)" in text
-    assert "| zfsdist | did not attach: no such program | | | |\n" in text
+    assert "| zfsdist | did not attach: no such program | | | | |\n" in text
     assert "| a | 1.50, 0.50 us | - |\n" in text
     assert "| all | 3.00, 1.00 us | 1.50, 0.50 us |\n" in text
 

@@ -9,20 +9,14 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import package
+from . import image
 
-from zfslab import image
-
-FLAVOUR = "trixie"
-DATABASES = ("postgresql", "postgresql-contrib", "mariadb-server", "sysbench")
+ROOT = Path(__file__).resolve().parents[2]
 NEEDS = ("apt-get", "debugfs")
 
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_SUITES = (
-    ("debian", "trixie"),
-    ("debian", "trixie-updates"),
-    ("debian-security", "trixie-security"),
-)
+# Archive and suite, of a release
+_SUITES = (("debian", "{}"), ("debian", "{}-updates"), ("debian-security", "{}-security"))
 _MIRROR = "http://deb.debian.org/debian"
 _CONFIG = """\
 Dir "{at}";
@@ -48,10 +42,10 @@ def missing() -> str:
 
 
 @cache
-def databases() -> Path:
-    """The directory with the packages of PostgreSQL, MariaDB and sysbench, and all that these need
-    beside what the image of Debian 13 has. Raises CalledProcessError with apt's message."""
-    at = package.ROOT / "build/lab-databases"
+def fetched(purpose: str, flavour: str, *packages: str) -> Path:
+    """The directory with the packages, and all that these need beside what the image has. Raises
+    CalledProcessError with apt's message."""
+    at, release = ROOT / f"build/lab-{purpose}-{flavour}", flavour.partition("-")[0]
     for name in (
         "state/lists/partial",
         "cache/archives/partial",
@@ -59,16 +53,19 @@ def databases() -> Path:
         "etc/preferences.d",
     ):
         (at / name).mkdir(parents=True, exist_ok=True)
-    (at / "status").write_text(_file_of_image("/var/lib/dpkg/status"))
+    (at / "status").write_text(_file_of_image(flavour, "/var/lib/dpkg/status"))
     mirror = os.environ.get("ZFSTUNE_MIRROR") or _MIRROR
     root = mirror.removesuffix("/").removesuffix("/debian")
-    lines = [f"deb [signed-by={_KEYRING}] {root}/{of} {suite} main\n" for of, suite in _SUITES]
+    lines = [
+        f"deb [signed-by={_KEYRING}] {root}/{of} {suite.format(release)} main\n"
+        for of, suite in _SUITES
+    ]
     (at / "etc/sources.list").write_text("".join(lines))
     (at / "apt.conf").write_text(_CONFIG.format(at=at))
     debs = at / "cache/archives"
     for path in debs.glob("*.deb"):
         path.unlink()  # of an earlier list
-    for words in (["update"], ["install", "--yes", "--download-only", *DATABASES]):
+    for words in (["update"], ["install", "--yes", "--download-only", *packages]):
         subprocess.run(
             ["apt-get", "-q", *words],
             env={**os.environ, "APT_CONFIG": str(at / "apt.conf")},
@@ -78,9 +75,9 @@ def databases() -> Path:
     return debs
 
 
-def _file_of_image(path: str) -> str:
+def _file_of_image(flavour: str, path: str) -> str:
     """Read without a mount, so without root."""
-    disk = image.find(FLAVOUR).disk
+    disk = image.find(flavour).disk
     command = ["debugfs", "-R", f"cat {path}", str(disk)]
     env = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
