@@ -44,7 +44,7 @@ FLAVOURS ?= trixie bookworm $(if $(ZFSTUNE_ZFS_SOURCE),bookworm-2.2)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
-.PHONY: all rules completion help bootstrap demo test test-unit test-c test-python39 test-flame test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix bench \
+.PHONY: all rules completion help bootstrap demo test test-unit test-c test-python39 test-flame test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix test-weeks bench \
 	bench-demo bench-flame bench-freebsd bench-instructions bench-reports bench-search bench-search-lab bench-start bench-tools bench-tracing freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
@@ -140,9 +140,14 @@ test-endurance: all
 	$(PYTHON) -m pytest -s tests/lab/test_endurance.py --endurance 600 \
 		$(addprefix --flavour ,$(FLAVOURS))
 
+## test-weeks: a light trace for two hours, whatever happens meanwhile
+test-weeks: all
+	scripts/lab build trixie
+	$(PYTHON) -m pytest -s tests/lab/test_weeks.py --weeks 7200 --flavour trixie
+
 # What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except tune,
 # diagnose and python39.
-SAMPLED = advise bench bench_matrix causes counts dist endurance faults flame light packages reads robust slots tools views
+SAMPLED = advise bench bench_matrix causes counts dist endurance faults flame light packages reads robust slots tools views weeks
 SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check faults reads robust)
 
 ## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes

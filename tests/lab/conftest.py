@@ -71,6 +71,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
         1200,
     ),
     "endurance": (("size=4G",), 1500),
+    "weeks": (("size=4G", "size=1G"), 100_000),
     "reports": (("size=4G,flush-delay=5ms", "size=2G"), 3600),
     "databases": (("size=8G,write-bps=30M,write-iops=600", "size=1G"), 7200),
     "freebsd_diagnose": (
@@ -103,6 +104,7 @@ MACHINES = {
     "databases": ("--reboots", "3"),
     "slots": ("--max-cpus", "64"),
     "light": ("--max-cpus", "64"),
+    "weeks": ("--max-cpus", "64"),
     "freebsd_changes": ("--reboots", "1"),
     "freebsd_check": ("--cpus", "1"),
     "freebsd_diagnose": ("--cpus", "1"),
@@ -137,7 +139,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 # for a system or a way to install what others show.
 MATRIX_ONLY = {
     *("slots", "endurance", "packages", "python39", "bench_matrix", "databases", "arc", "cost"),
-    *("advise", "bench", "causes", "light", "reads"),
+    *("advise", "bench", "causes", "light", "reads", "weeks"),
     *("freebsd_robust", "freebsd_check", "freebsd_tune", "freebsd_bench", "freebsd_changes"),
     *("freebsd_diagnose", "freebsd_reads"),
 }
@@ -198,6 +200,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--guests", default=2, type=int, help="how many run at a time (default: 2)")
     parser.addoption("--endurance", default="45", help="seconds that test_endurance takes")
+    parser.addoption("--weeks", default="240", help="seconds that test_weeks takes")
     parser.addoption(
         "--tune", default="short", choices=list(TUNE), help="how long sessions of tune take"
     )
@@ -254,6 +257,7 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         "robust": ["5" if option("--sample") else "25"],
         "tools": ["few"] if option("--sample") else [],
         "tune": TUNE[option("--tune")],
+        "weeks": [option("--weeks")],
     }.get(name, [])
 
 

@@ -1,0 +1,128 @@
+"""Scenario: `zfstune trace fsync --light` at load, while datasets come and go, a pool is exported
+and imported, a CPU goes and comes, and the module is loaded again: what it counts, and the memory
+that it takes.
+
+weeks.py SECONDS
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from labkit import (
+    Json,
+    Tracer,
+    busy,
+    commits,
+    finish,
+    make_pool,
+    programs,
+    progress,
+    sh,
+    sync_writes,
+)
+
+# Windows come often, so that those of the estimates, the last 60, are there after twenty minutes
+LIGHT = ("fsync", "--light", "--every", "20s", "--window", "2s", "--interval", "20s")
+CYCLE_S = 20
+CPU = Path("/sys/devices/system/cpu/cpu1/online")
+# Datasets that live at the same time, beside the first
+ALIVE = 8
+
+
+def datasets(cycle: int) -> None:
+    sh(f"zfs create tank/{cycle}")
+    sync_writes(f"/tank/{cycle}/file", 23)
+    sh(f"zfs destroy tank/{cycle - 4 * ALIVE}", check=False)
+
+
+def cpu(_: int) -> None:
+    if CPU.exists():
+        CPU.write_text("0")
+        time.sleep(3)
+        CPU.write_text("1")
+
+
+def pools(_: int) -> None:
+    sync_writes("/side/file", 23)
+    sh("zpool export side; zpool import side")
+    sync_writes("/side/file", 23)
+
+
+def nothing(_: int) -> None:
+    """As it is most of the time."""
+
+
+TURNS: tuple[Callable[[int], None], ...] = (datasets, cpu, pools, nothing)
+
+
+def sample(process: subprocess.Popen[bytes], began: float) -> Json:
+    proc = Path(f"/proc/{process.pid}")
+    status = (proc / "status").read_text()
+    return {
+        "seconds": time.monotonic() - began,
+        "rss_kib": int(status.split("VmRSS:")[1].split()[0]),
+        "files": sum(1 for _ in (proc / "fd").iterdir()),
+        "maps": sum(one["bytes_memlock"] for one in json.loads(sh("bpftool -j map show"))),
+    }
+
+
+def segment(seconds: float, cycles: itertools.count[int], end: Callable[[Tracer], None]) -> Json:
+    """One trace. Nothing commits while it begins or ends, so that both counts are of the same."""
+    tracer = Tracer(*LIGHT)
+    before, began = commits(), time.monotonic()
+    samples = []
+    with busy("/tank/db"):
+        while time.monotonic() < began + seconds:
+            cycle = next(cycles)
+            TURNS[cycle % len(TURNS)](cycle)
+            time.sleep(CYCLE_S)
+            samples.append(sample(tracer.process, began))
+    counted = commits() - before
+    end(tracer)
+    return {
+        "status": tracer.process.returncode,
+        "stderr": tracer.stderr.read_text(),
+        "rows": [json.loads(line) for line in tracer.stdout.read_text().splitlines()],
+        "kstat": counted,
+        "samples": samples,
+    }
+
+
+def reload(tracer: Tracer) -> None:
+    """Loads the module again, which ends the trace."""
+    progress("the module, again")
+    sh("zpool export -a")
+    for _ in range(50):
+        sh("modprobe -r zfs", check=False)
+        if not Path("/sys/module/zfs").exists():
+            break
+        time.sleep(0.1)
+    sh("modprobe zfs; zpool import -a")
+    tracer.process.wait(120)
+
+
+def stop(tracer: Tracer) -> None:
+    tracer.stop()
+
+
+def main() -> None:
+    seconds, cycles = float(sys.argv[1]), itertools.count()
+    make_pool()
+    sh("zfs create tank/db")
+    make_pool("side", "/dev/vdc")
+    progress("the first quarter")
+    results: Json = {"segments": [segment(seconds / 4, cycles, reload)]}
+    progress("the rest")
+    results["segments"].append(segment(seconds * 3 / 4, cycles, stop))
+    results["programs_left"] = programs()
+    finish(results)
+
+
+main()
