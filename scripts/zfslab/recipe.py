@@ -140,6 +140,28 @@ cd /
 rm -rf /usr/src/zfs /usr/share/zfs/zfs-tests {_SOURCE}
 """
 
+# What docs/tools/zfstune-doctor.md tells the user to do. In a chroot /sys is not that of the
+# image's kernel, so its BTF comes from its file, in which the kernel is compressed by xz.
+_KEEP_DEBUG = 'echo ZFS_DKMS_DISABLE_STRIP=y >"$1/etc/dkms/zfs.conf"'
+_BTF = """
+set -e
+release=$(ls /lib/modules)
+python3 - "/boot/vmlinuz-$release" /tmp/vmlinux <<END
+import lzma, sys
+image = open(sys.argv[1], "rb").read()
+kernel = lzma.LZMADecompressor().decompress(image[image.index(b"\\xfd7zXZ\\0"):])
+open(sys.argv[2], "wb").write(kernel)
+END
+cd "/lib/modules/$release/updates/dkms"
+export LLVM_OBJCOPY=objcopy
+for module in zfs.ko spl.ko; do
+    pahole -J --btf_base /tmp/vmlinux "$module"
+    strip -g "$module"
+    readelf -S "$module" | grep -q "\\.BTF"
+done
+rm /tmp/vmlinux
+"""
+
 # Nobody reads documentation in a guest, and the initial RAM disk that these hooks fill is not used;
 # the build is faster without them.
 _EXCLUDED = (
@@ -180,6 +202,7 @@ class Flavour:
     backports: bool
     about: str
     dtrace: bool = False
+    btf: bool = False  # the module is given BTF
     source: bool = False  # OpenZFS is compiled from a tree or archive given at the build
 
 
@@ -200,6 +223,13 @@ FLAVOURS = {
             False,
             "trixie with DTrace for Linux, which is from sid",
             dtrace=True,
+        ),
+        Flavour(
+            "bookworm-btf",
+            "bookworm",
+            False,
+            "bookworm whose ZFS was given BTF as the manual says",
+            btf=True,
         ),
     )
 }
@@ -305,6 +335,8 @@ def mmdebstrap(
         command += ['--aptopt=Acquire::Check-Valid-Until "false"']
         command += [f"--setup-hook={_other_suite_hook(flavour.suite, 'sid', ('*',), 50)}"]
         command += [_in_chroot(_DTRACE)]
+    if flavour.btf:
+        command += [f'--essential-hook=mkdir -p "$1/etc/dkms"; {_KEEP_DEBUG}', _in_chroot(_BTF)]
     if flavour.source:
         command += [f"--customize-hook=upload {source or '-'} {_SOURCE}", _in_chroot(_COMPILE_ZFS)]
     command += [_in_chroot(_CLEAN)]
