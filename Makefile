@@ -96,7 +96,7 @@ test-unit: all test-c
 	$(PYTHON) -m pytest tests/unit
 
 TEST_C := build/test_c
-TEST_BPF := build/test_bpf build/test_bpf_commit build/test_bpf_device build/test_bpf_read build/test_bpf_throttle
+TEST_BPF := build/test_bpf build/test_bpf_commit build/test_bpf_device build/test_bpf_read build/test_bpf_stacks build/test_bpf_throttle
 test-c: $(TEST_C) $(TEST_BPF)
 	for test in $^; do $$test || exit 1; done
 

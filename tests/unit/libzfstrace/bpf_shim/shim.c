@@ -10,7 +10,7 @@
 #include "internal.h"
 #include "shim.h"
 
-__u64 shim_now = 1000000000, shim_tgid = 100, shim_tid = 100;
+__u64 shim_now = 1000000000, shim_tgid = 100, shim_tid = 100, shim_stack = 1, shim_walk_ns;
 unsigned int shim_cpu, shim_task_looks, shim_index_looks;
 int shim_btf = 1;
 void *shim_index;
@@ -132,6 +132,23 @@ void *shim_map(int op, void *id, int type, size_t key, size_t value, unsigned in
 	if (found)
 		drop(m, (unsigned int)((size_t)(found - m->values) / m->value));
 	return found ? NULL : (void *)(long)-ENOENT;
+}
+
+const void *shim_entry(void *id, unsigned int n, const void **value)
+{
+	struct map *m = map_of(id);
+
+	if (n >= m->count)
+		return NULL;
+	*value = m->values + n * m->value;
+	return m->keys + n * m->key;
+}
+
+long shim_walk(void *to)
+{
+	shim_now += shim_walk_ns;
+	memcpy(to, &shim_stack, sizeof(shim_stack));
+	return sizeof(shim_stack);
 }
 
 struct shim_thread {

@@ -10,6 +10,8 @@ extern void *shim_index;
 extern void (*shim_before_insert)(void); /* another CPU, between a look and an insert; once */
 extern char shim_event[512];		 /* the last one */
 void shim_reset(void);
+/* A key of a map, and its value; NULL after the last. */
+const void *shim_entry(void *map, unsigned int n, const void **value);
 
 /* A session of a tracer, which has these maps mapped; the list ends with no name. */
 struct zfstrace;

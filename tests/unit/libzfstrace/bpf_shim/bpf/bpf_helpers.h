@@ -30,10 +30,12 @@ void *shim_storage(struct task_struct *task, size_t bytes, int create);
 void *shim_reserve(size_t bytes);
 long shim_read(void *to, unsigned int bytes, const void *from);
 struct task_struct *shim_task(void);
+long shim_walk(void *to);
 
 /* What the test sets, and reads. */
 extern __u64 shim_now, shim_tgid, shim_tid;
 extern unsigned int shim_cpu, shim_task_looks;
+extern __u64 shim_stack, shim_walk_ns; /* what is found, the only frame, and in what time */
 extern int shim_btf;
 
 #define SHIM_MAP(op, map, key_, value_, flags)                                                     \
@@ -53,6 +55,8 @@ extern int shim_btf;
 #define bpf_get_current_comm(to, bytes) __builtin_memcpy(to, "shim", 5)
 #define bpf_get_current_task_btf() shim_task()
 #define bpf_get_current_task() (shim_task_looks++, (unsigned long)shim_task())
+#define bpf_get_stack(context, to, bytes, flags) shim_walk(to)
+#define bpf_get_task_stack(task, to, bytes, flags) shim_walk(to)
 #define bpf_probe_read_kernel(to, bytes, from) shim_read(to, bytes, from)
 #define bpf_probe_read_kernel_str(to, bytes, from) shim_read(to, bytes, from)
 

@@ -3,8 +3,8 @@
 #ifndef ZFSTUNE_BPF_SHIM_TRACING_H
 #define ZFSTUNE_BPF_SHIM_TRACING_H
 
-#define BPF_PROG(name, args...) name(void *context, ##args)
-#define BPF_KPROBE(name, args...) name(void *context, ##args)
-#define BPF_KRETPROBE(name, args...) name(void *context, ##args)
+#define BPF_PROG(name, args...) name(void *ctx, ##args)
+#define BPF_KPROBE(name, args...) name(void *ctx, ##args)
+#define BPF_KRETPROBE(name, args...) name(void *ctx, ##args)
 
 #endif
