@@ -145,7 +145,7 @@ MATRIX_ONLY = {
 }
 
 # These run on one flavour: numbers of others would need records of their own.
-ONE_FLAVOUR = {"cost": "trixie", "databases": "trixie"}
+ONE_FLAVOUR: dict[str, str] = {"cost": "trixie", "databases": "trixie"}
 
 # Of these scenarios in a run that is not about them.
 FEW = {
