@@ -1,7 +1,7 @@
 """What a trace adds to an fsync, in instructions: runs tests/lab/guest/cost.py in a guest whose
 emulator counts them, and prints a table.
 
-usage: instructions.py [--flavour F] [--top N] [--record FILE] [MODE ...]
+usage: instructions.py [--flavour F] [--top N] [--record FILE] [--peers] [MODE ...]
 
 Instructions of tracing are those of functions that only tracers call, and the difference to the
 untraced mode for the few that the rest of the kernel calls too, such as rcu_read_lock(). The
@@ -24,6 +24,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from benchmarks.tracing import PACKAGES, TELLS  # noqa: E402
+from zfslab import debian  # noqa: E402
+
 # One CPU, on which nothing else takes turns with the load
 MACHINE = ("--cpus", "1", "--memory", "2G")
 USER = "[user]"
@@ -32,8 +37,8 @@ Json = dict[str, Any]
 
 # Functions of the kernel that run for a tracer: dispatch, helpers, maps, walks of stacks
 TRACING = re.compile(
-    r"_*(bpf|ftrace|kprobe|kretprobe|aggr_|get_kprobe|rethook|arch_rethook|trace_call_bpf|perf_trace"
-    r"|perf_kprobe|htab|array_map|percpu_array|lookup_nulls_elem|lookup_elem_raw|task_storage"
+    r"_*(bpf|ftrace|kprobe|kretprobe|aggr_|get_kprobe|rethook|arch_rethook|trace_call_bpf|perf_"
+    r"|ring_buffer|syscall_trace|htab|array_map|percpu_array|lookup_nulls_elem|lookup_elem_raw|task_storage"
     r"|migrate_|rcu_read_|ktime_get_mono_fast_ns|copy_from_kernel_nofault|stack_trace|unwind|orc_"
     r"|get_perf_callchain|get_callchain|perf_callchain|in_entry_stack|get_stack_info"
     r"|in_task_stack|arch_stack_walk|in_sched_functions)"
@@ -130,10 +135,11 @@ def record(modes: list[Mode], out: Path) -> Json:
     return {"kernel": results["uname"], "zfs": results["zfs"], "tracing": tracing}
 
 
-def run(flavour: str, wanted: list[str], directory: Path) -> list[Mode]:
+def run(flavour: str, wanted: list[str], directory: Path, share: Path | None = None) -> list[Mode]:
     """Runs the modes, all if `wanted` is empty, in a guest. Raises SystemExit if that fails."""
     counts, out = directory / "counts", directory / "out"
     command = [str(ROOT / "scripts/lab"), "run", "--flavour", flavour, *MACHINE]
+    command += ["--share", str(share)] if share else []
     command += ["--instructions", str(counts), "--out", str(out), "--"]
     command += ["python3", "/zfstune/tests/lab/guest/cost.py", *wanted]
     if subprocess.run(command, check=False).returncode:
@@ -153,10 +159,16 @@ def main() -> int:
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="write what tests compare with to FILE"
     )
+    parser.add_argument("--peers", action="store_true", help="other tools beside ours")
     parser.add_argument("modes", nargs="*", metavar="MODE", help="default: all")
     given = parser.parse_args()
+    wanted, share = given.modes, None
+    if given.peers:
+        peers = [name for name in TELLS if not name.startswith("zfstune")]
+        wanted = ["plain", "commit", "fsync", "off-cpu", *(wanted or peers)]
+        share = debian.fetched("peers", given.flavour, *PACKAGES)
     with tempfile.TemporaryDirectory(prefix="instructions-") as directory:
-        modes = run(given.flavour, given.modes, Path(directory))
+        modes = run(given.flavour, wanted, Path(directory), share)
         if given.record:
             text = json.dumps(record(modes, Path(directory) / "out"), indent=1)
             given.record.write_text(text + "\n")

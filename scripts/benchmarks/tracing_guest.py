@@ -118,6 +118,11 @@ def every_load() -> dict[str, float]:
     return {name: cpu_per_fsync(load) for name, load in LOADS.items()}
 
 
+def install_packages() -> None:
+    if any(SHARE.glob("*.deb")):
+        sh(f"DEBIAN_FRONTEND=noninteractive dpkg -i --force-unsafe-io {SHARE}/*.deb")
+
+
 def symbol() -> str:
     """The function that the one-liner times, which every commit calls."""
     return "zil_commit_flags" if " zil_commit_flags\t" in sh("cat /proc/kallsyms") else "zil_commit"
@@ -304,8 +309,7 @@ def per_fsync(before: list[Json], after: list[Json], fsyncs: int) -> dict[str, J
 
 def main() -> None:
     rounds, width, only = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-    if any(SHARE.glob("*.deb")):
-        sh(f"DEBIAN_FRONTEND=noninteractive dpkg -i --force-unsafe-io {SHARE}/*.deb")
+    install_packages()
     sh("modprobe brd rd_nr=1 rd_size=1048576")
     for pool, disk in (("ram", "/dev/ram0"), ("disk", "/dev/vdb")):
         sh(f"zpool create -o ashift=12 -O compression=off -O atime=off {pool} {disk}")

@@ -1,5 +1,7 @@
 """Scenario: what a trace adds to an fsync, in instructions, which the emulator counts.
 
+cost.py [MODE ...], of MODES or peers of scripts/benchmarks/tracing_guest.py
+
 Runs on one CPU whose time passes with its instructions (scripts/lab run --instructions), on a pool
 in memory: nothing but the code itself is left to differ. The names of what was executed are left
 beside the results: the functions of /proc/kallsyms while the tracers of a mode were attached.
@@ -12,9 +14,14 @@ import ctypes
 import gc
 import mmap
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
+
+from benchmarks import tracing_guest
 from labkit import OUT, Json, commits, finish, make_pool, progress, set_parameter, sh
 from zfstrace.bpf.session import Session
 from zfstrace.bpf.stacks import KINDS, TARGETS
@@ -26,6 +33,7 @@ OFF_CPU = KINDS["off-cpu"] | TARGETS["fsync"]
 # The tracers that are attached in each mode, with their own modes
 MODES: dict[str, dict[str, int]] = {
     "plain": {},
+    "commit": {"commit": 0},
     "fsync": {"fsync": 0},
     "fsync, kprobes": {"fsync": 0},
     "all views": dict.fromkeys(VIEWS, 0),
@@ -67,8 +75,25 @@ def measure(fd: int, begin: Callable[[], None], end: Callable[[], None]) -> int:
     return commits() - before
 
 
+@contextlib.contextmanager
+def attached(name: str) -> Iterator[None]:
+    """Our tracers of a mode, or a peer."""
+    if name not in MODES:
+        tool = tracing_guest.tools(f"^{re.escape(name)}$")[name]()
+        yield
+        tool.stop()
+        return
+    with contextlib.ExitStack() as sessions:
+        for tracer, mode in MODES[name].items():
+            session = Session(tracer, mode=mode, no_fentry=name.endswith("kprobes"))
+            sessions.enter_context(session)
+        yield
+
+
 def main() -> None:
-    wanted = sys.argv[1:] or list(MODES)
+    tracing_guest.install_packages()
+    there = MODES.keys() | tracing_guest.tools("").keys()
+    wanted = [name for name in sys.argv[1:] if name in there] or list(MODES)
     results: Json = {"fsyncs": FSYNCS, "modes": []}
     sh("modprobe brd rd_nr=1 rd_size=524288")
     # so that none of its pages is new
@@ -85,10 +110,7 @@ def main() -> None:
         for name in wanted:
             progress(f"{dataset}: {name}")
             sh("zpool sync tank")
-            with contextlib.ExitStack() as attached:
-                for tracer, mode in MODES[name].items():
-                    session = Session(tracer, mode=mode, no_fentry=name.endswith("kprobes"))
-                    attached.enter_context(session)
+            with attached(name):
                 done = measure(fd, marks[number], marks[number + 1])
                 sh(f"grep -i ' t ' /proc/kallsyms > {OUT}/symbols-{number + 1}")
             row = {"dataset": dataset, "mode": name, "mark": number + 1, "commits": done}
