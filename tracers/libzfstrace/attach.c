@@ -34,7 +34,7 @@ static struct bpf_link *attach_kprobe(const struct zfstrace *t, struct probe *p,
 
 static int attach_probe(struct zfstrace *t, unsigned int i)
 {
-	struct bpf_program *prog = session_program(t, i);
+	struct bpf_program *prog = programs_find(t, i);
 	struct probe *p = &t->probes[i];
 	const struct probe_def *d = p->def;
 	const char *known = p->symbol;
@@ -72,11 +72,11 @@ int session_attach(struct zfstrace *t)
 	int err;
 
 	for (unsigned int i = 0; i < t->probe_count; i++) {
-		if (!t->probes[i].how || session_served(&t->probes[i]))
+		if (!t->probes[i].how || programs_shared(&t->probes[i]))
 			continue;
 		err = attach_probe(t, i);
 		if (err == -EPERM || err == -EACCES)
-			return session_refused(t, -EPERM);
+			return programs_refused(t, -EPERM);
 		if (err && t->probes[i].def->required)
 			return fail(t, err == -ENOENT ? -ENOENT : -EIO,
 				    "%s: cannot attach to %s (%s)", t->probes[i].def->cost,
@@ -118,7 +118,7 @@ static void count_kprobes(struct zfstrace *t)
 static void count_skipped(struct zfstrace *t)
 {
 	for (unsigned int i = 0; i < t->probe_count; i++) {
-		const struct bpf_program *prog = session_program(t, i);
+		const struct bpf_program *prog = programs_find(t, i);
 		struct bpf_prog_info info = {};
 		uint32_t size = sizeof(info);
 

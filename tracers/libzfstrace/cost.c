@@ -34,7 +34,7 @@ int zfstrace_cost(struct zfstrace *t, unsigned int i, struct zfstrace_cost *c)
 		return zfstrace_cost(t->base, i - t->probe_count, c);
 	if (!t->attached || i >= t->probe_count)
 		return fail(t, -EINVAL, "cannot tell what a probe costs: there is no probe %u", i);
-	prog = session_program(t, i);
+	prog = programs_find(t, i);
 	if (!prog) /* missing */
 		return 0;
 	if (bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &size))

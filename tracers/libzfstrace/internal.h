@@ -171,17 +171,18 @@ void maps_unmap(struct zfstrace *t);
 void *maps_find(const struct zfstrace *t, const char *name);
 int maps_fd(const struct zfstrace *t, const char *name);
 
-/* session.c: a new session, NULL if out of memory; loads and attaches a tracer; the BPF program of
- * a probe, NULL if that is missing. */
+/* session.c: a new session, NULL if out of memory; loads and attaches a tracer. */
 struct zfstrace *session_new(void);
 int session_start(struct zfstrace *t, const struct tracer_def *def,
 		  const struct zfstrace_opts *opts);
-struct bpf_program *session_program(const struct zfstrace *t, unsigned int i);
-/* Whether the program of another probe serves for this one, too; the error when the kernel refuses
- * a program, or to attach it; CLOCK_MONOTONIC. */
-bool session_served(const struct probe *p);
-int session_refused(struct zfstrace *t, int err);
-uint64_t session_now_ns(void);
+
+/* programs.c: selects those that are loaded; the program of a probe, NULL if that is missing;
+ * whether that of another probe serves for this one, too; the error when the kernel refuses a
+ * program, or to attach it. */
+int programs_choose(struct zfstrace *t);
+struct bpf_program *programs_find(const struct zfstrace *t, unsigned int i);
+bool programs_shared(const struct probe *p);
+int programs_refused(struct zfstrace *t, int err);
 
 /* attach.c: attaches all probes and begins to count; detaches them; switches counting on (for
  * COUNT_FENTRY or COUNT_KPROBE programs) or off (0). */
@@ -192,6 +193,7 @@ int session_enable(struct zfstrace *t, int whose);
  * negative errno. */
 void session_count_missed(struct zfstrace *t);
 int session_fall_back(struct zfstrace *t);
+uint64_t session_now_ns(void); /* CLOCK_MONOTONIC */
 
 /* sampler.c: a program that the clock of every CPU starts hz times a second. */
 int sampler_attach(struct zfstrace *t, struct bpf_program *prog, unsigned int hz);

@@ -76,95 +76,6 @@ static void take_room(struct zfstrace *t, const struct zfstrace_opts *opts)
 	t->config.lanes = room.lanes;
 }
 
-/* By the program of another probe. */
-bool session_served(const struct probe *p)
-{
-	return p->stands_in && !p->def->stand_in;
-}
-
-struct bpf_program *session_program(const struct zfstrace *t, unsigned int i)
-{
-	static const char *const prefix[] = {
-		[ZFSTRACE_FENTRY] = "fentry_",
-		[ZFSTRACE_KPROBE] = "kprobe_",
-		[ZFSTRACE_TRACEPOINT] = "tp_",
-		[ZFSTRACE_SAMPLING] = "perf_",
-	};
-	const struct probe *p = &t->probes[i];
-	const char *program = p->stands_in ? p->def->stand_in : p->def->program;
-	char name[64];
-
-	if (!p->how || !program)
-		return NULL;
-	snprintf(name, sizeof(name), "%s%s", prefix[p->how], program);
-	return bpf_object__find_program_by_name(t->object, name);
-}
-
-/* The kprobe program of a probe that has an fentry program which the kernel may skip. */
-static struct bpf_program *next_program(const struct zfstrace *t, unsigned int i)
-{
-	char name[64];
-
-	if (!t->config.lazy || t->probes[i].how != ZFSTRACE_FENTRY)
-		return NULL;
-	snprintf(name, sizeof(name), "kprobe_%s", t->probes[i].def->program);
-	return bpf_object__find_program_by_name(t->object, name);
-}
-
-int session_refused(struct zfstrace *t, int err)
-{
-	if (err == -EPERM) /* EACCES is the verifier's */
-		return fail(t, -EPERM,
-			    "cannot load or attach BPF programs: not privileged\n"
-			    "run as root, or with CAP_SYS_ADMIN and CAP_DAC_OVERRIDE");
-	return fail(t, err,
-		    "the kernel refused the BPF programs: %s\n"
-		    "set ZFSTUNE_DEBUG=1 to see the verifier's log",
-		    strerror(-err));
-}
-
-/* Naming the module saves libbpf (from 1.5) a search of all vmlinux for each
- * program; under emulation that is most of the time to attach. */
-static int set_target(struct bpf_program *prog, const struct probe *p)
-{
-	char name[96];
-
-	if (libbpf_major_version() == 1 && libbpf_minor_version() < 5)
-		return bpf_program__set_attach_target(prog, 0, p->symbol);
-	snprintf(name, sizeof(name), "%s:%s", p->module, p->symbol);
-	return bpf_program__set_attach_target(prog, 0, name);
-}
-
-static int choose_programs(struct zfstrace *t)
-{
-	struct bpf_program *prog, *prog_next;
-
-	bpf_object__for_each_program(prog, t->object) bpf_program__set_autoload(prog, false);
-	for (unsigned int i = 0; i < t->probe_count; i++) {
-		prog_next = next_program(t, i);
-		if (prog_next)
-			bpf_program__set_autoload(prog_next, true);
-		if (!t->probes[i].how || session_served(&t->probes[i]))
-			continue;
-		prog = session_program(t, i);
-		if (!prog)
-			return fail(t, -EINVAL,
-				    "no BPF program for %s: the library is broken\nrebuild it",
-				    t->probes[i].def->name);
-		bpf_program__set_autoload(prog, true);
-		if (t->probes[i].how == ZFSTRACE_FENTRY) {
-			int err = set_target(prog, &t->probes[i]);
-
-			if (err == -EPERM)
-				return session_refused(t, err);
-			if (err)
-				return fail(t, err, "cannot find %s in the BTF of %s",
-					    t->probes[i].symbol, t->probes[i].module);
-		}
-	}
-	return 0;
-}
-
 static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 {
 	DECLARE_LIBBPF_OPTS(bpf_object_open_opts, open_opts, .object_name = "zfstune");
@@ -174,7 +85,7 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 	t->object = bpf_object__open_mem(t->def->object, size, &open_opts);
 	if (!t->object)
 		return fail(t, -errno, "cannot read the library's BPF object: %s", strerror(errno));
-	err = choose_programs(t);
+	err = programs_choose(t);
 	if (!err)
 		err = maps_size(t, opts);
 	if (!err)
@@ -183,7 +94,7 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 		return err;
 	err = bpf_object__load(t->object);
 	if (err)
-		return session_refused(t, err);
+		return programs_refused(t, err);
 	err = maps_map(t);
 	if (err)
 		return err;

@@ -233,7 +233,8 @@ def test_only_dtrace_is_installed_from_sid() -> None:
 def test_the_recipe_is_valid_shell() -> None:
     for flavour in recipe.FLAVOURS.values():
         hooks = [a for a in recipe.mmdebstrap(flavour, "-") if "-hook=" in a]
-        assert len(hooks) == (3 if flavour.backports or flavour.dtrace else 1)
+        more = flavour.backports or flavour.dtrace or flavour.btf
+        assert len(hooks) == (3 if more else 1)
         for hook in hooks:
             subprocess.run(["sh", "-n", "-c", hook.partition("=")[2]], check=True)
 
