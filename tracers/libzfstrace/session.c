@@ -220,9 +220,9 @@ int zfstrace_refresh(struct zfstrace *t)
 		for (size_t i = 0; i < sizeof(t->counters) / sizeof(*sum); i++)
 			sum[i] += ((const uint64_t *)&per_cpu[cpu])[i];
 	session_count_missed(t);
-	return t->config.lazy && !t->paused && t->missed_entries + t->missed_returns
-		       ? session_fall_back(t)
-		       : 0;
+	if (t->config.lazy && !t->paused && t->missed_entries + t->missed_returns)
+		err = session_fall_back(t);
+	return err < 0 ? err : 0;
 }
 
 void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l)
