@@ -94,6 +94,18 @@ def test_three_txgs_born_after_the_change_are_done_first() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "txgs"), [("zfs_vdev_async_write_max_active", 2), ("zfs_dirty_data_max", 3), ("x", 3)]
+)
+def test_a_pair_waits_for_what_its_values_need(name: str, txgs: int) -> None:
+    """The same before both of its blocks, also where only other values stay as they are."""
+    one, _, _ = make()
+    same = {"zfs_txg_timeout": 5}
+    done = one.blocks("trial", 1, "ABAB", {name: 1, **same}, {name: 2, **same})
+    # a txg takes 4 s, and is committed two of them after it is born
+    assert [int(record.settle_s / 4) for record in done[1:]] == [txgs + 1] * 3
+
+
+@pytest.mark.parametrize(
     ("sync_s", "txgs"),
     [
         ([1, 1, 1, 1, 1], 3),

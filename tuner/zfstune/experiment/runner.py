@@ -16,6 +16,7 @@ from zfstune.experiment.cache import Steadiness
 from zfstune.term.progress import Progress
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND, format_span
+from zfstune.tunables import catalogue
 
 Values = Mapping[str, int]
 Key = frozenset[tuple[str, int]]
@@ -48,10 +49,11 @@ Watch = Callable[[Optional[BlockMeter], bool], None]
 class BlockPlan:
     """The length of a block, what it must contain, and when values have settled.
 
-    A block with too few fsyncs or txgs is extended by its length, up to twice. After a change,
-    settle_txgs txgs born since must be committed before it begins: only then a dirty limit has its
-    whole effect (module/zfs/txg.c). In addition the last sync must have taken about as long as one
-    of the two before it, or settle_most txgs be done. If there are not enough txgs in settle_s, the
+    A block with too few fsyncs or txgs is extended by its length, up to twice. After a change, as
+    many txgs born since must be committed before it begins as the catalogue says of the parameters
+    that differ, settle_txgs of those that it does not know: only then a dirty limit has its whole
+    effect (module/zfs/txg.c). In addition the last sync must have taken about as long as one of the
+    two before it, or settle_most txgs be done. If there are not enough txgs in settle_s, the
     session ends.
     """
 
@@ -99,6 +101,7 @@ class Experiment:
     so_far: str = ""
     cache: Steadiness | None = None
     _in_force: dict[str, int] | None = None
+    _needs: int = 0
     _waits_s: dict[Key, list[float]] = field(default_factory=dict)
     _count_ns: int = _COUNT_NS
 
@@ -186,8 +189,21 @@ class Experiment:
         self.records.append(record)
         return record
 
+    def _settle_txgs(self, values: Values) -> int:
+        """How many txgs it takes until these values have their whole effect, at least the two whose
+        syncs are compared. Without a change as many as after the last one: each block of a proof
+        waits equally long."""
+        known, otherwise = catalogue.load(), self.plan.settle_txgs
+        if self._in_force is None:
+            self._needs = otherwise
+        elif self._in_force != dict(values):
+            differ = dict(self._in_force.items() ^ values.items())
+            needs = [known[one].settle_txgs if one in known else otherwise for one in differ]
+            self._needs = max(2, *needs)
+        return self._needs
+
     def _settle(self, what: str, values: Values, least_s: float) -> float:
-        begin = self.stop.now()
+        begin, txgs = self.stop.now(), self._settle_txgs(values)
         self.meter.start(begin)
         # A change may take a while: a limit is lowered only when that delays no writer.
         before = kstat_txgs.newest(self.host.txg_rows(self.pool))
@@ -201,7 +217,7 @@ class Experiment:
         while True:
             done = kstat_txgs.done_since(self.host.txg_rows(self.pool), after)
             waited_s = (self.stop.now() - begin) / SECOND
-            to_go = self.plan.settle_txgs - len(done)
+            to_go = txgs - len(done)
             synced = to_go <= 0 and (_stable(done) or len(done) >= self.plan.settle_most)
             steady = self.cache is None or self.cache.steady()
             if synced and steady and known_s is None:
@@ -210,7 +226,7 @@ class Experiment:
                 break
             if not synced and waited_s > self.plan.settle_s:
                 raise Abort(
-                    f"no {self.plan.settle_txgs} txgs in {format_span(int(waited_s * SECOND))}: "
+                    f"no {txgs} txgs in {format_span(int(waited_s * SECOND))}: "
                     "the pool does not sync; all parameters are restored"
                 )
             cached = f", {self.cache.words()}" if self.cache else ""
