@@ -92,7 +92,6 @@ class ArcTuning:
             records.append(self._experiment.block("aa", None, label, self._baseline))
         after = host.kstat("arcstats")
         self._experiment.plan = whole
-        self._experiment.forget_waits()
         self._take(records)
         calls = self._reads.since(earlier)
         most = min(self._most, cache.room(after))

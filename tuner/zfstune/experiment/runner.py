@@ -120,14 +120,9 @@ class Experiment:
         lengths = [r.block.seconds for r in self.records] or [self.plan.seconds]
         return max(self.plan.seconds, sum(lengths) / len(lengths))
 
-    def forget_waits(self) -> None:
-        """Makes settle_s() expect nothing of the waits so far, which were for the load to settle
-        and not for values."""
-        self._waits_s.clear()
-
     def settle_s(self, values: Values | None = None) -> float:
         """The expected time of a wait: from waits for these values, from all waits so far, or else
-        from the rate of txgs."""
+        from the rate of txgs. The first wait was for the load to settle, not for values."""
         known = self._waits_s.get(frozenset((values or {}).items())) or [
             one for waits_s in self._waits_s.values() for one in waits_s
         ]
@@ -203,7 +198,7 @@ class Experiment:
         return self._needs
 
     def _settle(self, what: str, values: Values, least_s: float) -> float:
-        begin, txgs = self.stop.now(), self._settle_txgs(values)
+        begin, txgs, first = self.stop.now(), self._settle_txgs(values), not self.records
         self.meter.start(begin)
         # A change may take a while: a limit is lowered only when that delays no writer.
         before = kstat_txgs.newest(self.host.txg_rows(self.pool))
@@ -232,7 +227,8 @@ class Experiment:
             cached = f", {self.cache.words()}" if self.cache else ""
             self.progress.status(f"{what}: settling, {max(0, to_go)} txgs to go{cached}")
             self._pause(measuring=False)
-        self._waits_s.setdefault(frozenset(values.items()), []).append(known_s)
+        if not first:
+            self._waits_s.setdefault(frozenset(values.items()), []).append(known_s)
         return waited_s
 
     def _measure(self, what: str) -> None:
