@@ -13,7 +13,7 @@ echo $((40 << 20)) >/sys/module/zfs/parameters/zfs_wrlog_data_max
 
 zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb
 zfs create tank/bulk
-# With the default recordsize each write of 4 kB costs the disk 128 kB, and faster fsyncs would take
+# With large records each write of 4 kB would cost the disk one of them, and faster fsyncs would take
 # bandwidth from the bulk writer.
 zfs create -o recordsize=4k tank/db
 
@@ -32,7 +32,7 @@ directory=/tank/db
 rw=write
 bs=4k
 size=64M
-numjobs=8
+numjobs=12
 fsync=1
 thinktime=120ms
 END

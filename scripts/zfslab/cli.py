@@ -60,7 +60,8 @@ Leave with `exit` or Ctrl-D; the guest and its disks are gone then."""
 _DISK_HELP = (
     "add a disk: /dev/vdb, then /dev/vdc...; SPEC is size=8G,KEY=VALUE,... with the keys "
     "sector (physical, in bytes), bps, read-bps, write-bps, iops, read-iops, write-iops (limits, "
-    "per second), read-delay, write-delay, flush-delay (as 20ms, on /dev/mapper/vdb-delay), cache; "
+    "per second), burst (what of them may be used later, as 1s), read-delay, write-delay, "
+    "flush-delay (as 20ms, on /dev/mapper/vdb-delay), cache; "
     "FreeBSD's are /dev/vtbd1, /dev/vtbd2..., with delays too"
 )
 

@@ -20,23 +20,29 @@ _LIMITS = {
 _DELAYS = ("read-delay", "write-delay", "flush-delay")
 CACHES = ("writeback", "none", "directsync", "writethrough", "unsafe")
 DEFAULT_CACHE = "none"
-KEYS = ("size", "sector", *_LIMITS, *_DELAYS, "cache")
+KEYS = ("size", "sector", *_LIMITS, "burst", *_DELAYS, "cache")
 
 
 @dataclass(frozen=True)
 class Disk:
-    """One virtual disk. Limits by QEMU's names (bytes or requests per second), delays in ms;
-    sector_bytes is the physical sector, the logical one is always 512."""
+    """One virtual disk. Limits by QEMU's names (bytes or requests per second), of which what was
+    not used in burst_s may be used later (0: QEMU's tenth of a second); delays in ms; sector_bytes
+    is the physical sector, the logical one is always 512."""
 
     size_bytes: int = 8 << 30
     limits: dict[str, int] = field(default_factory=dict)
+    burst_s: float = 0
     delays_ms: dict[str, int] = field(default_factory=dict)
     cache: str = DEFAULT_CACHE
     sector_bytes: int = 512
 
     def throttling(self) -> str:
         """QEMU's `-drive` options for the limits, each with a leading comma."""
-        return "".join(f",throttling.{name}={value}" for name, value in self.limits.items())
+        found = dict(self.limits)
+        if self.burst_s:
+            # the bucket of util/throttle.c holds that much
+            found |= {f"{name}-max": round(n * self.burst_s) for name, n in self.limits.items()}
+        return "".join(f",throttling.{name}={value}" for name, value in found.items())
 
     def sectors(self) -> str:
         """QEMU's `-device` option for the sectors, with a leading comma; "" for the default."""
@@ -58,6 +64,7 @@ def parse_disk(text: str) -> Disk:
     size = Disk.size_bytes
     cache = Disk.cache
     sector = Disk.sector_bytes
+    burst_s = Disk.burst_s
     limits: dict[str, int] = {}
     delays: dict[str, int] = {}
     for item in filter(None, text.split(",")):
@@ -71,6 +78,8 @@ def parse_disk(text: str) -> Disk:
                 sector = _sector(parse_size(value))
             elif key in _LIMITS:
                 limits[_LIMITS[key]] = _at_least(parse_size(value), 1, "1")
+            elif key == "burst":
+                burst_s = _burst(value)
             elif key in _DELAYS:
                 delays[key] = _milliseconds(value)
             elif key == "cache":
@@ -89,7 +98,11 @@ def parse_disk(text: str) -> Disk:
                 f"use it alone, or read-{what} and write-{what}",
                 status=USAGE,
             )
-    return Disk(size, limits, delays, cache, sector)
+    if burst_s and not limits:
+        raise LabError(
+            f"--disk {text}: burst: there is no limit", "add write-bps=30M", status=USAGE
+        )
+    return Disk(size, limits, burst_s, delays, cache, sector)
 
 
 def _at_least(value: int, least: int, shown: str) -> int:
@@ -102,6 +115,13 @@ def _sector(value: int) -> int:
     if not 512 <= value <= 32 << 10 or value & (value - 1):
         raise ValueError("must be a power of two from 512 to 32K")
     return value
+
+
+def _burst(text: str) -> float:
+    # QEMU allows no burst below the limit itself
+    if (burst_s := parse_time_s(text)) < 1:
+        raise ValueError("must be at least 1s")
+    return burst_s
 
 
 def _milliseconds(text: str) -> int:

@@ -120,6 +120,9 @@ def test_a_disk_is_neither_limited_nor_delayed_by_default() -> None:
 def test_limits_and_delays_of_a_disk_reach_qemu() -> None:
     slow = disk.parse_disk("size=1G,write-bps=30M,read-iops=600,flush-delay=20ms,cache=unsafe")
     assert slow.throttling() == ",throttling.bps-write=31457280,throttling.iops-read=600"
+    assert disk.parse_disk("bps=1M,burst=1500ms").throttling() == (
+        ",throttling.bps-total=1048576,throttling.bps-total-max=1572864"
+    )
     assert slow.delay_legs() == "0 0 20"
     assert slow.cache == "unsafe"
     assert slow.sectors() == ""
@@ -136,6 +139,8 @@ def test_limits_and_delays_of_a_disk_reach_qemu() -> None:
         ("cache=fast", "unknown mode 'fast'; use writeback"),
         ("iops=0", "at least 1"),
         ("iops=5,write-iops=6", "iops limits both directions"),
+        ("iops=5,burst=500ms", "must be at least 1s"),
+        ("burst=1s", "burst: there is no limit; add write-bps=30M"),
         ("sector=3K", "sector: must be a power of two from 512 to 32K"),
         ("flush-delay=20", "has no unit; write 20ms"),
         ("flush-delay=300us", "whole milliseconds"),
