@@ -48,10 +48,5 @@ zfstune tune tank --observe --staging --yes --sampler local --budget "$1" --bloc
 	--out /tmp/tune >/out/tune.txt || [ $? -eq 1 ]
 cat /out/tune.txt
 cp -r /tmp/tune /out/tune
-# the session has recorded where fsyncs waited before any change
-if [ -e /out/tune/before.folded ]; then
-	say "# zfstune flame convert tune/before.folded -o fsync.svg"
-	zfstune flame convert /out/tune/before.folded -o /out/fsync.svg
-fi
 say "# zfstune revert"
 zfstune revert
