@@ -8,8 +8,8 @@ say() {
 }
 
 # A low limit of dirty data, as on a small server: txgs are short, and so are the waits for them.
-echo $((20 << 20)) >/sys/module/zfs/parameters/zfs_dirty_data_max
-echo $((40 << 20)) >/sys/module/zfs/parameters/zfs_wrlog_data_max
+echo $((16 << 20)) >/sys/module/zfs/parameters/zfs_dirty_data_max
+echo $((32 << 20)) >/sys/module/zfs/parameters/zfs_wrlog_data_max
 
 zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb
 zfs create tank/bulk
