@@ -5,9 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
+from zfstrace.bpf.binding import text
 from zfstrace.bpf.session import Session
 
 Counts = TypeVar("Counts")
+
+
+def identity(source: Any) -> tuple[str, int, tuple[int, int], bool]:
+    """pool, objset, dev and rest, with which the counts of each tracer begin."""
+    return text(source.pool), source.objset, (source.dev_major, source.dev_minor), source.rest
 
 
 class DatasetTrace(Session, Generic[Counts]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from zfstrace.bpf.binding import CCommits, text
-from zfstrace.bpf.by_dataset import DatasetTrace
+from zfstrace.bpf.by_dataset import DatasetTrace, identity
 from zfstrace.bpf.fsync import hist_of
 from zfstrace.light import CommitCounts, SlowCommit
 
@@ -32,10 +32,7 @@ class CommitTrace(DatasetTrace[CommitCounts]):
     @staticmethod
     def _counts(source: CCommits) -> CommitCounts:
         return CommitCounts(
-            text(source.pool),
-            source.objset,
-            (source.dev_major, source.dev_minor),
-            source.rest,
+            *identity(source),
             hist_of(source.total),
             hist_of(source.log_write),
             hist_of(source.flush),

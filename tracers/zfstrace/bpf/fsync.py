@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zfstrace import stages
 from zfstrace.bpf.binding import SLOW_FN, CDataset, CHist, CSlow, text
-from zfstrace.bpf.by_dataset import DatasetTrace
+from zfstrace.bpf.by_dataset import DatasetTrace, identity
 from zfstrace.hist import Hist, Table
 from zfstrace.types import DatasetCounts, SlowEvent
 
@@ -24,10 +24,7 @@ class FsyncTrace(DatasetTrace[DatasetCounts]):
     @staticmethod
     def _counts(source: CDataset) -> DatasetCounts:
         return DatasetCounts(
-            text(source.pool),
-            source.objset,
-            (source.dev_major, source.dev_minor),
-            source.rest,
+            *identity(source),
             source.commits,
             source.errors,
             source.no_zil,

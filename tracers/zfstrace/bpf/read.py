@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zfstrace.bpf.binding import CReads, text
-from zfstrace.bpf.by_dataset import DatasetTrace
+from zfstrace.bpf.binding import CReads
+from zfstrace.bpf.by_dataset import DatasetTrace, identity
 from zfstrace.bpf.fsync import hist_of
 from zfstrace.read import Op, ReadCounts
 from zfstrace.strict import strict_zip
@@ -21,10 +21,7 @@ class ReadTrace(DatasetTrace[ReadCounts]):
             Op(hist.count, size, hist) for hist, size in strict_zip(hists, source.bytes[:])
         )
         return ReadCounts(
-            text(source.pool),
-            source.objset,
-            (source.dev_major, source.dev_minor),
-            source.rest,
+            *identity(source),
             hit,
             miss,
             write,
