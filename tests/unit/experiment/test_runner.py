@@ -98,7 +98,7 @@ def test_three_txgs_born_after_the_change_are_done_first() -> None:
     ("name", "txgs"), [("zfs_vdev_async_write_max_active", 2), ("zfs_dirty_data_max", 3), ("x", 3)]
 )
 def test_a_pair_waits_for_what_its_values_need(name: str, txgs: int) -> None:
-    """The same before both of its blocks, also where only other values stay as they are."""
+    """Only what differs between the two counts, and both blocks wait for it."""
     one, _, _ = make()
     same = {"zfs_txg_timeout": 5}
     done = one.blocks("trial", 1, "ABAB", {name: 1, **same}, {name: 2, **same})
@@ -255,6 +255,13 @@ def test_in_the_proof_every_block_waits() -> None:
     one, _, _ = make()
     done = one.blocks("confirm", None, "ABBA", {"x": 1}, {"x": 2}, wait_s=0.0)
     assert all(r.settle_s > 8 for r in done)
+
+
+def test_in_the_proof_a_block_without_a_change_waits_as_long() -> None:
+    one, _, _ = make()
+    depth = "zfs_vdev_async_write_max_active"
+    done = one.blocks("confirm", None, "ABBAAB", {depth: 10}, {depth: 3}, wait_s=0.0)
+    assert [int(record.settle_s / 4) for record in done[1:]] == [3] * 5
 
 
 def test_in_the_proof_no_block_waits_less_than_it_must() -> None:
