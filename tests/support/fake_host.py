@@ -60,7 +60,7 @@ class FakeSession:
         self._probes = PROBES if probes is None else probes
         self.now: Any = ()
         self.held: int | None = 7
-        self.closed = False
+        self.waiting = self.closed = False
 
     def refresh(self) -> None:
         if self.states:
@@ -135,8 +135,8 @@ class FakeWatch:
 class FakeParameters:
     """Values in a dict; written lists the writes."""
 
-    def __init__(self, values: dict[str, int]) -> None:
-        self.values = values
+    def __init__(self, values: dict[str, int], module: str = "boot:1") -> None:
+        self.values, self._module = values, module
         self.written: list[tuple[str, int]] = []
 
     def names(self) -> list[str]:
@@ -153,7 +153,7 @@ class FakeParameters:
         self.written.append((name, value))
 
     def identity(self) -> str:
-        return "boot:1"
+        return self._module
 
     def watch(self, names: Sequence[str], ours: Collection[int] = ()) -> FakeWatch:
         return FakeWatch()
@@ -200,7 +200,9 @@ class FakeHost:
         }
         self.devices = {(0, 50): "tank/nosync"}
         self.processes = {1, 4711}
+        self.imported = ["idle", "tank"]
         self.unloaded = False
+        self.module = "boot:1"
         self.stacks: StackSession | None = None
         self.asked: StackOptions | None = None
         self.cost: CostSession | None = None
@@ -222,7 +224,7 @@ class FakeHost:
         return not self.unloaded
 
     def pools(self) -> list[str]:
-        return ["idle", "tank"]
+        return list(self.imported)
 
     def dataset_names(self) -> list[str]:
         return sorted([*self.names.values(), *self.devices.values(), "idle"])
@@ -246,7 +248,7 @@ class FakeHost:
         return self.values.get(name)
 
     def parameters(self) -> FakeParameters:
-        return FakeParameters(self.values)
+        return FakeParameters(self.values, self.module)
 
     def memory_bytes(self) -> int:
         return 64 << 30

@@ -73,7 +73,14 @@ class FsyncSession(Session, Protocol):
 
 
 class LightSession(Session, Protocol):
-    """Commits, counted always, and windows in which fsyncs are traced."""
+    """Commits, counted always, and windows in which fsyncs are traced. It outlives the module, and
+    nothing is attached while no pool is imported, so that the module can be unloaded. Commits since
+    an import that came before its probes are lost: losses().missed."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether nothing is attached."""
+        ...
 
     def commits(self) -> list[CommitCounts]:
         """As of the last refresh, since the session began. A dataset keeps its index."""

@@ -35,6 +35,11 @@ class CommitCounts:
     log_write: Hist = field(default_factory=Hist)
     flush: Hist = field(default_factory=Hist)
 
+    def same_dataset(self, other: CommitCounts) -> bool:
+        """Whether both are of one dataset, also after it was mounted again."""
+        mine, its = ((one.pool, one.objset, one.rest) for one in (self, other))
+        return mine == its and (self.objset != 0 or self.dev == other.dev)
+
     def subtract(self, earlier: CommitCounts) -> CommitCounts:
         """What was added since an earlier state."""
         return replace(
@@ -52,6 +57,43 @@ class CommitCounts:
             log_write=self.log_write.merge(other.log_write),
             flush=self.flush.merge(other.flush),
         )
+
+
+class CommitSums:
+    """The counts of one session after another, as if they were of one: a dataset keeps its index,
+    and the rest is the first."""
+
+    # of a session after the first that are not in the rest; libzfstrace has the same limit
+    MOST = 1024
+
+    def __init__(self) -> None:
+        self._past: list[CommitCounts] = []
+        # where the datasets of the present session are in the sum
+        self._places: list[int] = []
+
+    def of(self, present: Sequence[CommitCounts]) -> list[CommitCounts]:
+        """With what the present session has counted."""
+        sums = list(self._past)
+        for i, one in enumerate(present):
+            if i == len(self._places):
+                self._places.append(self._place(one, len(sums)))
+            if self._places[i] == len(sums):
+                sums.append(one)
+            else:
+                before = sums[self._places[i]]
+                # its device may be another one now
+                sums[self._places[i]] = before.merge(one) if before.rest else one.merge(before)
+        return sums
+
+    def _place(self, one: CommitCounts, end: int) -> int:
+        for i, other in enumerate(self._past):
+            if i not in self._places and one.same_dataset(other):
+                return i
+        return end if end < self.MOST else 0
+
+    def end(self, present: Sequence[CommitCounts]) -> None:
+        """The present session ends with that."""
+        self._past, self._places = self.of(present), []
 
 
 @dataclass(frozen=True)

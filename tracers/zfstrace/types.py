@@ -6,7 +6,8 @@ is null. The types have no behaviour but to_json().
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
+from operator import add
 from typing import Any, Union
 
 from zfstrace.hist import Hist
@@ -67,6 +68,10 @@ class Losses:
     def lost(self) -> int:
         """Operations or events that are missing in the output."""
         return self.start + self.missed + self.event
+
+    def plus(self, other: Losses) -> Losses:
+        """Those of two sessions."""
+        return Losses(*map(add, astuple(self), astuple(other)))
 
     def since(self, earlier: Losses) -> Losses:
         """The losses since an earlier state; unfinished is the current count."""

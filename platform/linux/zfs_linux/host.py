@@ -120,11 +120,20 @@ class LinuxHost(BaseHost):
         )
 
     def open_light_trace(self, options: LightOptions) -> LightSession:
-        from zfs_linux.light import LightTrace
+        from zfs_linux.light import LightTrace, Limits
+
+        def limits() -> Limits:
+            objset, dev = self._locate(options.dataset) if options.dataset else (0, (0, 0))
+            return {
+                "pool": options.pool,
+                "objset": objset,
+                "dev": dev,
+                "pid": options.pid or 0,
+                "max_datasets": self._room(),
+            }
 
         self._require_zfs()
-        objset, dev = self._locate(options.dataset) if options.dataset else (0, (0, 0))
-        return self._follow(LightTrace(options, objset, dev, self._room()))
+        return self._follow(LightTrace(options, limits, self))
 
     def parameter(self, name: str) -> int | None:
         return kstat.read_number(self._sys / "module/zfs/parameters" / name)

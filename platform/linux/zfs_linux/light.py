@@ -1,16 +1,22 @@
-"""A light trace on Linux: the tracer of commits always, that of fsyncs in short windows."""
+"""A light trace on Linux: the tracer of commits always, that of fsyncs in short windows, and both
+only while a pool is imported."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TypedDict
 
 from zfstrace.bpf.commit import CommitTrace
 from zfstrace.bpf.fsync import FsyncTrace
 from zfstrace.clock import iso_now
-from zfstrace.light import CommitCounts, Sample, SlowCommit, Window
+from zfstrace.errors import UnknownName
+from zfstrace.host import Host
+from zfstrace.light import CommitCounts, CommitSums, Sample, SlowCommit, Window
 from zfstrace.summary import since
 from zfstrace.types import LightOptions, Losses, Probe
 
@@ -22,7 +28,9 @@ _WINDOWS = 60
 _DRAIN_NS = 10_000_000_000
 
 
-class _Limits(TypedDict):
+class Limits(TypedDict):
+    """What the tracers are limited to, as keywords of theirs; it may change with the module."""
+
     pool: str | None
     objset: int
     dev: tuple[int, int]
@@ -31,26 +39,99 @@ class _Limits(TypedDict):
 
 
 class LightTrace:
-    """Implements zfstrace.host.LightSession. tick() opens and closes windows, so they begin and end
-    with the second."""
+    """Implements zfstrace.host.LightSession. tick() attaches and detaches: fentry programs keep the
+    module loaded, and without a pool there is nothing to trace. Counts, windows and losses outlive
+    that. limits raises UnknownName while its dataset is not in use."""
 
-    def __init__(
-        self, options: LightOptions, objset: int, dev: tuple[int, int], max_datasets: int
-    ) -> None:
-        self._options = options
+    def __init__(self, options: LightOptions, limits: Callable[[], Limits], host: Host) -> None:
+        self._options, self._limits, self._host = options, limits, host
         self._windows: deque[Window] = deque(maxlen=_WINDOWS)
         self._kept: list[Window] = []
+        self._sum, self._past = CommitSums(), Losses()
+        # also without a pool, so that what cannot be attached is known at once
+        self._attach()
+
+    def _attach(self) -> None:
+        """Raises TraceError."""
+        limits, self._module = self._limits(), self._loaded()
+        self._open: _Attached | None = _Attached(self._options, limits, self._windows, self._kept)
+        self._probes = self._open.probes()
+
+    def _loaded(self) -> str:
+        return self._host.parameters().identity()
+
+    def _committed(self) -> int:
+        """How many commits the module has counted since it was loaded."""
+        return self._host.kstat("zil").get("zil_commit_count", 0)
+
+    @property
+    def waiting(self) -> bool:
+        return self._open is None
+
+    def tick(self) -> None:
+        """Raises TraceError."""
+        imported = bool(self._host.pools())
+        if self._open and not (imported and self._loaded() == self._module):
+            self._detach()
+        if not self._open and imported:
+            # its dataset may be mounted later
+            with contextlib.suppress(UnknownName):
+                self._attach()
+                seen = self._seen if self._left == self._module else 0
+                unseen = Losses(missed=max(0, self._committed() - seen))
+                self._past = self._past.plus(unseen)
+        if self._open:
+            self._open.tick()
+
+    def _detach(self) -> None:
+        """Raises TraceError."""
+        assert self._open
+        self._open.commits.refresh()
+        self._sum.end(self._open.commits.datasets())
+        self._past = self._past.plus(replace(self._open.commits.losses(), unfinished=0))
+        self._left = self._loaded()
+        self._seen = self._committed() if self._left == self._module else 0
+        self.close()
+
+    def commits(self) -> list[CommitCounts]:
+        return self._sum.of(self._open.commits.datasets() if self._open else ())
+
+    def windows(self) -> list[Window]:
+        return list(self._windows)
+
+    def kept(self) -> list[Window]:
+        found = list(self._kept)
+        self._kept.clear()
+        return found
+
+    def refresh(self) -> None:
+        if self._open:
+            self._open.commits.refresh()
+
+    def losses(self) -> Losses:
+        return self._past.plus(self._open.commits.losses()) if self._open else self._past
+
+    def probes(self) -> tuple[Probe, ...]:
+        return self._probes
+
+    def close(self) -> None:
+        if self._open:
+            self._open.close()
+        self._open = None
+
+
+class _Attached:
+    """The tracers of one module. tick() opens and closes windows, so they begin and end with the
+    second; windows and kept get them."""
+
+    def __init__(
+        self, options: LightOptions, limits: Limits, windows: deque[Window], kept: list[Window]
+    ) -> None:
+        self._options, self._windows, self._kept = options, windows, kept
         self._random = random.Random()
         self._cause: SlowCommit | None = None
         self._opened_ns = 0  # when the present window began, 0 = none
         self._may_keep_ns = 0  # not before that
-        limits: _Limits = {
-            "pool": options.pool,
-            "objset": objset,
-            "dev": dev,
-            "pid": options.pid or 0,
-            "max_datasets": max_datasets,
-        }
         # by kprobes: to attach fentry programs beside those that count commits, and to detach them,
         # would let these miss returns (docs/stages.md, "Attaching")
         self._fsyncs = FsyncTrace(**limits, no_fentry=True, table_mib=_FSYNC_MIB)
@@ -59,7 +140,7 @@ class LightTrace:
             self._fsyncs.refresh()
             self._before = self._fsyncs.datasets()
             self._lost = self._fsyncs.losses()
-            self._commits = CommitTrace(
+            self.commits = CommitTrace(
                 **limits,
                 no_fentry=options.no_fentry,
                 slow_ns=options.slow_ns,
@@ -79,8 +160,8 @@ class LightTrace:
     def tick(self) -> None:
         """Opens and closes windows. Raises TraceError."""
         now = time.monotonic_ns()
-        self._commits.tidy()
-        slow = self._commits.slow()
+        self.commits.tidy()
+        slow = self.commits.slow()
         if self._opened_ns:
             self._close(now)
             return
@@ -126,25 +207,9 @@ class LightTrace:
         (self._kept if self._cause else self._windows).append(window)
         self._before, self._lost, self._cause, self._opened_ns = counts, losses, None, 0
 
-    def commits(self) -> list[CommitCounts]:
-        return self._commits.datasets()
-
-    def windows(self) -> list[Window]:
-        return list(self._windows)
-
-    def kept(self) -> list[Window]:
-        found, self._kept = self._kept, []
-        return found
-
-    def refresh(self) -> None:
-        self._commits.refresh()
-
-    def losses(self) -> Losses:
-        return self._commits.losses()
-
     def probes(self) -> tuple[Probe, ...]:
-        return self._commits.probes() + self._fsyncs.probes()
+        return self.commits.probes() + self._fsyncs.probes()
 
     def close(self) -> None:
         self._fsyncs.close()
-        self._commits.close()
+        self.commits.close()

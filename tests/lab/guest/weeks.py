@@ -73,43 +73,35 @@ def sample(process: subprocess.Popen[bytes], began: float) -> Json:
     }
 
 
-def segment(seconds: float, cycles: itertools.count[int], end: Callable[[Tracer], None]) -> Json:
-    """One trace. Nothing commits while it begins or ends, so that both counts are of the same."""
-    tracer = Tracer(*LIGHT)
-    before, began = commits(), time.monotonic()
-    samples = []
+def load(
+    seconds: float, cycles: itertools.count[int], process: subprocess.Popen[bytes], began: float
+) -> list[Json]:
+    """Writes for so long, and samples the trace."""
+    samples, end = [], time.monotonic() + seconds
     with busy("/tank/db"):
-        while time.monotonic() < began + seconds:
+        while time.monotonic() < end:
             cycle = next(cycles)
             TURNS[cycle % len(TURNS)](cycle)
             time.sleep(CYCLE_S)
-            samples.append(sample(tracer.process, began))
-    counted = commits() - before
-    end(tracer)
-    return {
-        "status": tracer.process.returncode,
-        "stderr": tracer.stderr.read_text(),
-        "rows": [json.loads(line) for line in tracer.stdout.read_text().splitlines()],
-        "kstat": counted,
-        "samples": samples,
-    }
+            samples.append(sample(process, began))
+    return samples
 
 
-def reload(tracer: Tracer) -> None:
-    """Loads the module again, which ends the trace."""
+def reload(tracer: Tracer) -> int:
+    """Loads the module again, and returns what it had counted."""
     progress("the module, again")
     sh("zpool export -a")
-    for _ in range(50):
+    counted = commits()
+    for _ in range(100):
         sh("modprobe -r zfs", check=False)
         if not Path("/sys/module/zfs").exists():
             break
         time.sleep(0.1)
     sh("modprobe zfs; zpool import -a")
-    tracer.process.wait(120)
-
-
-def stop(tracer: Tracer) -> None:
-    tracer.stop()
+    until = time.monotonic() + 120
+    while "attached again" not in tracer.stderr.read_text() and time.monotonic() < until:
+        time.sleep(0.1)
+    return counted
 
 
 def main() -> None:
@@ -117,12 +109,26 @@ def main() -> None:
     make_pool()
     sh("zfs create tank/db")
     make_pool("side", "/dev/vdc")
+    # nothing commits while it begins or ends, so that both counts are of the same
+    tracer = Tracer(*LIGHT)
+    before, began = commits(), time.monotonic()
     progress("the first quarter")
-    results: Json = {"segments": [segment(seconds / 4, cycles, reload)]}
+    load(seconds / 4, cycles, tracer.process, began)
+    counted = reload(tracer) - before
     progress("the rest")
-    results["segments"].append(segment(seconds * 3 / 4, cycles, stop))
-    results["programs_left"] = programs()
-    finish(results)
+    samples = load(seconds * 3 / 4, cycles, tracer.process, began)
+    counted += commits()
+    rows = tracer.rows()
+    finish(
+        {
+            "status": tracer.process.returncode,
+            "stderr": tracer.stderr.read_text(),
+            "rows": rows,
+            "kstat": counted,
+            "samples": samples,
+            "programs_left": programs(),
+        }
+    )
 
 
 main()

@@ -125,3 +125,32 @@ def test_options_of_windows_need_light(name: str) -> None:
 def test_a_dataset_limits_the_pool() -> None:
     options = light.options_of(args(dataset="tank/db", over=SECOND, pid=12))
     assert options == LightOptions("tank", "tank/db", 12, SECOND, 60 * SECOND, 2 * SECOND)
+
+
+class Going(FakeSession):
+    """Detached by the third tick, attached by the sixth, seven commits after the import."""
+
+    def __init__(self) -> None:
+        super().__init__([state([])])
+        self.ticks = 0
+
+    def tick(self) -> None:
+        self.ticks += 1
+        self.waiting = 3 <= self.ticks < 6
+        self._losses = Losses(missed=7 if self.ticks >= 6 else 0)
+
+
+def test_it_says_when_it_detaches_and_when_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    session, host = Going(), FakeHost()
+    host.sessions["light"] = session
+    host.tick = session.tick  # type: ignore[method-assign]
+    given = args(duration=10 * SECOND, pool="tank")
+    stop = FakeStop()
+    options = light.options_of(given)
+    running = Run(given, options, host, io.StringIO(), stop)
+    host.module = "boot:2"
+    light.trace(running)
+    said = capsys.readouterr().err
+    assert "no pool is imported: detached, until one is" in said
+    assert "a pool is imported: attached again; 7 commits came before that" in said
+    assert session.ticks > 8

@@ -1,5 +1,5 @@
-"""When a light trace opens windows, and what it makes of them: with stand-ins for the tracers, and
-a clock."""
+"""When a light trace attaches and opens windows, and what it makes of them: with stand-ins for the
+tracers and the host, and a clock."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.samples import counts
+from support.fake_host import FakeHost
+from support.samples import counts, from_values
 
 from zfs_linux import light
-from zfstrace.errors import TraceError
+from zfstrace.errors import TraceError, UnknownName
 from zfstrace.light import CommitCounts, SlowCommit
 from zfstrace.types import DatasetCounts, LightOptions, Losses
 
 SECOND = 1_000_000_000
 OPTIONS = LightOptions("tank", None, None, SECOND, 60 * SECOND, 2 * SECOND)
+LIMITS: light.Limits = {"pool": "tank", "objset": 54, "dev": (0, 40), "pid": 0, "max_datasets": 33}
+
+
+def limits() -> light.Limits:
+    return LIMITS
 
 
 class Fsyncs:
@@ -59,7 +65,8 @@ class Commits:
     def __init__(self, **options: Any) -> None:
         self.options = options
         self.events: list[SlowCommit] = []
-        self.tidied = self.closed = 0
+        self.counts: list[CommitCounts] = []
+        self.tidied = self.closed = self.refreshed = 0
 
     def tidy(self) -> None:
         self.tidied += 1
@@ -68,11 +75,14 @@ class Commits:
         found, self.events = self.events, []
         return found
 
+    def refresh(self) -> None:
+        self.refreshed += 1
+
     def datasets(self) -> list[CommitCounts]:
-        return []
+        return list(self.counts)
 
     def losses(self) -> Losses:
-        return Losses(start=3)
+        return Losses(start=3, unfinished=2)
 
     def probes(self) -> tuple[()]:
         return ()
@@ -89,9 +99,18 @@ class World:
         monkeypatch.setattr(light, "FsyncTrace", Fsyncs)
         monkeypatch.setattr(light, "CommitTrace", Commits)
         monkeypatch.setattr("time.monotonic_ns", lambda: self.now)
-        self.trace = light.LightTrace(options, 54, (0, 40), 33)
-        self.fsyncs: Any = self.trace._fsyncs
-        self.commits: Any = self.trace._commits
+        self.host = FakeHost()
+        self.trace = light.LightTrace(options, limits, self.host)
+
+    @property
+    def fsyncs(self) -> Any:
+        assert self.trace._open
+        return self.trace._open._fsyncs
+
+    @property
+    def commits(self) -> Any:
+        assert self.trace._open
+        return self.trace._open.commits
 
     def second(self) -> bool:
         """Whether a window is open after the next second."""
@@ -200,8 +219,101 @@ def test_losses_are_those_of_what_is_counted_always(world: World) -> None:
 
 
 def test_both_are_closed(world: World) -> None:
+    fsyncs, commits = world.fsyncs, world.commits
     world.trace.close()
-    assert world.fsyncs.closed and world.commits.closed
+    assert fsyncs.closed and commits.closed
+    world.trace.close()
+
+
+def db(*times: int, objset: int = 68, dev: tuple[int, int] = (0, 40)) -> CommitCounts:
+    return CommitCounts("tank", objset, dev, False, from_values(times))
+
+
+def rest() -> CommitCounts:
+    return CommitCounts("", 0, (0, 0), True)
+
+
+def leave(world: World) -> tuple[Any, Any]:
+    """Exports all pools; returns what was attached."""
+    fsyncs, commits = world.fsyncs, world.commits
+    world.host.imported = []
+    world.now += SECOND
+    world.trace.tick()
+    return fsyncs, commits
+
+
+def test_nothing_is_attached_while_no_pool_is_imported(world: World) -> None:
+    world.commits.counts = [rest(), db(1, 2)]
+    fsyncs, commits = leave(world)
+    assert world.trace.waiting and fsyncs.closed and commits.closed
+    # what was counted until then is read, and stays
+    assert commits.refreshed == 1
+    assert [one.total.count for one in world.trace.commits()] == [0, 2]
+    assert world.trace.losses() == Losses(start=3)
+    world.now += SECOND
+    world.trace.tick()
+    world.trace.refresh()
+    assert world.trace.waiting
+
+
+def test_it_goes_on_with_a_module_that_is_loaded_again(world: World) -> None:
+    world.commits.counts = [rest(), db(1, 2), db(9, objset=70)]
+    leave(world)
+    world.host.module, world.host.imported = "boot:2", ["tank"]
+    world.host.kstats["zil"] = {"zil_commit_count": 5}
+    world.now += SECOND
+    world.trace.tick()
+    assert not world.trace.waiting
+    world.commits.counts = [rest(), db(7, objset=71), db(5, dev=(0, 44))]
+    found = world.trace.commits()
+    assert [(one.objset, one.total.count) for one in found] == [(0, 0), (68, 3), (70, 1), (71, 1)]
+    assert found[1].dev == (0, 44)
+    # of both, and the five commits before it was attached
+    assert world.trace.losses() == Losses(start=3 + 3, missed=5, unfinished=2)
+
+
+def test_commits_of_an_import_before_its_probes_are_lost(world: World) -> None:
+    world.host.kstats["zil"] = {"zil_commit_count": 100}
+    leave(world)
+    world.host.imported = ["tank"]
+    world.host.kstats["zil"] = {"zil_commit_count": 104}
+    world.trace.tick()
+    assert world.trace.losses().missed == 4
+
+
+def test_a_module_that_was_loaded_again_between_two_ticks_is_noticed(world: World) -> None:
+    fsyncs = world.fsyncs
+    world.host.module = "boot:2"
+    world.host.kstats["zil"] = {"zil_commit_count": 6}
+    world.trace.tick()
+    assert fsyncs.closed and not world.trace.waiting and world.fsyncs is not fsyncs
+    assert world.trace.losses().missed == 6
+
+
+def test_it_waits_for_its_dataset(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(world)
+
+    def missing() -> light.Limits:
+        raise UnknownName("dataset tank/db is not in use here", "mount it first")
+
+    monkeypatch.setattr(world.trace, "_limits", missing)
+    world.host.imported = ["tank"]
+    world.trace.tick()
+    assert world.trace.waiting
+    monkeypatch.setattr(world.trace, "_limits", limits)
+    world.trace.tick()
+    assert not world.trace.waiting
+
+
+def test_windows_outlive_the_module(world: World) -> None:
+    world.seconds(200)
+    before = world.trace.windows()
+    assert before
+    leave(world)
+    world.host.imported = ["tank"]
+    world.seconds(200)
+    assert world.trace.windows()[: len(before)] == before
+    assert len(world.trace.windows()) > len(before)
 
 
 def test_nothing_stays_attached_if_commits_cannot_be_traced(
@@ -220,5 +332,5 @@ def test_nothing_stays_attached_if_commits_cannot_be_traced(
     monkeypatch.setattr(light, "FsyncTrace", Noted)
     monkeypatch.setattr(light, "CommitTrace", refuse)
     with pytest.raises(TraceError):
-        light.LightTrace(OPTIONS, 0, (0, 0), 33)
+        light.LightTrace(OPTIONS, limits, FakeHost())
     assert made[0].closed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from support.fake_host import FakeHost
 from support.samples import from_values
 
-from zfstrace.light import CommitCounts, Sample, SlowCommit, Window, shares
+from zfstrace.light import CommitCounts, CommitSums, Sample, SlowCommit, Window, shares
 from zfstrace.light_summary import kept, rows, since
 from zfstrace.stages import NAMES
 from zfstrace.summary import Span
@@ -133,3 +134,44 @@ def test_a_window_with_a_cause_is_a_row_of_its_own() -> None:
     assert found[0].to_json()["cause"] == {"total_ns": 1_500_000_000, "pid": 12, "comm": "postgres"}
     assert len(kept(slow, FakeHost())) == 2
     assert kept(window(sample(flush=3)), FakeHost()) == []
+
+
+REST = CommitCounts("", 0, (0, 0), True)
+
+
+def test_sessions_are_summed_as_if_they_were_one() -> None:
+    sums = CommitSums()
+    assert sums.of(()) == []
+    first = [REST, commits(1), commits(2, 3, objset=70)]
+    assert sums.of(first) == first
+    sums.end(first)
+    assert sums.of(()) == first
+    second = [REST, commits(5, objset=71), commits(4)]
+    found = sums.of(second)
+    assert [one.objset for one in found] == [0, 68, 70, 71]
+    assert [one.total.count for one in found] == [0, 2, 2, 1]
+    # also when they are in use later
+    third = [*second, commits(8, objset=70)]
+    found = sums.of(third)
+    assert [one.total.count for one in found] == [0, 2, 3, 1]
+    sums.end(third)
+    assert sums.of(()) == found
+
+
+def test_without_an_id_datasets_are_told_apart_by_device() -> None:
+    sums = CommitSums()
+    one, other = (replace(commits(1, objset=0), dev=(0, minor)) for minor in (40, 41))
+    sums.end([REST, one])
+    assert [each.total.count for each in sums.of([REST, other, one])] == [0, 2, 1]
+
+
+def test_too_many_datasets_are_in_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CommitSums, "MOST", 3)
+    sums = CommitSums()
+    sums.end([REST, commits(1), commits(1, objset=70)])
+    found = sums.of([REST, commits(1, objset=71), commits(1)])
+    assert [(one.rest, one.objset, one.total.count) for one in found] == [
+        (True, 0, 1),
+        (False, 68, 2),
+        (False, 70, 1),
+    ]

@@ -67,7 +67,10 @@ def trace(run: Run[LightOptions]) -> None:
                     _tell(run, row)
 
         def tick() -> bool:
-            ended = run.tick()
+            waited, lost = session.waiting, session.losses().missed
+            ended = run.go_on()
+            if session.waiting != waited:
+                _say_waiting(session.waiting, session.losses().missed - lost)
             tell()
             return ended
 
@@ -77,6 +80,14 @@ def trace(run: Run[LightOptions]) -> None:
             return Frame(rows, view(rows, style), footer(span.losses, span.probes, style))
 
         live.watch(run, frame, tick)
+
+
+def _say_waiting(waiting: bool, lost: int) -> None:
+    if waiting:
+        say("no pool is imported: detached, until one is")
+        return
+    unseen = f"; {format_count(lost)} commits came before that" if lost else ""
+    say(f"a pool is imported: attached again{unseen}")
 
 
 def _tell(run: Run[LightOptions], row: KeptRow) -> None:

@@ -99,6 +99,10 @@ class Run(Generic[Options]):
         if gone:
             say(f"{gone}: the trace ends")
             return True
+        return self.go_on()
+
+    def go_on(self) -> bool:
+        """tick() of a trace that outlives the module."""
         self.host.tick()
         pid = self.options.pid
         if pid is None or self.host.process_error(pid) is None:
