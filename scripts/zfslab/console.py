@@ -47,6 +47,12 @@ def diagnose(lines: list[str]) -> str | None:
     return None
 
 
+def own_breakpoint(lines: list[str]) -> bool:
+    """Whether the kernel fell at a breakpoint of its own. It changes its code by way of one, and an
+    emulated CPU may still execute that when it is gone."""
+    return re.match(r"guest kernel oops: (?:Oops: )?int3\b", diagnose(lines) or "") is not None
+
+
 def tail(lines: list[str]) -> list[str]:
     """The end of the log, or the whole first oops, which may be longer."""
     start = max(0, len(lines) - TAIL_LINES)

@@ -33,8 +33,8 @@ from .units import format_time
 HEADER = struct.Struct(">cI")
 _MAX_FRAME = 1 << 20
 # Boots of one run. An emulated kernel hangs at boot now and then, with a timer that never fires, or
-# QEMU fails an assertion of its own (iotlb_to_section() of 10.0.2, with two emulated CPUs)
-# (docs/lab.md); as the command has not begun, it can be booted again.
+# trips over its own patches, or QEMU fails an assertion of its own (iotlb_to_section() of 10.0.2,
+# with two emulated CPUs) (docs/lab.md); as the command has not begun, it can be booted again.
 _EMULATED_BOOTS = 3
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
@@ -68,8 +68,8 @@ def run(
     console_path: Path | None = None,
 ) -> int:
     """Runs `argv` in a new guest and returns its exit status. Raises LabError if QEMU does not
-    start. An emulated guest that hangs before the command has begun, or whose emulator crashes, is
-    booted again, and a line on stderr says so.
+    start. An emulated guest that hangs before the command has begun, or whose emulator is at fault
+    otherwise, is booted again, and a line on stderr says so.
 
     125 means that there is none because the guest panicked, hung or took too long; stderr then has
     the reason and the end of the console log.
@@ -110,7 +110,7 @@ def _boot_and_run(
     complaints: IO[bytes],
     terminal: bool,
 ) -> int | None:
-    """The exit status of the run; None if the guest hung, or QEMU crashed, before the command
+    """The exit status of the run; None if the guest hung, or QEMU was at fault, before the command
     began. `port` is the guest's end of the session's connection."""
     process = None
     with _signals_raise():
@@ -268,8 +268,8 @@ class _Session:
 
 
 def _stopped(complaints: IO[bytes], log: IO[bytes], session: _Session) -> int | None:
-    """Prints why QEMU ended before the command; None if it crashed before that began. Raises
-    LabError if it did not start."""
+    """Prints why QEMU ended before the command; None if that had not begun, and QEMU is at fault.
+    Raises LabError if it did not start."""
     complaints.seek(0)
     said = complaints.read().decode(errors="replace").strip().splitlines()
     crashed = any("Assertion" in line for line in said)
@@ -281,7 +281,9 @@ def _stopped(complaints: IO[bytes], log: IO[bytes], session: _Session) -> int | 
         _say(f"QEMU says: {line}")
     when = "during the command" if session.ready else "before it was ready"
     failed = _failed(f"the guest stopped {when}", log)
-    return None if crashed and not session.ready else failed
+    log.seek(0)
+    at_fault = crashed or console.own_breakpoint(console.clean(log.read()))
+    return None if at_fault and not session.ready else failed
 
 
 def _failed(reason: str, log: IO[bytes]) -> int:

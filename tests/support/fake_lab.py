@@ -30,14 +30,25 @@ def fake_image(path: Path) -> image.Image:
 
 
 class FakeEmulator:
-    """A program in `path` for QEMU that hangs at its first boots, or fails an assertion, and then
-    sends the agent's frames."""
+    """A program in `path` for QEMU that hangs at its first boots, or fails an assertion, or whose
+    kernel says so much and ends, and then sends the agent's frames."""
 
     def __init__(
-        self, path: Path, hangs: int, frames: list[tuple[bytes, bytes]], *, crashes: bool = False
+        self,
+        path: Path,
+        hangs: int,
+        frames: list[tuple[bytes, bytes]],
+        *,
+        crashes: bool = False,
+        console: str = "",
     ) -> None:
         program = path / "qemu"
         fault = "sys.exit('physmem.c:2678: Assertion failed.')" if crashes else "time.sleep(60)"
+        if console:
+            fault = (
+                'out = re.search(r"id=console,path=(\\S+)", " ".join(sys.argv))[1]; '
+                f"Path(out).write_text({console!r}); sys.exit(0)"
+            )
         program.write_text(
             _EMULATOR.format(python=sys.executable, hangs=hangs, frames=frames, fault=fault)
         )

@@ -52,6 +52,23 @@ def test_a_guest_whose_emulator_crashes_at_boot_is_booted_again(
     assert capfd.readouterr() == ("said\n", crash + stopped + AGAIN)
 
 
+@pytest.mark.parametrize("oops", ["Oops: int3: 0000 [#1] PREEMPT SMP NOPTI", "int3: 0000 [#1] SMP"])
+def test_an_emulated_kernel_that_trips_over_its_own_patch_is_booted_again(
+    oops: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    emulator = FakeEmulator(tmp_path, 1, ENDED, console=f"[    3.384094] {oops}\n")
+    assert run(emulator, tmp_path) == 7
+    assert emulator.boots() == 2
+    assert f"guest kernel oops: {oops} (the guest stopped" in capfd.readouterr().err
+
+
+def test_any_other_oops_is_a_failure(tmp_path: Path) -> None:
+    oops = "[    3.384094] Oops: general protection fault: 0000 [#1] PREEMPT SMP NOPTI\n"
+    emulator = FakeEmulator(tmp_path, 1, ENDED, console=oops)
+    assert run(emulator, tmp_path) == GUEST_FAILED
+    assert emulator.boots() == 1
+
+
 def test_an_emulator_that_crashes_each_time_is_a_failure(tmp_path: Path) -> None:
     emulator = FakeEmulator(tmp_path, 9, ENDED, crashes=True)
     assert run(emulator, tmp_path) == GUEST_FAILED
