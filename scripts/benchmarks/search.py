@@ -2,17 +2,19 @@
 """Compares searches on simulated machines and loads; writes docs/measurements/search.md.
 
 usage: scripts/benchmarks/search.py [--seeds N] [--minutes M] [--scenes NAME,...]
-                                    [--searches NAME,...]
+                                    [--searches NAME,...] [--resume]
 
 Each search has whole sessions of `zfstune tune`, with noise, race, proofs and soak, whose blocks
 are simulated (tests/support/simulator). They are judged by what they leave in force, and by what
-that does in truth, which many more simulated minutes tell.
+that does in truth, which many more simulated minutes tell. It takes an hour. What each session has
+found is in build/search.jsonl as soon as it has ended.
 """
 
 import argparse
 import datetime
 import functools
 import itertools
+import json
 import math
 import os
 import platform
@@ -21,7 +23,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +35,7 @@ from support.simulator.write_path import DEFAULTS  # noqa: E402
 from zfstune.errors import NotPossible  # noqa: E402
 
 PAGE = ROOT / "docs/measurements/search.md"
+DATA = ROOT / "build/search.jsonl"
 # a loss of throughput beyond the limit of 5 %, and the error of the truth
 REALLY_LEAST = math.log(0.94)
 # by which the longest write and fsync may grow
@@ -73,6 +76,9 @@ class Way:
     modelled: bool = False
 
 
+# A search, a scene and a seed
+Job = tuple[Way, str, int]
+
 WAYS = (
     Way("model + local", "local", modelled=True),
     Way("model + TPE", "tpe", modelled=True),
@@ -92,6 +98,10 @@ class Run:
     seconds: float
     own_s: float
 
+    def __post_init__(self) -> None:
+        # JSON has lists
+        object.__setattr__(self, "values", tuple((name, value) for name, value in self.values))
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -99,7 +109,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="budget (default: 60)")
     parser.add_argument("--scenes", help="names of scenes (default: all)")
     parser.add_argument("--searches", help="names of searches to compare (default: all)")
+    parser.add_argument("--resume", action="store_true", help="keep the sessions that are there")
     args = parser.parse_args()
+    if not args.resume:
+        DATA.unlink(missing_ok=True)
     ways = [way for way in WAYS if way.name in (args.searches or way.name).split(",")]
     text = head(args.seeds, args.minutes)
     with ProcessPoolExecutor() as pool:
@@ -108,9 +121,7 @@ def main() -> int:
             if not names:
                 continue
             jobs = list(itertools.product(ways, names, range(args.seeds)))
-            one = functools.partial(run, minutes=args.minutes)
-            done = list(pool.map(one, *zip(*jobs, strict=True)))
-            runs = dict(zip(jobs, done, strict=True))
+            runs = dict(zip(jobs, sessions(pool, jobs, args.minutes), strict=True))
             known = sorted({(name, runs[way, name, seed].values) for way, name, seed in jobs})
             known += [(name, values) for name in names for values in singles()]
             truths = dict(zip(known, pool.map(truth, *zip(*known, strict=True)), strict=True))
@@ -120,6 +131,26 @@ def main() -> int:
     if not args.scenes and not args.searches:
         PAGE.write_text(text, encoding="utf-8")
     return 0
+
+
+def sessions(pool: ProcessPoolExecutor, jobs: Sequence[Job], minutes: float) -> list[Run]:
+    """What each of them finds; those that are recorded do not run again."""
+    lines = DATA.read_text(encoding="utf-8").splitlines() if DATA.exists() else []
+    there = {key: Run(**found) for key, found in map(json.loads, lines)}
+    todo = [job for job in jobs if key_of(job, minutes) not in there]
+    DATA.parent.mkdir(exist_ok=True)
+    with DATA.open("a", encoding="utf-8") as file:
+        done = pool.map(functools.partial(run, minutes=minutes), *zip(*todo, strict=True)) if todo else ()
+        for job, found in zip(todo, done, strict=True):
+            key = key_of(job, minutes)
+            there[key] = found
+            print(json.dumps([key, asdict(found)]), file=file, flush=True)
+    return [there[key_of(job, minutes)] for job in jobs]
+
+
+def key_of(job: Job, minutes: float) -> str:
+    way, name, seed = job
+    return f"{way.name}, {name}, {seed}, {minutes:g}"
 
 
 def run(way: Way, name: str, seed: int, *, minutes: float) -> Run:
@@ -235,7 +266,9 @@ def table(names: Sequence[str], ways: Sequence[Way], runs: Runs, truths: Truths)
 
 
 def head(seeds: int, minutes: float) -> str:
-    words = " ".join(f"'{word}'" if " " in word else word for word in sys.argv[1:])
+    words = " ".join(
+        f"'{word}'" if " " in word else word for word in sys.argv[1:] if word != "--resume"
+    )
     return HEAD.format(
         options=f' SEARCH="{words}"' if words else "",
         date=datetime.date.today().isoformat(),
