@@ -34,7 +34,7 @@ bs=4k
 size=64M
 numjobs=12
 fsync=1
-thinktime=120ms
+thinktime=300ms
 END
 fio --output=/dev/null /tmp/load.fio &
 trap 'kill %1 2>/dev/null || true' EXIT
