@@ -17,6 +17,8 @@ zfs create tank/bulk
 # bandwidth from the bulk writer.
 zfs create -o recordsize=4k tank/db
 
+# Many that pause for long: faster fsyncs are then hardly more of them, which would take bandwidth,
+# too.
 cat >/tmp/load.fio <<END
 [global]
 fallocate=none
@@ -31,10 +33,11 @@ size=1500M
 directory=/tank/db
 rw=write
 bs=4k
-size=64M
-numjobs=12
+size=8M
+numjobs=40
+thread
 fsync=1
-thinktime=300ms
+thinktime=1200ms
 END
 fio --output=/dev/null /tmp/load.fio &
 trap 'kill %1 2>/dev/null || true' EXIT
