@@ -202,7 +202,7 @@ class FakeHost:
         self.processes = {1, 4711}
         self.imported = ["idle", "tank"]
         self.unloaded = False
-        self.module = "boot:1"
+        self.loaded_as = "boot:1"
         self.stacks: StackSession | None = None
         self.asked: StackOptions | None = None
         self.cost: CostSession | None = None
@@ -248,7 +248,7 @@ class FakeHost:
         return self.values.get(name)
 
     def parameters(self) -> FakeParameters:
-        return FakeParameters(self.values, self.module)
+        return FakeParameters(self.values, self.loaded_as)
 
     def memory_bytes(self) -> int:
         return 64 << 30

@@ -148,7 +148,7 @@ def test_it_says_when_it_detaches_and_when_it_goes_on(capsys: pytest.CaptureFixt
     stop = FakeStop()
     options = light.options_of(given)
     running = Run(given, options, host, io.StringIO(), stop)
-    host.module = "boot:2"
+    host.loaded_as = "boot:2"
     light.trace(running)
     said = capsys.readouterr().err
     assert "no pool is imported: detached, until one is" in said

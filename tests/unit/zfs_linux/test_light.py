@@ -259,7 +259,7 @@ def test_nothing_is_attached_while_no_pool_is_imported(world: World) -> None:
 def test_it_goes_on_with_a_module_that_is_loaded_again(world: World) -> None:
     world.commits.counts = [rest(), db(1, 2), db(9, objset=70)]
     leave(world)
-    world.host.module, world.host.imported = "boot:2", ["tank"]
+    world.host.loaded_as, world.host.imported = "boot:2", ["tank"]
     world.host.kstats["zil"] = {"zil_commit_count": 5}
     world.now += SECOND
     world.trace.tick()
@@ -283,7 +283,7 @@ def test_commits_of_an_import_before_its_probes_are_lost(world: World) -> None:
 
 def test_a_module_that_was_loaded_again_between_two_ticks_is_noticed(world: World) -> None:
     fsyncs = world.fsyncs
-    world.host.module = "boot:2"
+    world.host.loaded_as = "boot:2"
     world.host.kstats["zil"] = {"zil_commit_count": 6}
     world.trace.tick()
     assert fsyncs.closed and not world.trace.waiting and world.fsyncs is not fsyncs
