@@ -22,13 +22,15 @@ def weeks(scenario: Callable[[str, str], Json], flavour: str) -> Json:
     return scenario("weeks", flavour)
 
 
-def test_every_commit_is_counted(weeks: Json) -> None:
+def test_every_commit_is_counted(weeks: Json, flavour: str) -> None:
     assert weeks["status"] == 0, weeks["stderr"]
     pools = [row for row in weeks["rows"] if row["dataset"] is None and "commits" in row]
     # those of an import are over before the trace is attached again
     unseen = sum(max(row["losses"]["return"] for row in rows) for rows in by_time(pools).values())
-    assert sum(row["commits"] for row in pools) + unseen == weeks["kstat"] > 0
-    assert unseen < 100
+    missing = weeks["kstat"] - unseen - sum(row["commits"] for row in pools)
+    # in the module of Debian 12 zil_close() does not call zil_commit(): docs/stages.md, "Limits"
+    assert 0 <= missing <= (weeks["closed"] if flavour.startswith("bookworm") else 0)
+    assert weeks["kstat"] > 1000 and unseen < 100
     losses = [row["losses"] for row in pools]
     assert not any(one[kind] for one in losses for kind in ("start", "event", "log_block"))
     assert not any(row["estimated"]["lost"] for row in pools)
@@ -50,7 +52,10 @@ def test_a_trace_outlives_the_module(weeks: Json) -> None:
 def test_memory_does_not_grow(weeks: Json, flavour: str) -> None:
     samples = weeks["samples"]
     assert max(one["maps"] for one in samples) < LIMIT
-    assert max(one["files"] for one in samples) <= samples[0]["files"] + 2
+    # more while there is a window
+    half = len(samples) // 2
+    early, late = (min(one["files"] for one in part) for part in (samples[:half], samples[half:]))
+    assert late <= early
     warm = [one for one in samples if one["seconds"] > min(WARM_S, samples[-1]["seconds"] / 2)]
     low, high = slope([one["seconds"] for one in warm], [one["rss_kib"] for one in warm])
     print(
