@@ -140,7 +140,8 @@ def sessions(pool: ProcessPoolExecutor, jobs: Sequence[Job], minutes: float) -> 
     todo = [job for job in jobs if key_of(job, minutes) not in there]
     DATA.parent.mkdir(exist_ok=True)
     with DATA.open("a", encoding="utf-8") as file:
-        done = pool.map(functools.partial(run, minutes=minutes), *zip(*todo, strict=True)) if todo else ()
+        one = functools.partial(run, minutes=minutes)
+        done = pool.map(one, *zip(*todo, strict=True)) if todo else ()
         for job, found in zip(todo, done, strict=True):
             key = key_of(job, minutes)
             there[key] = found
