@@ -182,15 +182,6 @@ def test_counting_written_bytes_takes_a_twentieth_of_the_time(
     assert max(gaps) == gap_ms * SECOND // 1000
 
 
-def test_the_first_wait_began_when_the_load_did() -> None:
-    one, _, host = make()
-    one.loaded_txg = kstat_txgs.newest(host.txg_rows("tank"))
-    # as while stacks are recorded
-    one.stop.wait(30 * SECOND)
-    first, second = one.blocks("trial", 1, "AB", {"x": 1}, {"x": 2})
-    assert first.settle_s < 4 < second.settle_s
-
-
 def test_the_first_wait_is_not_what_values_need() -> None:
     """It was for the load to settle, and may be much longer."""
     one, _, _ = make()

@@ -86,8 +86,7 @@ class Record:
 @dataclass
 class Experiment:
     """Applies values, waits until they have settled, and measures. so_far: what is known, for the
-    line that shows progress. cache: also wait for the ARC, which takes minutes. loaded_txg: the
-    newest when the load had started, which the first wait is for; None: it begins then."""
+    line that shows progress. cache: also wait for the ARC, which takes minutes."""
 
     host: Host
     pool: str
@@ -101,7 +100,6 @@ class Experiment:
     records: list[Record] = field(default_factory=list)
     so_far: str = ""
     cache: Steadiness | None = None
-    loaded_txg: int | None = None
     _in_force: dict[str, int] | None = None
     _needs: int = 0
     _waits_s: dict[Key, list[float]] = field(default_factory=dict)
@@ -208,8 +206,6 @@ class Experiment:
         self.apply(values)
         self._in_force = dict(values)
         after = max(before, kstat_txgs.newest(self.host.txg_rows(self.pool)))
-        if first and self.loaded_txg is not None:
-            after = self.loaded_txg
         if self.cache:
             self.cache.begin()
         known_s: float | None = None

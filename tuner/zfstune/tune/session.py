@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 
 from zfstrace.clock import iso_now, iso_utc
 from zfstrace.errors import TraceError
-from zfstrace.kstat.txgs import newest
 from zfstrace.types import FsyncOptions, Json
 from zfstune.changes import recovery, revert
 from zfstune.changes.session import ChangeSession
@@ -201,7 +200,6 @@ class TuningRun:
         for note in setup.notes():
             self.progress.line(note)
         self._warm_up(watch)
-        loaded_txg = newest(setup.host.txg_rows(setup.pool))
         self.limits = (*request.limits, *(() if request.arc else reads.asked(0.5, say)))
         self._flame("before", watch)
         fsyncs = setup.host.open_fsync_trace(FsyncOptions(pool=setup.pool))
@@ -217,7 +215,6 @@ class TuningRun:
             self.progress,
             self.start_ns,
             self.records,
-            loaded_txg=loaded_txg,
         )
         tuning = (
             self._arc(experiment, reads, found) if request.arc else self._tuning(experiment, found)
