@@ -214,7 +214,7 @@ bench-reports: all
 	$(PYTHON) -m pytest -s tests/lab/test_reports.py --page docs/measurements/reports-2014.md \
 		--flavour bookworm --flavour trixie --flavour trixie-backports
 
-## bench-search: measure searches on the simulator; writes docs/measurements/search.md
+## bench-search: measure searches on the simulator (go on: SEARCH=--resume); writes docs/measurements/search.md
 bench-search:
 	$(PYTHON) scripts/benchmarks/search.py $(SEARCH)
 

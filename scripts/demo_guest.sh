@@ -17,8 +17,8 @@ zfs create tank/bulk
 # bandwidth from the bulk writer.
 zfs create -o recordsize=4k tank/db
 
-# Many that pause for long: faster fsyncs are then hardly more of them, which would take bandwidth,
-# too.
+# Many log writers with long pauses: with short ones, faster fsyncs would be many more of them, and
+# those take bandwidth, too.
 cat >/tmp/load.fio <<END
 [global]
 fallocate=none

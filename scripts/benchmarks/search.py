@@ -6,8 +6,8 @@ usage: scripts/benchmarks/search.py [--seeds N] [--minutes M] [--scenes NAME,...
 
 Each search has whole sessions of `zfstune tune`, with noise, race, proofs and soak, whose blocks
 are simulated (tests/support/simulator). They are judged by what they leave in force, and by what
-that does in truth, which many more simulated minutes tell. It takes an hour. What each session has
-found is in build/search.jsonl as soon as it has ended.
+that does in truth, which many more simulated minutes tell. What each session has found is in
+build/search.jsonl as soon as it has ended; --resume is for sessions of the same code.
 """
 
 import argparse

@@ -48,8 +48,8 @@ def diagnose(lines: list[str]) -> str | None:
 
 
 def own_breakpoint(lines: list[str]) -> bool:
-    """Whether the kernel fell at a breakpoint of its own. It changes its code by way of one, and an
-    emulated CPU may still execute that when it is gone."""
+    """Whether the kernel hit a breakpoint of its own. It patches its code with these, and an
+    emulated CPU may still execute one that has been removed."""
     return re.match(r"guest kernel oops: (?:Oops: )?int3\b", diagnose(lines) or "") is not None
 
 

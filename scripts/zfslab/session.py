@@ -121,7 +121,7 @@ def _boot_and_run(
         except _Interrupted as interrupted:
             if interrupted.number != signal.SIGALRM:
                 return 128 + interrupted.number
-            failed = _failed(session.overdue(), log)
+            failed = _failed(session.overdue(), _lines(log))
             return failed if session.ready else None
         except BrokenPipeError:  # nobody reads our output any more, as after `| head`
             _discard_output()
@@ -280,16 +280,19 @@ def _stopped(complaints: IO[bytes], log: IO[bytes], session: _Session) -> int | 
     for line in said[:5]:
         _say(f"QEMU says: {line}")
     when = "during the command" if session.ready else "before it was ready"
-    failed = _failed(f"the guest stopped {when}", log)
-    log.seek(0)
-    at_fault = crashed or console.own_breakpoint(console.clean(log.read()))
+    lines = _lines(log)
+    failed = _failed(f"the guest stopped {when}", lines)
+    at_fault = crashed or console.own_breakpoint(lines)
     return None if at_fault and not session.ready else failed
 
 
-def _failed(reason: str, log: IO[bytes]) -> int:
-    """Prints why there is no status, and the end of the console log."""
+def _lines(log: IO[bytes]) -> list[str]:
     log.seek(0)
-    lines = console.clean(log.read())
+    return console.clean(log.read())
+
+
+def _failed(reason: str, lines: list[str]) -> int:
+    """Prints why there is no status, and the end of the console log."""
     found = console.diagnose(lines)
     _say(f"{found} ({reason})" if found else reason)
     if lines:

@@ -30,8 +30,8 @@ def fake_image(path: Path) -> image.Image:
 
 
 class FakeEmulator:
-    """A program in `path` for QEMU that hangs at its first boots, or fails an assertion, or whose
-    kernel says so much and ends, and then sends the agent's frames."""
+    """A program in `path` for QEMU that, at its first boots, hangs, fails an assertion, or ends
+    when the kernel has printed `console`; then it sends the agent's frames."""
 
     def __init__(
         self,

@@ -151,6 +151,6 @@ def test_it_says_when_it_detaches_and_when_it_goes_on(capsys: pytest.CaptureFixt
     host.loaded_as = "boot:2"
     light.trace(running)
     said = capsys.readouterr().err
-    assert "no pool is imported: detached, until one is" in said
-    assert "a pool is imported: attached again; 7 commits came before that" in said
+    assert "no pool is imported: detached until one is" in said
+    assert "a pool is imported: attached again; commits missed meanwhile: 7" in said
     assert session.ticks > 8

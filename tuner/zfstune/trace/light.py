@@ -84,9 +84,9 @@ def trace(run: Run[LightOptions]) -> None:
 
 def _say_waiting(waiting: bool, lost: int) -> None:
     if waiting:
-        say("no pool is imported: detached, until one is")
+        say("no pool is imported: detached until one is")
         return
-    unseen = f"; {format_count(lost)} commits came before that" if lost else ""
+    unseen = f"; commits missed meanwhile: {format_count(lost)}" if lost else ""
     say(f"a pool is imported: attached again{unseen}")
 
 
