@@ -87,7 +87,7 @@ class CommitSums:
 
     def _place(self, one: CommitCounts, end: int) -> int:
         for i, other in enumerate(self._past):
-            if i not in self._places and one.same_dataset(other):
+            if one.same_dataset(other):
                 return i
         return end if end < self.MOST else 0
 
