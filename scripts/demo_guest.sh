@@ -13,12 +13,11 @@ echo $((32 << 20)) >/sys/module/zfs/parameters/zfs_wrlog_data_max
 
 zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb
 zfs create tank/bulk
-# With large records each write of 4 kB would cost the disk one of them, and faster fsyncs would take
-# bandwidth from the bulk writer.
+# With large records each write of 4 kB would cost the disk one of them.
 zfs create -o recordsize=4k tank/db
 
-# Many log writers with long pauses: with short ones, faster fsyncs would be many more of them, and
-# those take bandwidth, too.
+# One commit a second each, also while commits are slow: more of them, when they are faster, would
+# take bandwidth from the bulk writer.
 cat >/tmp/load.fio <<END
 [global]
 fallocate=none
@@ -34,10 +33,11 @@ directory=/tank/db
 rw=write
 bs=4k
 size=8M
-numjobs=40
+numjobs=30
 thread
 fsync=1
-thinktime=1200ms
+rate_iops=1
+startdelay=10ms-1010ms
 END
 fio --output=/dev/null /tmp/load.fio &
 trap 'kill %1 2>/dev/null || true' EXIT
