@@ -41,7 +41,6 @@ startdelay=10ms-1010ms
 END
 fio --output=/dev/null /tmp/load.fio &
 trap 'kill %1 2>/dev/null || true' EXIT
-sleep 5
 
 say "# zfstune trace fsync tank --duration 5s --histogram"
 zfstune trace fsync tank --duration 5s --histogram | tee /out/fsync.txt

@@ -160,7 +160,9 @@ def test_neither_ctrl_z_nor_the_terminal_stops_a_session() -> None:
 def test_ctrl_c_in_the_last_flame_graph_restores(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def record(_host: object, _pool: str, path: Path, second: Callable[[], None]) -> None:
+    def record(
+        _host: object, _pool: str, path: Path, _seconds: int, second: Callable[[], None]
+    ) -> None:
         if path.stem == "after":
             os.kill(os.getpid(), signal.SIGINT)
         second()

@@ -9,16 +9,20 @@ from pathlib import Path
 from zfstrace import flame
 from zfstrace.host import Host
 from zfstrace.recording import StackOptions
+from zfstune.term.units import SECOND
 
-SECONDS = 10
+
+def seconds_of(budget_ns: int) -> int:
+    """How long a recording takes in a session with this budget: a sixtieth of it, 5 s to 10 s."""
+    return min(10, max(5, budget_ns // (60 * SECOND)))
 
 
-def record(host: Host, pool: str, path: Path, second: Callable[[], None]) -> None:
-    """Records for ten seconds where threads in an fsync on the pool wait, as folded text in path.
-    second() waits for a second. Raises what that raises, TraceError, flame.FlameError."""
+def record(host: Host, pool: str, path: Path, seconds: int, second: Callable[[], None]) -> None:
+    """Records where threads in an fsync on the pool wait, as folded text in path. second() waits
+    for a second. Raises what that raises, TraceError, flame.FlameError."""
     session = host.open_stack_trace(StackOptions("off-cpu", "fsync", None, pool))
     try:
-        for _ in range(SECONDS):
+        for _ in range(seconds):
             host.tick()
             second()
         stacks = session.finish().stacks

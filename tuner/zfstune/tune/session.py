@@ -257,10 +257,11 @@ class TuningRun:
     def _flame(self, name: str, watch: Guardrails) -> None:
         if self.args.no_flame or self.setup.request.arc:
             return
-        self.progress.line(f"recording where fsyncs wait, {name}, {session_flame.SECONDS} s")
-        path = self.setup.request.out / f"{name}.folded"
+        setup, seconds = self.setup, session_flame.seconds_of(self.setup.request.budget_ns)
+        self.progress.line(f"recording where fsyncs wait, {name}, {seconds} s")
+        path = setup.request.out / f"{name}.folded"
         try:
-            session_flame.record(self.setup.host, self.setup.pool, path, lambda: self._tick(watch))
+            session_flame.record(setup.host, setup.pool, path, seconds, lambda: self._tick(watch))
             self.flame[name] = path.name
         except TraceError as error:
             self.flame["note"] = error.in_one_line()
@@ -299,7 +300,7 @@ class TuningRun:
                 MARGIN,
                 request.seed,
                 self.start_ns + request.budget_ns,
-                0.0 if self.args.no_flame else 2.0 * session_flame.SECONDS,
+                0.0 if self.args.no_flame else 2.0 * session_flame.seconds_of(request.budget_ns),
                 self.args.observe,
             ),
             experiment,
