@@ -7,29 +7,32 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zfstrace.arc import ArcState
-from zfstrace.cost import CostCounts
-from zfstrace.device import DeviceCounts
-from zfstrace.disk import Dev, Disk, Scratch
-from zfstrace.kstat.txgs import TxgRow
-from zfstrace.light import CommitCounts, Window
-from zfstrace.params import Parameters
-from zfstrace.read import ReadState
-from zfstrace.recording import Recording, StackOptions
-from zfstrace.throttle import ThrottleCounts
-from zfstrace.txg import Txg, TxgState
-from zfstrace.types import (
-    Check,
-    DatasetCounts,
-    FsyncOptions,
-    LightOptions,
-    Losses,
-    Probe,
-    ProbeSurvey,
-    SlowEvent,
-    Tool,
-    TraceOptions,
-)
+# what a trace does not use is not loaded
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from zfstrace.arc import ArcState
+    from zfstrace.cost import CostCounts
+    from zfstrace.device import DeviceCounts
+    from zfstrace.disk import Dev, Disk, Scratch
+    from zfstrace.kstat.txgs import TxgRow
+    from zfstrace.light import CommitCounts, Window
+    from zfstrace.params import Parameters
+    from zfstrace.read import ReadState
+    from zfstrace.recording import Recording, StackOptions
+    from zfstrace.throttle import ThrottleCounts
+    from zfstrace.txg import Txg, TxgState
+    from zfstrace.types import (
+        Check,
+        DatasetCounts,
+        FsyncOptions,
+        LightOptions,
+        Losses,
+        Probe,
+        ProbeSurvey,
+        SlowEvent,
+        Tool,
+        TraceOptions,
+    )
 
 
 class Trace(Protocol):

@@ -13,7 +13,7 @@ from zfstune.errors import UsageError
 from zfstune.term.signals import Stop
 from zfstune.term.table import Style, aligned, wrap
 from zfstune.term.units import format_count, format_rate, format_span, format_time
-from zfstune.trace import light, live
+from zfstune.trace import live
 from zfstune.trace.footer import footer
 from zfstune.trace.live import Frame, Meter, Run
 
@@ -21,6 +21,8 @@ from zfstune.trace.live import Frame, Meter, Run
 def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
     if args.light:
+        from zfstune.trace import light
+
         return light.run(args)
     for name in ("every", "window", "over"):
         if getattr(args, name):
