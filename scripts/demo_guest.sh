@@ -12,13 +12,13 @@ echo $((16 << 20)) >/sys/module/zfs/parameters/zfs_dirty_data_max
 echo $((32 << 20)) >/sys/module/zfs/parameters/zfs_wrlog_data_max
 
 zpool create -o ashift=12 -O compression=off -O atime=off tank /dev/vdb
-# Large records take less CPU time, of which an emulated machine beside a busy one has little; with
-# those, each small write would cost the disk a whole one.
+# Large records for the bulk take less CPU time, which is scarce when this machine is emulated beside
+# a busy one. For the log they would cost the disk a whole record for each small write.
 zfs create -o recordsize=1M tank/bulk
 zfs create -o recordsize=4k tank/db
 
-# One commit a second each, also while commits are slow: more of them, when they are faster, would
-# take bandwidth from the bulk writer.
+# Each log writer commits once a second, whether commits are slow or fast: if faster ones were more
+# of them, they would take bandwidth from the bulk writer.
 cat >/tmp/load.fio <<END
 [global]
 fallocate=none

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-# what a trace does not use is not loaded
+# for annotations only: no view loads the modules of the others
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfstrace.arc import ArcState

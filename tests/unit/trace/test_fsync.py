@@ -7,6 +7,8 @@ import io
 import json
 import os
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -180,3 +182,13 @@ def test_a_dumb_terminal_is_not_redrawn(monkeypatch: pytest.MonkeyPatch) -> None
 def test_options_of_the_command_reach_the_trace() -> None:
     args = args_of(dataset="tank/db", pid=4711, no_fentry=True)
     assert options_of(args) == FsyncOptions("tank", "tank/db", 4711, 0, True)
+
+
+def test_other_views_are_not_loaded() -> None:
+    """They took most of the time until an emulated trace attached."""
+    code = "import sys; import zfstune.trace.fsync; print(*sys.modules)"
+    env = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
+    loaded, others = done.stdout.decode().split(), ("arc", "device", "light", "read", "throttle")
+    assert "zfstrace.types" in loaded
+    assert [name for name in others if f"zfstrace.{name}" in loaded] == []

@@ -28,6 +28,7 @@ from zfstune.experiment.model import Candidate
 from zfstune.experiment.runner import Abort, Experiment, Record
 from zfstune.experiment.storage import StorageLost
 from zfstune.term.signals import Stop
+from zfstune.term.units import SECOND
 from zfstune.tunables import guard
 from zfstune.tune import command as tune
 from zfstune.tune import flame, plan
@@ -171,6 +172,25 @@ def test_ctrl_c_in_the_last_flame_graph_restores(
     found = session.run(session.wins)
     assert (found["state"], found["in_force"]) == ("stopped", False)
     assert session.host.now() == DEFAULTS
+
+
+@pytest.mark.parametrize(("budget_s", "seconds"), [(60, 5), (350, 5), (480, 8), (7200, 10)])
+def test_a_recording_takes_a_part_of_the_budget(budget_s: int, seconds: int) -> None:
+    assert flame.seconds_of(budget_s * SECOND) == seconds
+
+
+def test_stacks_are_recorded_for_so_long(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[str, int]] = []
+
+    def record(
+        _host: object, _pool: str, path: Path, seconds: int, _second: Callable[[], None]
+    ) -> None:
+        found.append((path.stem, seconds))
+
+    monkeypatch.setattr(flame, "seconds_of", lambda _budget_ns: 7)
+    monkeypatch.setattr(flame, "record", record)
+    session.run(session.wins)
+    assert found == [("before", 7), ("after", 7)]
 
 
 def test_a_later_refusal_of_the_guard_ends_the_session(session: Session) -> None:
