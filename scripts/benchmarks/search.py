@@ -18,6 +18,7 @@ import json
 import math
 import os
 import platform
+import signal
 import statistics
 import sys
 import time
@@ -58,6 +59,8 @@ the wait from fsync(2) into the write(2) before it: under which the longest of b
 second more. The truth of values is determined by {truth:.0f} simulated minutes.
 
 """
+
+_IGNORED = (signal.SIGINT, signal.SIG_IGN)
 
 SECTIONS = {
     "Scenes that the search was written with": scenes.SEEN,
@@ -115,7 +118,8 @@ def main() -> int:
         DATA.unlink(missing_ok=True)
     ways = [way for way in WAYS if way.name in (args.searches or way.name).split(",")]
     text = head(args.seeds, args.minutes)
-    with ProcessPoolExecutor() as pool:
+    # Ctrl-C is for this process, which lets the others end what they have begun
+    with ProcessPoolExecutor(initializer=signal.signal, initargs=_IGNORED) as pool:
         for title, every in SECTIONS.items():
             names = [name for name in every if name in (args.scenes or name).split(",")]
             if not names:
@@ -290,4 +294,7 @@ def host_cpu() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("\nbench: interrupted; SEARCH=--resume goes on")
