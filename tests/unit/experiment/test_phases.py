@@ -180,7 +180,20 @@ def test_what_is_better_is_found_and_proved() -> None:
     assert found.outcome.changes["fsync.p99"].high < -0.5
     assert found.soak is not None
     assert found.soak.ok
-    assert found.soak.blocks >= 10
+    assert found.soak.blocks >= 5
+
+
+@pytest.mark.parametrize("minutes", [22, 30, 60])
+def test_a_soak_takes_half_of_what_is_left(minutes: float) -> None:
+    experiment = MadeUp(dirty_counts, 0.15, 1)
+    found, _ = session(experiment, [SMALL], minutes)
+    blocks = [record for record in experiment.records if record.phase == "soak"]
+    assert found.soak is not None
+    left_s = 60 * minutes - blocks[0].start_s
+    used_s = experiment.now_s() - blocks[0].start_s
+    assert len(blocks) in range(6, 49, 6)
+    assert used_s < left_s / 2 or len(blocks) == 6
+    assert len(blocks) == 48 or left_s < 60 * 48
 
 
 def test_the_proof_is_on_fresh_blocks() -> None:

@@ -458,16 +458,18 @@ class Tuning:
     # --- soak
 
     def _soak(self) -> None:
-        """With time left, looks whether the proved values stay good."""
+        """Looks whether the proved values stay good: one round, if there is time for it, and more
+        in half of what is left, since the user waits for a result that is there."""
         outcome = self.found.outcome
         if self._proved is None or outcome is None:
             return
         values = self._baseline | outcome.candidate.values
+        spared_s = self._left_s() / 2
         done: list[Record] = []
         for _ in range(soak.ROUNDS):
             seconds = len(soak.ROUND) * self._experiment.block_s()
             seconds += self._experiment.settle_s(values) + self._experiment.settle_s(self._baseline)
-            if self._left_s() < seconds:
+            if self._left_s() < seconds + (spared_s if done else 0):
                 break
             if not done:
                 self._progress.line("soak: do the proved values stay good?")

@@ -15,9 +15,9 @@ from zfstune.experiment.objective import Objective
 from zfstune.experiment.runner import Record
 
 # One round: mostly the new values, with the previous ones in the middle, so that a load that has
-# changed is no reason to give them up. Up to four of them.
-ROUND = "BBBBBABBBBB"
-ROUNDS = 4
+# changed is no reason to give them up. Up to eight of them.
+ROUND = "BBBABB"
+ROUNDS = 8
 
 # It fails if the mean under B is that many times A's, or the worst block is
 _MEAN, _WORST = 1.1, 3.0
