@@ -1,7 +1,7 @@
 """The soak after a proof: are the proved values also good in the minutes after it?
 
 A proof is short, and sure of what is the same in most pairs. Values that are better in most blocks
-and bad in a few, or only at first, pass it in up to a quarter of the cases; few of them pass this
+and bad in a few, or only at first, pass it in up to 28 % of the cases; few of them pass this
 (docs/statistics.md).
 """
 
