@@ -90,22 +90,22 @@ PROOF = [record("A", 1e8), record("B", 5e7), record("B", 5e7), record("A", 1.2e8
 
 
 def test_values_that_stay_good_pass() -> None:
-    found = soak.judge([record(label, 5e7) for label in soak.ROUND], PROOF, OBJECTIVE)
+    found = soak.judge([record(label, 5e7) for label in 2 * soak.ROUND], PROOF, OBJECTIVE)
     assert found.ok
     assert found.blocks == 10
     # A of the soak was measured, too
-    assert found.mean == pytest.approx(5e7 / ((1e8 + 1.2e8 + 5e7) / 3))
+    assert found.mean == pytest.approx(5e7 / ((1e8 + 1.2e8 + 2 * 5e7) / 4))
 
 
 def test_values_that_get_worse_on_average_fail() -> None:
-    later = [record(label, 1e8 if label == "A" else 1.3e8) for label in soak.ROUND]
+    later = [record(label, 1e8 if label == "A" else 1.3e8) for label in 2 * soak.ROUND]
     found = soak.judge(later, PROOF, OBJECTIVE)
     assert not found.ok
     assert found.why == "were on average 1.2 times as slow in 10 later blocks"
 
 
 def test_values_that_are_bad_now_and_then_fail() -> None:
-    later = [record(label, 5e7) for label in soak.ROUND[:-1]] + [record("B", 4e8)]
+    later = [record(label, 5e7) for label in (2 * soak.ROUND)[:-1]] + [record("B", 4e8)]
     found = soak.judge(later, PROOF, OBJECTIVE)
     assert found.mean < 1.1
     assert not found.ok
