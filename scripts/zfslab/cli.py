@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 _EXAMPLES = """\
 examples:
-  scripts/lab build                      make the image of Debian 13, once, about 5 minutes
+  scripts/lab build                      make the image of Debian 13, once, about 8 minutes
   scripts/lab run -- zfs version         run a command in a fresh guest
   scripts/lab run --disk size=8G,write-iops=600 -- sh -c 'zpool create tank vdb && zpool status'
   scripts/lab shell --flavour bookworm   look around by hand

@@ -96,7 +96,7 @@ def find(name: str, file: Path | None = None) -> Image:
         raise LabError(what, status=USAGE)
     image = _image(recipe.flavour(name))
     if not image.path.is_dir():
-        hint = f"run `scripts/lab build {name}` (once, about 5 minutes)"
+        hint = f"run `scripts/lab build {name}` (once, about 8 minutes)"
         if recipe.compiles(name):
             hint = f"run `scripts/lab build {name} --zfs-source FILE` (once, about 8 minutes)"
         if name in recipe.FREEBSD:
