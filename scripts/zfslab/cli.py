@@ -216,6 +216,9 @@ def _machine_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-zfs", action="store_true", help="do not load the zfs module")
     parser.add_argument(
+        "--systemd", action="store_true", help="run COMMAND as a unit, below systemd (not FreeBSD)"
+    )
+    parser.add_argument(
         "--kernel-arg",
         action="append",
         default=[],
@@ -285,8 +288,8 @@ def _start(
         what = "--instructions needs emulation"
         raise LabError(what, "leave --accel out, or use --accel tcg", status=USAGE)
     found = image.find(given.flavour, given.image)
-    if found.system == "freebsd" and (given.kernel_arg or given.max_cpus > 1):
-        what = f"--kernel-arg and --max-cpus are for Linux, not for {given.flavour}"
+    if found.system == "freebsd" and (given.kernel_arg or given.max_cpus > 1 or given.systemd):
+        what = f"--kernel-arg, --max-cpus and --systemd are for Linux, not for {given.flavour}"
         raise LabError(what, status=USAGE)
     program = qemu.find()
     if given.out is not None:
@@ -312,6 +315,7 @@ def _start(
         kernel_arguments=tuple(given.kernel_arg),
         reboots=reboots,
         instructions=instructions and instructions.resolve(),
+        systemd=given.systemd,
     )
     return session.run(
         program,

@@ -50,6 +50,7 @@ def per_run(config: Mapping[str, str], command: Mapping[str, object]) -> bytes:
     archive.file("init", (GUEST / "init.sh").read_bytes(), executable=True)
     for name in ("start.sh", "agent.py"):
         archive.file(f"zfslab/{name}", (GUEST / name).read_bytes(), executable=True)
+    archive.file("zfslab/agent.service", (GUEST / "agent.service").read_bytes())
     lines = [f"{key}={shlex.quote(value)}\n" for key, value in config.items()]
     archive.file("zfslab/config", "".join(lines).encode())
     archive.file("zfslab/command.json", json.dumps(command).encode())

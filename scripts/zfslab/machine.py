@@ -59,6 +59,7 @@ class Options:
     kernel_arguments: tuple[str, ...] = ()
     reboots: int = 0  # how often the command may reboot the guest
     instructions: Path | None = None  # where their counts are left
+    systemd: bool = False  # as process 1, instead of the agent
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,7 @@ def guest_config(image: Image, options: Options) -> dict[str, str]:
         "share": "yes" if options.share else "no",
         "out": "yes" if options.out else "no",
         "delays": delays,
+        "systemd": "yes" if options.systemd else "no",
     }
 
 

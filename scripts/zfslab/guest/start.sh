@@ -1,9 +1,9 @@
 #!/bin/sh
 # Second program of the guest, in the root file system: sets up the minimum that an init would, then
-# executes the agent, which runs the command.
+# executes the agent, which runs the command; or systemd, which has the agent as its only unit.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8
-zfs='' share='' out='' delays='' hostname=''
+zfs='' share='' out='' delays='' hostname='' systemd=''
 # shellcheck source=/dev/null # made for each run
 . /run/zfslab/config
 
@@ -70,4 +70,13 @@ if [ "$zfs" = yes ]; then
 	udevadm settle --timeout=60
 fi
 cd /zfstune || die "/zfstune does not exist"
-exec python3 -I /run/zfslab/agent.py
+[ "$systemd" = yes ] || exec python3 -I /run/zfslab/agent.py
+
+udevadm control --exit # systemd starts its own
+mkdir -p /run/systemd/system
+cp /run/zfslab/agent.service /run/systemd/system/
+# or it would rebuild indexes for minutes, as at the first boot of a new /usr
+touch /etc/.updated /var/.updated
+echo "$hostname" >/etc/hostname
+[ -s /etc/machine-id ] || busybox md5sum /proc/sys/kernel/random/uuid | cut -c 1-32 >/etc/machine-id
+exec /usr/lib/systemd/systemd --unit=agent.service --show-status=no --log-target=null

@@ -399,7 +399,9 @@ def test_the_guest_gets_delays_and_options(tmp_path: Path) -> None:
     )
     assert config["delays"] == "vdc:1:0:20"
     assert config["zfs"] == "no"
-    assert config["out"] == "no"
+    assert config["out"] == config["systemd"] == "no"
+    systemd = machine.guest_config(fake_image(tmp_path), machine.Options(tmp_path, systemd=True))
+    assert systemd["systemd"] == "yes"
 
 
 @pytest.mark.parametrize(
