@@ -20,6 +20,7 @@ ORDER = (
     ("zfstune.inside",),
     ("zfstune.tunables",),
     ("zfstune.host", "zfstune.preflight", "zfstune.html"),
+    ("zfstune.incident",),
     ("zfstune.changes", "zfstune.trace"),
     (
         "zfstune.params",
@@ -31,6 +32,8 @@ ORDER = (
     ),
     ("zfstune.experiment",),
     ("zfstune.report",),
+    ("zfstune.record",),
+    ("zfstune.exporter",),
     ("zfstune.tune",),
     ("zfstune.cli",),
     ("zfstune.__main__",),

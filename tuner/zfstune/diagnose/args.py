@@ -21,6 +21,7 @@ examples:
   zfstune diagnose tank --duration 1m
   zfstune diagnose tank --json > tank.jsonl   with all measurements
   zfstune diagnose --from tank.jsonl          judge them again, on any host, without root
+  zfstune diagnose --from incident-db1-20261127T031500Z.jsonl.gz --at 03:05
 
 exit status:
   0  nothing is wrong, too few fsyncs to judge, or all under sync=disabled
@@ -50,7 +51,12 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--from",
         metavar="FILE",
         dest="source",
-        help="judge the output of --json; - is stdin",
+        help="judge the output of --json, or an incident of `zfstune record`; - is stdin",
+    )
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        help="with --from: the moment (03:05, 2026-11-27T03:05Z); default the worst",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object for each pool")
     parser.add_argument(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TextIO
 
 from zfstrace.clock import iso_now
-from zfstrace.types import SCHEMA, WRITES_BLOCKED, Json, TraceOptions
+from zfstrace.types import WRITES_BLOCKED, Json, TraceOptions
 from zfstune.diagnose.judge import Diagnosis, judge
 from zfstune.diagnose.observe import Watched, watching
-from zfstune.diagnose.quantities import NAMES, Value, in_need, measure
+from zfstune.diagnose.quantities import in_need, measure
 from zfstune.diagnose.text import end, view
 from zfstune.errors import UsageError
 from zfstune.host import open_host
@@ -22,20 +21,15 @@ from zfstune.term.signals import Stop
 from zfstune.term.table import style_of
 from zfstune.trace.live import Run
 
-# Measurements are counters and times of the kernel: 64 bits.
-_MOST = (1 << 64) - 1
-_GIVE = "give the output of `zfstune diagnose --json`"
-
 
 def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
     if args.source is not None:
-        found = read(args.source)
-        named = [one for one in found if args.pool in (None, one["pool"])]
-        if not named:
-            pools = ", ".join(sorted({str(one["pool"]) for one in found}))
-            raise UsageError(f"no pool {args.pool!r} in {args.source}", f"choose from {pools}")
-        return show([judge(one) for one in named], None, sys.stdout, as_json=args.json)
+        from zfstune.diagnose import from_file
+
+        return from_file.run(args)
+    if args.at is not None:
+        raise UsageError("--at is a moment in a file", "name the file with --from")
     options = TraceOptions(args.pool, None, args.no_fentry)
     host = open_host()
     prepare(host, options, question="diagnose")
@@ -63,7 +57,7 @@ def diagnose(run: Run[TraceOptions]) -> int:
 
 
 def show(found: list[Diagnosis], watched: Watched | None, out: TextIO, *, as_json: bool) -> int:
-    """Prints diagnoses and returns their worst status. watched is None for those of a file."""
+    """Prints diagnoses and returns their worst status. watched is None if nothing was traced."""
     style = style_of(out)
     if as_json:
         for one in found:
@@ -85,39 +79,3 @@ def _beside(watched: Watched | None) -> Json:
     if not watched:
         return {}
     return {"lost": sum(watched.lost.values()), "missing_views": watched.missing}
-
-
-def read(source: str) -> list[dict[str, Value]]:
-    """The measurements of each pool in the output of --json, from a file or "-". Raises
-    UsageError."""
-    try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read {source}: {error.strerror}", "name a file") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{source} is not text", _GIVE) from None
-    found = [_measurements(line, source) for line in text.split("\n") if line.strip()]
-    if not found:
-        raise UsageError(f"{source} is empty", _GIVE)
-    return found
-
-
-def _measurements(line: str, source: str) -> dict[str, Value]:
-    """Unknown names are left out, missing ones are None."""
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        entry = None
-    if not isinstance(entry, dict) or entry.get("type") != "diagnosis":
-        raise UsageError(f"{source} has a line that is no diagnosis", _GIVE)
-    given = entry.get("measurements")
-    if entry.get("schema") != SCHEMA or not isinstance(given, dict):
-        raise UsageError(f"{source} is not of schema {SCHEMA}", "use the zfstune that wrote it")
-    found: dict[str, Value] = {name: given.get(name) for name in NAMES}
-    for name, value in found.items():
-        kind = str if NAMES[name].unit == "text" else int
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise UsageError(f"{source}: {name} is not of type {kind.__name__}", _GIVE)
-        if isinstance(value, int) and abs(value) > _MOST:
-            raise UsageError(f"{source}: {name} has more than 64 bits", _GIVE)
-    return found

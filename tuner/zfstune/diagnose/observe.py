@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,11 +56,12 @@ class Watched:
 
 
 @contextmanager
-def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
+def watching(run: Run[TraceOptions], tell: Callable[[str], None] = log.say) -> Iterator[Watched]:
     """Attaches all, watches until stop or the duration, and detaches at the end of the block.
-    Raises TraceError if fsyncs cannot be traced."""
+    tell() gets what a person should know meanwhile; the host, and what stops it, are those of run,
+    so this may be called in any thread. Raises TraceError if fsyncs cannot be traced."""
     host, stop = run.host, run.stop
-    log.say("attaching ...")
+    tell("attaching ...")
     limits = FsyncOptions(
         pool=run.options.pool, slow_ns=_slow_ns(run), no_fentry=run.options.no_fentry
     )
@@ -82,13 +83,16 @@ def watching(run: Run[TraceOptions]) -> Iterator[Watched]:
         session.poll(0)
         before = _kstats(host)
         there = 1 + sum(not source.error for source in others.values())
-        live.say_begun(run, f"{there} of {1 + len(others)} traces", run.where)
+        tell(live.begun(run, f"{there} of {1 + len(others)} traces", run.where))
 
         def tick() -> bool:
             singles.classify()
             for source in others.values():
                 source.tick()
-            return run.tick()
+            gone = run.gone()
+            if gone:
+                tell(f"{gone}: the trace ends")
+            return bool(gone) or run.go_on()
 
         live.follow(run, session, singles.add, tick)
         rows, span = meter.measure(step=False)

@@ -46,8 +46,11 @@ def paragraph(text: str, look: str = "") -> str:
     return f"<p{kind}>{esc(text)}</p>\n" if text else ""
 
 
-def table(head: Sequence[str], looks: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table: head is plain text, the cells are HTML, looks has the class of each column."""
+def table(
+    head: Sequence[str], looks: Sequence[str], rows: Iterable[Sequence[str]], label: str = ""
+) -> str:
+    """A table: head is plain text, the cells are HTML, looks has the class of each column. With a
+    label, plain text too, a table wider than the screen can be scrolled with the keyboard."""
     names = [esc(one) for one in head]
     kinds = [f' class="{look}"' if look else "" for look in looks]
     top = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in strict_zip(names, kinds))
@@ -61,9 +64,19 @@ def table(head: Sequence[str], looks: Sequence[str], rows: Iterable[Sequence[str
 
     body = "".join(f"<tr>{cells(row)}</tr>\n" for row in rows)
     return (
-        f'<div class="scroll"><table>\n<thead><tr>{top}</tr></thead>\n'
+        f'<div class="scroll"{_region(label)}><table>\n<thead><tr>{top}</tr></thead>\n'
         f"<tbody>{body}</tbody></table></div>\n"
     )
+
+
+def scrolled(label: str, lines: Iterable[str]) -> str:
+    """Plain lines of equal width, in a frame that scrolls; "" without any."""
+    text = "\n".join(esc(line) for line in lines)
+    return f'<div class="lines"{_region(label)}><pre>{text}</pre></div>\n' if text else ""
+
+
+def _region(label: str) -> str:
+    return f' tabindex="0" role="region" aria-label="{esc(label)}"' if label else ""
 
 
 def command(label: str, lines: Sequence[str]) -> str:
@@ -138,8 +151,8 @@ def raw_json(what: str) -> str:
     """The element in which page.js shows the data of page(); what names the data."""
     return (
         f'<details class="raw-json"><summary>{esc(what)} as JSON</summary>\n'
-        '<pre class="json"></pre><noscript>It is in the last lines of this file.</noscript>'
-        "</details>\n"
+        f'<pre class="json"{_region(f"{what} as JSON")}></pre>'
+        "<noscript>It is in the last lines of this file.</noscript></details>\n"
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from zfstrace.types import SCHEMA, Json
 from zfstune.errors import UsageError
 from zfstune.report import render
+from zfstune.report.target import require_writable
 from zfstune.term.log import say
 
 _MOST_BYTES = 256 << 20
@@ -17,13 +18,23 @@ _GIVE = "name the directory of a session of `zfstune tune`, or its session.json"
 
 def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
+    if args.file is not None:
+        if args.session is not None:
+            raise UsageError("a session and an incident are two reports", "leave out one of them")
+        from zfstune.report import incident
+
+        return incident.run(args)
+    if args.at is not None:
+        raise UsageError("--at is a moment in an incident", "name its file with --from")
+    if args.session is None:
+        raise UsageError("DIR|FILE is missing", f"{_GIVE}, or an incident with --from")
     path = Path(args.session)
     if path.is_dir():
         path /= "session.json"
     session = read(path)
     target = args.output or str(path.parent / render.NAME)
     if target != "-":
-        _check(Path(target))
+        require_writable(Path(target))
     render.save(session, path.parent, target)
     if target != "-":
         say(f"report: {target}")
@@ -51,10 +62,3 @@ def read(path: Path) -> Json:
     if not {"state", "baseline", "blocks"} <= found.keys():
         raise UsageError(f"{path} is not a complete session", _GIVE)
     return found
-
-
-def _check(target: Path) -> None:
-    if target.exists() and not target.is_file():
-        raise UsageError(f"{target} is not a regular file", "name another")
-    if not target.parent.is_dir():
-        raise UsageError(f"directory {target.parent} does not exist", "create it first")

@@ -62,7 +62,7 @@ def latency(session: Json) -> Plot | None:
         upper, lower = box.rows(0.56) if narrow else box.columns()
         low = max(1, min(hist.rows()[0][0] for _, hist in sides)) / 1.1
         high = max(2, *(hist.max_ns for _, hist in sides)) * 1.1
-        ticks = _log_times(low, high, 4 if narrow else 6)
+        ticks = log_times(low, high, 4 if narrow else 6)
         yield _tail(upper, sides, Axis("fsync latency", low, high, ticks, log=True))
         title = f"fsync latency, {_PER_OCTAVE} bars per doubling"
         yield _shape(lower, sides, Axis(title, low, high, ticks, log=True))
@@ -124,7 +124,7 @@ def _shape(box: Box, sides: Sequence[tuple[str, Hist]], times: Axis) -> Panel:
     return panel
 
 
-def _log_times(low: float, high: float, most: int) -> list[Tick]:
+def log_times(low: float, high: float, most: int) -> list[Tick]:
     """At most this many ticks, at round times."""
     ticks: list[float] = []
     for sizes in ((1, 2, 5), (1, 3), (1,)):
@@ -138,10 +138,10 @@ def _log_times(low: float, high: float, most: int) -> list[Tick]:
             break
     while len(ticks) > most:
         ticks = ticks[::2]
-    return [(ns, _round_time(ns)) for ns in ticks]
+    return [(ns, round_time(ns)) for ns in ticks]
 
 
-def _round_time(ns: float) -> str:
+def round_time(ns: float) -> str:
     text = format_time(round(ns))
     number, _, unit = text.partition(" ")
     return f"{float(number):g} {unit}"
@@ -190,7 +190,7 @@ def _stage_bars(box: Box, sides: Sequence[tuple[str, dict[str, float]]], *, shar
     if shares:
         ticks = [(n / 4, f"{25 * n} %") for n in range(5)]
     else:
-        ticks = [(ns, _round_time(ns) if ns else "0") for ns in steps(0, most, 4)]
+        ticks = [(ns, round_time(ns) if ns else "0") for ns in steps(0, most, 4)]
     title = "share of the time of fsyncs" if shares else "time in the mean fsync"
     rows = [(float(row), side) for row, (side, _) in enumerate(sides)]
     panel = Panel(
@@ -268,7 +268,7 @@ def timeline(session: Json) -> Plot | None:
 def _value_ticks(session: Json, low: float, high: float) -> list[Tick]:
     metric = words.goal_metric(session)
     if metric and metric.startswith("fsync."):
-        return _log_times(low, high, 8)
+        return log_times(low, high, 8)
     ticks = [2.0**n for n in range(-40, 60) if low <= 2.0**n <= high]
     shown = ticks if len(ticks) > 1 else [low * 1.25, high / 1.45]
     return [(value, words.goal_value(session, value)) for value in shown]

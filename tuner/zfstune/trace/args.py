@@ -56,6 +56,7 @@ examples:
   zfstune trace device tank              queue and device times, by vdev
   zfstune trace arc                      the cache, one line per second
   zfstune trace read tank                how long reads take, hits and misses apart
+  zfstune trace --from incident-db1-20261127T031500Z.jsonl.gz --at 03:05
 
 {STATUS}
 """
@@ -165,6 +166,38 @@ examples:
 """
 
 
+_AGAIN = "trace.from_file"
+
+
+class _From(argparse.Action):
+    """A file in place of a live trace, or a moment in it: another module runs the command."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        _option: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        namespace.run = _AGAIN
+
+
+class _Views(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """The views. The default of a view replaces what --from said before its name."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        super().__call__(parser, namespace, values, option)
+        if any(getattr(namespace, name, None) is not None for name in ("file", "at")):
+            namespace.run = _AGAIN
+
+
 # Each command names the ones it takes; they appear in this order. A second word in a key
 # distinguishes variants of an option.
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -222,6 +255,17 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "default": "bpf",
         "help": "kstat: no privilege needed, less detail; default bpf",
     },
+    "--from": {
+        "metavar": "FILE",
+        "dest": "file",
+        "action": _From,
+        "help": "not live: an incident that `zfstune record` wrote; - is stdin",
+    },
+    "--at": {
+        "metavar": "TIME",
+        "action": _From,
+        "help": "with --from: the moment (03:05, 2026-11-27T03:05Z); default the worst",
+    },
     "--json": {"action": "store_true", "help": "JSON lines, times in ns"},
     "--no-fentry": {
         "action": "store_true",
@@ -276,7 +320,7 @@ _TRACES = {
         {"pool", "--dataset", "--pid", "--interval", "--source"},
     ),
 }
-_ALWAYS = {"--duration", "--json", "--no-fentry"}
+_ALWAYS = {"--duration", "--from", "--at", "--json", "--no-fentry"}
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -308,7 +352,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )
     _add_options(trace, {"--pool", "--interval"})
     trace.set_defaults(run="trace.overview")
-    traces = trace.add_subparsers(metavar="COMMAND", dest="what")
+    traces = trace.add_subparsers(metavar="COMMAND", dest="what", action=_Views)
     for name, (what, description, epilog, options) in _TRACES.items():
         parser = traces.add_parser(name, help=what, description=description, epilog=epilog)
         _add_options(parser, options, below=True)

@@ -167,8 +167,13 @@ def attached(
 
 def say_begun(run: Run[Options], how: str, what: str) -> None:
     """Reports on stderr how much is attached, what is traced and for how long."""
+    say(begun(run, how, what))
+
+
+def begun(run: Run[Options], how: str, what: str) -> str:
+    """What say_begun() says."""
     span = f", {format_span(run.args.duration)}" if run.args.duration else ""
-    say(f"{how}, tracing {what}{run.who}{span}; Ctrl-C to end")
+    return f"{how}, tracing {what}{run.who}{span}; Ctrl-C to end"
 
 
 def loop(

@@ -26,7 +26,7 @@ from zfstune.trace.largest import largest_stages
 from zfstune.trace.live import Run
 
 # 99 columns
-_COLUMNS = (
+COLUMNS = (
     Column("TIME (UTC)", 12, left=True),
     Column("PID", 7),
     Column("COMM", 9, left=True),
@@ -110,7 +110,7 @@ class _SlowTrace:
         if self._run.args.json:
             print(json.dumps(slow.to_json()), file=self._run.out)
         else:
-            self._lines.print(_COLUMNS, _cells(slow))
+            self._lines.print(COLUMNS, cells(slow))
         self._shown += 1
 
     def _finish(self, duration_ns: int) -> None:
@@ -160,7 +160,7 @@ def slow_fsync(
     )
 
 
-def _cells(slow: SlowFsync) -> tuple[str, ...]:
+def cells(slow: SlowFsync) -> tuple[str, ...]:
     return (
         slow.time[11:23],
         str(slow.pid),
@@ -170,7 +170,7 @@ def _cells(slow: SlowFsync) -> tuple[str, ...]:
         str(slow.object),
         format_time(slow.total_ns),
         _pool_state(slow),
-        largest_stages(slow.stages, _COLUMNS[-1].width),
+        largest_stages(slow.stages, COLUMNS[-1].width),
     )
 
 

@@ -1,0 +1,204 @@
+"""The numbers of an incident for its page, folded into as much memory for a day as for a minute."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from zfstrace.types import Json
+from zfstune.diagnose.from_file import Again, Best
+from zfstune.incident.intervals import Incident, Interval
+from zfstune.incident.times import ns_of
+from zfstune.term.units import SECOND
+
+# As many points as a plot has pixels for.
+_MOST_BINS = 360
+# More pools than that are counted; the page draws the busiest.
+_MOST_POOLS = 32
+MOST_SLOW, MOST_CHANGES = 20, 200
+_CHANGES = ("parameter_change", "pool_state", "note")
+
+
+@dataclass
+class Bin:
+    """A part of the time of a pool: of several intervals the worst p99, and sums. stages are ns, or
+    shares of them that a light trace has estimated."""
+
+    count: int = 0
+    duration_ns: int = 0
+    p99: int = 0
+    stages: Counter[str] = field(default_factory=Counter)
+    sync_ns: int = 0
+    txgs: int = 0
+    wait_ns: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """Fsyncs or commits per second; None without a row."""
+        return self.count * SECOND / self.duration_ns if self.duration_ns else None
+
+
+@dataclass(frozen=True)
+class Bins:
+    """The time of a file in equal parts, and for each pool those with anything in them."""
+
+    first_ns: int
+    step_ns: int
+    count: int
+    pools: dict[str, dict[int, Bin]] = field(default_factory=dict)
+    # pools whose bins have exact counts of fsyncs, not commits
+    exact: set[str] = field(default_factory=set)
+
+    @property
+    def last_ns(self) -> int:
+        return self.first_ns + self.step_ns * self.count
+
+    def middle(self, place: int) -> float:
+        return self.first_ns + self.step_ns * (place + 0.5)
+
+    def at(self, pool: str, time_ns: int, duration_ns: int = 0) -> Bin | None:
+        """The bin of a row; None for one outside the time of the file, or of too many pools."""
+        if not self.first_ns <= time_ns <= self.last_ns:
+            return None
+        if pool not in self.pools and len(self.pools) >= _MOST_POOLS:
+            return None
+        # times are those of ends: the end of a part belongs to it
+        middle = time_ns - max(1, duration_ns // 2) - self.first_ns
+        place = min(max(middle // self.step_ns, 0), self.count - 1)
+        return self.pools.setdefault(pool, {}).setdefault(place, Bin())
+
+    def busiest(self) -> list[str]:
+        """The pools with fsyncs, or writers that were held up, the busiest first."""
+        total = {pool: _busy(bins.values()) for pool, bins in self.pools.items()}
+        seen = [pool for pool in self.pools if any(total[pool])]
+        return sorted(seen, key=total.__getitem__, reverse=True)
+
+
+def _busy(bins: Iterable[Bin]) -> tuple[int, int]:
+    counts, waits = 0, 0
+    for one in bins:
+        counts, waits = counts + one.count, waits + one.wait_ns
+    return counts, waits
+
+
+def bins_of(span: tuple[int, int], interval_ns: int | None) -> Bins:
+    """Empty ones; none is shorter than an interval of the recorder."""
+    first, last = span
+    least = min(max(interval_ns or 0, SECOND), 3600 * SECOND)
+    whole = max(1, last - first)
+    step = max(least, -(-whole // _MOST_BINS))
+    return Bins(first, step, -(-whole // step))
+
+
+class Fold:
+    """What the page needs, collected record by record."""
+
+    def __init__(self, span: tuple[int, int], interval_ns: int | None, moment: int | None) -> None:
+        self.bins = bins_of(span, interval_ns)
+        self.best = Best(moment)
+        self.changes: list[Json] = []
+        self.more_changes = 0
+        self.lost: Counter[str] = Counter()
+        self.off: dict[str, tuple[str, int]] = {}
+        self.intervals = self.records = self.outside = 0
+        self.missing: dict[str, Json] = {}
+        self._slow: list[tuple[int, int, Json]] = []
+
+    def see(self, interval: Interval, record: Json) -> None:
+        """A record of the file."""
+        self.records += 1
+        name = record["type"]
+        self.best.see(interval, record)
+        if name == "interval":
+            self._interval(record)
+        elif name in ("fsync_summary", "light_summary"):
+            self._summary(record)
+        elif name == "txg":
+            self._txg(record)
+        elif name == "throttle":
+            found = self._bin(record)
+            if found:
+                found.wait_ns += record["total_ns"]
+        elif name == "slow_fsync":
+            entry = (record["total_ns"], self.records, record)
+            push = heapq.heappush if len(self._slow) < MOST_SLOW else heapq.heappushpop
+            push(self._slow, entry)
+        elif name in _CHANGES:
+            if len(self.changes) < MOST_CHANGES:
+                self.changes.append(record)
+            else:
+                self.more_changes += 1
+
+    def slowest(self) -> list[Json]:
+        """The slowest operations, the slowest first."""
+        return [record for _, _, record in sorted(self._slow, key=lambda one: (-one[0], one[1]))]
+
+    def _bin(self, record: Json) -> Bin | None:
+        time_ns = ns_of(record["time"]) or 0
+        found = self.bins.at(record["pool"] or "", time_ns, record.get("duration_ns") or 0)
+        if found is None:
+            self.outside += 1
+        return found
+
+    def _interval(self, record: Json) -> None:
+        self.intervals += 1
+        lost = record["lost"]
+        if isinstance(lost, int):
+            lost = {"all": lost}
+        for name, count in (lost or {}).items():
+            if len(self.lost) < 64 or name in self.lost:
+                self.lost[name] += count
+        for name, why in (record["off"] or {}).items():
+            if len(self.off) < 64 or name in self.off:
+                self.off[name] = why, self.off.get(name, ("", 0))[1] + 1
+
+    def _summary(self, record: Json) -> None:
+        for one in ((record["probes"] or {}).get("missing") or ())[:64]:
+            if len(self.missing) < 64:
+                self.missing[one["name"]] = one
+        # the sum of a pool's datasets has no dataset
+        if record["dataset"] is not None:
+            return
+        pool, exact = record["pool"] or "", record["type"] == "fsync_summary"
+        if exact and pool not in self.bins.exact:
+            # what was estimated so far is replaced by what is counted
+            self.bins.exact.add(pool)
+            for old in self.bins.pools.get(pool, {}).values():
+                old.count = old.duration_ns = old.p99 = 0
+                old.stages.clear()
+        if not exact and pool in self.bins.exact:
+            return
+        found = self._bin(record)
+        if found is None:
+            return
+        latency = record["latency"] or {}
+        found.count += record["count" if exact else "commits"]
+        found.duration_ns += record["duration_ns"]
+        found.p99 = max(found.p99, latency.get("p99") or 0)
+        if exact:
+            for stage in record["stages"]:
+                found.stages[stage["name"]] += stage["total_ns"]
+            return
+        total = (latency.get("mean") or 0) * record["commits"]
+        for stage in record["estimated"]["stages"]:
+            found.stages[stage["name"]] += round(stage["share"] * total)
+
+    def _txg(self, record: Json) -> None:
+        found = self._bin(record)
+        if found:
+            found.txgs += 1
+            found.sync_ns = max(found.sync_ns, record["sync_ns"] or 0)
+
+
+@dataclass(frozen=True)
+class Story:
+    """A file that was read, the interval that the page is about, and diagnoses, the worst first.
+    worst: nobody asked for another moment."""
+
+    incident: Incident
+    fold: Fold
+    interval: Interval
+    diagnoses: Sequence[Again]
+    worst: bool
