@@ -1,0 +1,1 @@
+"""`zfstune record`: the flight recorder, hours of all views in memory, written when asked."""

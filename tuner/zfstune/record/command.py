@@ -1,0 +1,200 @@
+"""`zfstune record run`, `dump`, `status` and `anonymise`."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from zfstrace import files
+from zfstrace.types import Json
+from zfstune.errors import NotPossible, UsageError
+from zfstune.record.control import ask
+from zfstune.record.dumps import SOCKET
+from zfstune.term.log import say
+from zfstune.term.units import format_count
+
+_PIECE = 1 << 16
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command. Raises CommandError and TraceError."""
+    return {"run": _run, "dump": _dump, "status": _status, "anonymise": _anonymise}[args.what](args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from zfstune.host import open_host
+    from zfstune.record import triggers
+    from zfstune.record.recorder import Recorder, Settings, begun
+    from zfstune.record.sources import DEFAULT, Views, require
+    from zfstune.term.signals import Stop
+    from zfstune.trace.live import loop
+
+    wanted = [triggers.parse(text) for text in args.trigger]
+    triggers.require_views(wanted, args.views or DEFAULT)
+    host = open_host()
+    require(host, args.views or DEFAULT)
+    # nothing is written to stdout, so nobody who leaves it ends the recording
+    with Stop(io.StringIO()) as stop:
+        views = Views(host, args.views, stop, no_fentry=args.no_fentry)
+        recorder = Recorder(
+            host,
+            views.rows,
+            Settings(args.dump_dir, wanted, args.budget),
+            open_host=open_host,
+            off=lambda: views.off,
+            lost=views.lost,
+        )
+        recorder.open()
+
+        def tick() -> bool:
+            now = stop.now()
+            views.tick(now)
+            recorder.tick(now)
+            return False
+
+        try:
+            say(f"{begun(recorder)}; Ctrl-C to end")
+            tick()
+            loop(stop, args.duration, None, tick)
+        finally:
+            recorder.close()
+            views.close()
+    return 0
+
+
+def _dump(args: argparse.Namespace) -> int:
+    if args.anonymise and not args.output:
+        raise UsageError("--anonymise needs a file to write", "add -o FILE")
+    if args.at is not None:
+        from zfstune.incident.at import parse
+
+        parse(args.at)
+    if args.output:
+        _check_output(args.output)
+    asked = {"do": "dump", "last_ns": args.last, "at": args.at, "file": bool(args.output)}
+    reply = ask(Path(args.dump_dir) / SOCKET, asked)
+    if not args.output:
+        say(f"{reply.body.get('path')}: {_amount(reply.body)}")
+        return 0
+    if reply.fd is None:
+        raise NotPossible("the recorder gave no file", "look at its log")
+    with os.fdopen(reply.fd, "rb") as file:
+        if args.anonymise:
+            _without_names(file, args.output)
+        else:
+            _write(args.output, _pieces(file))
+    if args.output != "-":
+        say(f"{args.output}: {_amount(reply.body)}")
+    return 0
+
+
+def _amount(body: Json) -> str:
+    records, left_out = body.get("records") or 0, body.get("left_out") or 0
+    text = f"{format_count(records)} record{'' if records == 1 else 's'}"
+    return f"{text}; no room for {format_count(left_out)} older ones" if left_out else text
+
+
+def _check_output(output: str) -> None:
+    """Raises UsageError."""
+    path = Path(output)
+    if output == "-":
+        if sys.stdout.isatty():
+            raise UsageError(
+                "an incident file is not for a terminal", "redirect it, or name a file"
+            )
+    elif path.exists() and not path.is_file():
+        raise UsageError(f"{output} is not a regular file", "name another")
+    elif not path.parent.is_dir():
+        raise UsageError(f"directory {path.parent} does not exist", "create it first")
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece
+
+
+def _write(output: str, pieces: Iterator[bytes]) -> None:
+    if output == "-":
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        # names of datasets and programs are in it
+        files.write(Path(output), pieces, 0o600)
+    except OSError as error:
+        why = error.strerror or error
+        raise NotPossible(f"cannot write {output}: {why}", "name another file by -o") from None
+
+
+def _without_names(file: IO[bytes], output: str) -> None:
+    """The names are on the host of the recorder anyway, in a file of this user for a moment."""
+    with tempfile.NamedTemporaryFile(prefix="zfstune-") as named:
+        for piece in _pieces(file):
+            named.write(piece)
+        named.flush()
+        anonymise(named.name, output)
+
+
+def _status(args: argparse.Namespace) -> int:
+    found = ask(Path(args.dump_dir) / SOCKET, {"do": "status"}).body
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    from zfstune.record.text import status
+
+    try:
+        lines = status(found)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise NotPossible(
+            "the recorder that runs is of another version", "restart it, or use --json"
+        ) from None
+    print("\n".join(lines))
+    return 0
+
+
+def _anonymise(args: argparse.Namespace) -> int:
+    _check_output(args.output)
+    count = anonymise(args.file, args.output)
+    if args.output != "-":
+        say(f"{args.output}: {_amount({'records': count})}")
+    return 0
+
+
+def anonymise(source: str, output: str) -> int:
+    """Writes an incident file without names; returns how many records it has. Raises UsageError,
+    NotPossible."""
+    from zfstune.incident.anonymise import Anonymiser
+    from zfstune.incident.reader import Reader
+    from zfstune.incident.writer import write
+
+    with Reader(source) as reader:
+        names = Anonymiser(judged=_judged)
+        records = (made for one in reader.records() if (made := names.record(one)))
+        try:
+            written = write(
+                sys.stdout.fileno() if output == "-" else Path(output),
+                names.header(reader.header),
+                records,
+            )
+        except OSError as error:
+            why = error.strerror or error
+            raise NotPossible(f"cannot write {output}: {why}", "name another file by -o") from None
+        for problem in reader.problems():
+            say(problem)
+    return written.records
+
+
+def _judged(measurements: Json) -> Json:
+    """The texts of a diagnosis from its measurements, which have no names any more."""
+    from zfstune.diagnose.judge import judge
+    from zfstune.diagnose.quantities import NAMES
+
+    return judge({name: measurements.get(name) for name in NAMES}).to_json()

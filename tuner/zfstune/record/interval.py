@@ -1,0 +1,78 @@
+"""What of an interval's rows is kept: a bounded number, without what is the same in each.
+
+A host can have thousands of datasets, and of processes that wait. The views give the busiest first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zfstrace.types import Json
+from zfstune.record.triggers import Rows
+
+# Of each view and interval.
+MOST_ROWS: Mapping[str, int] = {"txg": 32, "throttle": 16, "device": 64}
+MOST = 24
+# Single operations: the slowest.
+MOST_SLOW = 50
+_SLOW = ("slow_fsync", "light_window")
+# Of each row, and long: which probes there are, and buckets that nobody adds up again. lost is the
+# sum of losses.
+_LEFT = frozenset(("probes", "histogram", "losses"))
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Pick:
+    """left_out is how many rows of each view are not among the records."""
+
+    records: Sequence[Json]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def picked(rows: Rows) -> Pick:
+    """The rows of one interval, smaller and no more than a few."""
+    records: list[Json] = []
+    left_out: dict[str, int] = {}
+    slow: list[Json] = []
+    for view, found in rows.items():
+        most = MOST_ROWS.get(view, MOST)
+        plain = [row for row in found if row.get("type") not in _SLOW]
+        slow += [row for row in found if row.get("type") in _SLOW]
+        kept = _first(plain, most)
+        records += map(compact, kept)
+        if len(kept) < len(plain):
+            left_out[view] = len(plain) - len(kept)
+    slowest = heapq.nlargest(MOST_SLOW, slow, key=_took)
+    if len(slowest) < len(slow):
+        left_out["single operations"] = len(slow) - len(slowest)
+    return Pick([*records, *map(compact, slowest)], left_out)
+
+
+def _first(rows: Sequence[Json], most: int) -> Sequence[Json]:
+    """At most so many: pools before datasets, since each has its datasets' sum."""
+    if len(rows) <= most:
+        return rows
+    return sorted(rows, key=lambda row: bool(row.get("dataset")))[:most]
+
+
+def _took(row: Json) -> int:
+    return int(row.get("total_ns") or (row.get("cause") or {}).get("total_ns") or 0)
+
+
+def compact(row: Json) -> Json:
+    """The row without what is long, and with shares of four digits."""
+    return {name: _short(value) for name, value in row.items() if name not in _LEFT}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_short(one) for one in value]
+    return value

@@ -1,0 +1,480 @@
+"""The recorder: an interval each 10 s into the ring, and out of it when something happens.
+
+The main loop of `zfstune record run` and of `zfstune exporter --record` calls tick() every second.
+Nothing here waits: not for a pool, a disk, a client or a diagnosis.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from zfstrace.clock import iso_utc
+from zfstrace.errors import TraceError
+from zfstrace.host import Host
+from zfstrace.types import SCHEMA, Json
+from zfstune.errors import CommandError, UsageError
+from zfstune.record import dumps, memory
+from zfstune.record.changes import ParameterChanges
+from zfstune.record.control import Reply, Server
+from zfstune.record.dumps import Dumps, Part, fitting
+from zfstune.record.header import header
+from zfstune.record.interval import Pick, picked
+from zfstune.record.observing import Observer
+from zfstune.record.ring import Chunk, Limits, Ring
+from zfstune.record.triggers import METRICS, Rows, Trigger, Watch
+from zfstune.rules.thresholds import threshold
+from zfstune.term.log import say
+from zfstune.term.units import SECOND, format_size, format_span
+
+INTERVAL_NS = 10 * SECOND
+HOUR_NS = 3600 * SECOND
+# Without a reason, so that there is one of the time before. The first loads what later ones need.
+_DIAGNOSE_NS, _FIRST_NS = 900 * SECOND, 60 * SECOND
+# A trigger's dump waits that long for its diagnosis.
+_WAIT_NS = 60 * SECOND
+# A dump that found no room is tried again.
+_AGAIN_NS, _TRIES = 60 * SECOND, 10
+# A p99 of that many times the median of the last hour is diagnosed, if the hour is long enough.
+_TIMES, _ENOUGH = 4, 30
+# How many chunks are corrected in a second after the clock was set.
+_RESTAMPED = 4
+_AT_LAST_NS = 1800 * SECOND
+
+
+class Clock:
+    """ns since 1970, and of a clock that nobody sets and that goes on while the host sleeps."""
+
+    _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+    def wall(self) -> int:
+        return time.time_ns()
+
+    def steady(self) -> int:
+        return time.clock_gettime_ns(self._STEADY)
+
+
+def _nothing() -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """budget is the share of one CPU for diagnoses."""
+
+    directory: str = dumps.DEFAULT
+    triggers: Sequence[Trigger] = ()
+    budget: float = 0.01
+    interval_ns: int = INTERVAL_NS
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass
+class _Due:
+    """An automatic dump that waits for a diagnosis or for room."""
+
+    reason: str
+    at: int
+    tries: int = 0
+
+
+class Recorder:
+    """rows() gives, by view, the objects of `trace --json` since its last call, and may raise
+    TraceError; off() says why a view is not attached, lost() how much each could not count since
+    the process began. open_host opens another host for diagnoses, which without it are none. All
+    are called in the thread that calls tick()."""
+
+    def __init__(
+        self,
+        host: Host,
+        rows: Callable[[], Rows],
+        settings: Settings,
+        *,
+        open_host: Callable[[], Host] | None = None,
+        off: Callable[[], Mapping[str, str]] = _nothing,
+        lost: Callable[[], Mapping[str, int]] = _nothing,
+        clock: Clock | None = None,
+    ) -> None:
+        self._host, self._rows, self._settings = host, rows, settings
+        self._off, self._lost_now = off, lost
+        self._clock = clock or Clock()
+        self.ring = Ring(settings.limits)
+        self.dumps = Dumps(settings.directory)
+        self._server = Server(self.dumps.socket, self._answer)
+        self._watch = Watch(settings.triggers)
+        self._changes = ParameterChanges(host)
+        self._observer = Observer(open_host, settings.budget) if open_host else None
+        self._signalled = False
+        self._before: Any = None
+        # of the interval and of the last tick, CLOCK_MONOTONIC
+        self._start: int | None = None
+        self._now = 0
+        self._pending: list[Json] = []
+        self._states: dict[str, str] = {}
+        self._lost: dict[str, int] = {}
+        self._due: _Due | None = None
+        self._automatic: int | None = None  # the last one, steady clock
+        self._next_diagnosis = 0
+        self._p99s: deque[float] = deque(maxlen=HOUR_NS // settings.interval_ns)
+        self._unlocked = "not yet"
+        self.counts = dict.fromkeys(
+            ("intervals", "left_out", "errors", "dumps", "dumps_failed", "fired", "suppressed"),
+            0,
+        )
+
+    # --- the process
+
+    def open(self) -> None:
+        """Opens the directory and the socket, and goes on with the ring of the previous process.
+        Raises NotPossible. To be called in the main thread: SIGUSR1 asks for a dump."""
+        self.dumps.open(self._host)
+        try:
+            self.dumps.unlink_socket()
+            self._server.open()
+        except CommandError:
+            self.dumps.close()
+            raise
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGUSR1, self._on_signal)
+        self._restore()
+        memory.preload()
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._signalled = True
+
+    def _restore(self) -> None:
+        wall = self._clock.wall()
+        try:
+            chunks = self.dumps.load(self._ahead())
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            say(f"the record of the previous process is lost: {dumps.SAVED}: {_why(error)}")
+            self.counts["errors"] += 1
+            return
+        if chunks and chunks[-1].end > wall:
+            say("the record of the previous process is not continued: the clock was set back")
+            return
+        self.ring.restore([one for one in chunks if one.end > wall - self._settings.limits.span])
+        if self.ring.records:
+            span = format_span(wall - self.ring.begin)
+            say(f"the record of the previous process is continued: it began {span} ago")
+
+    def close(self) -> None:
+        """Ends the interval and saves the ring for the next process. May be called again."""
+        if self._start is not None:
+            self._note("the recorder ended")
+            self._end_interval(max(self._now, self._start + 1))
+            self._start = None
+            if self._observer:
+                self._observer.close()
+            self._save()
+        self._changes.close()
+        self._server.close()
+        if self.dumps.opened:
+            self.dumps.unlink_socket()
+        self.dumps.close()
+        if self._before is not None:
+            signal.signal(signal.SIGUSR1, self._before)
+            self._before = None
+
+    def _save(self) -> None:
+        part, begin, end = self._part(0, None)
+        try:
+            self.dumps.save(self._header(begin, end, "saved at the end"), part)
+        except OSError as error:
+            self.counts["errors"] += 1
+            say(f"cannot keep the record for the next process: {_why(error)}")
+
+    # --- the loop
+
+    def tick(self, now: int) -> None:
+        """To be called every second; now is CLOCK_MONOTONIC in ns."""
+        self._now = now
+        if self._start is None:
+            self._begin(now)
+        self._look()
+        self._observe(now)
+        if now - (self._start or 0) >= self._settings.interval_ns:
+            self._end_interval(now)
+        if self._signalled:
+            self._signalled = False
+            self._dump("SIGUSR1", now)
+        self._dump_if_due(now)
+        self.ring.restamp(self._ahead(), _RESTAMPED)
+        self._server.poll(now)
+
+    def _begin(self, now: int) -> None:
+        self._start = now
+        self._next_diagnosis = now + _FIRST_NS
+        # the views are open by now, and what they need is loaded
+        self._unlocked = memory.lock()
+        if self._unlocked:
+            say(f"memory is not locked: {self._unlocked}")
+        wall, last = self._clock.wall(), self.dumps.automatic_ns()
+        if last is not None and last <= wall:
+            self._automatic = self._clock.steady() - (wall - last)
+        self._note("the recorder began")
+
+    def _ahead(self) -> int:
+        return self._clock.wall() - self._clock.steady()
+
+    def _note(self, text: str) -> None:
+        self._add({"type": "note", "time": iso_utc(self._clock.wall()), "text": text})
+
+    def _add(self, record: Json) -> None:
+        self._pending.append({"schema": SCHEMA, **record})
+
+    def _look(self) -> None:
+        """At what changes between intervals."""
+        for change in self._changes.poll():
+            self._add(change)
+        states = {pool: self._host.pool_state(pool) for pool in self._host.pools()}
+        for pool in sorted({*states, *self._states}):
+            if states.get(pool) != self._states.get(pool):
+                time_ = iso_utc(self._clock.wall())
+                state = states.get(pool, "not imported")
+                self._add({"type": "pool_state", "time": time_, "pool": pool, "state": state})
+        self._states = states
+
+    # --- intervals
+
+    def _end_interval(self, now: int) -> None:
+        duration = now - (self._start or now)
+        wall = self._clock.wall()
+        off = dict(self._off())
+        try:
+            rows = self._rows()
+        except TraceError as error:
+            rows, off = {}, {**off, "all": error.in_one_line()}
+            self.counts["errors"] += 1
+        pick = picked(rows)
+        self.counts["intervals"] += 1
+        self.counts["left_out"] += sum(pick.left_out.values())
+        self._add_interval(pick, off, wall, duration)
+        self._start = now
+        # a dump ends an interval early: what is true of a second is no trigger
+        if duration * 2 >= self._settings.interval_ns:
+            self._judge(rows, duration, now)
+
+    def _add_interval(self, pick: Pick, off: Mapping[str, str], wall: int, duration: int) -> None:
+        lost = dict(self._lost_now())
+        since = {view: n - self._lost.get(view, 0) for view, n in lost.items()}
+        self._lost = lost
+        first = {
+            "schema": SCHEMA,
+            "type": "interval",
+            "time": iso_utc(wall),
+            "duration_ns": duration,
+            "off": off,
+            "lost": {view: n for view, n in since.items() if n},
+        }
+        if pick.left_out:
+            told = ", ".join(f"{n} of {view}" for view, n in sorted(pick.left_out.items()))
+            self._note(f"more rows than the recorder keeps: left out {told}")
+        records = self._in_order(pick.records)
+        self.ring.add([first, *records], wall - duration, wall, self._ahead())
+
+    def _in_order(self, records: Sequence[Json]) -> list[Json]:
+        """These and the pending ones, which then are none any more, in order of time."""
+        found = [*records, *self._pending]
+        self._pending = []
+        return sorted(found, key=lambda one: str(one.get("time")))
+
+    def _judge(self, rows: Rows, duration: int, now: int) -> None:
+        fired = self._watch.ended(rows, duration)
+        if fired:
+            self._fire("; ".join(one.reason for one in fired), now)
+        p99 = max(METRICS["fsync.p99"].values(rows, duration).values(), default=None)
+        if p99 is None:
+            return
+        median = statistics.median(self._p99s) if len(self._p99s) >= _ENOUGH else None
+        self._p99s.append(p99)
+        if median is not None and p99 > max(_TIMES * median, threshold("quick")):
+            self._diagnose(f"p99 over {_TIMES} times the median of the last hour", now)
+
+    # --- diagnoses
+
+    def _diagnose(self, why: str, now: int) -> bool:
+        if not self._observer or not self._host.loaded() or not self._host.pools():
+            return False
+        begun = self._observer.ask(now, why)
+        if begun:
+            self._next_diagnosis = now + _DIAGNOSE_NS
+        return begun
+
+    def _observe(self, now: int) -> None:
+        found = self._observer.poll(now) if self._observer else None
+        if found:
+            self._pending += found.records
+            if found.error:
+                self._note(f"a diagnosis was not possible: {found.error}")
+            if self._due and not self._due.tries:
+                self._due.at = now
+        if now >= self._next_diagnosis:
+            self._diagnose("the clock", now)
+
+    # --- dumps
+
+    def _fire(self, reason: str, now: int) -> None:
+        self.counts["fired"] += 1
+        self._note(reason)
+        last = self._automatic
+        if self._due or (last is not None and self._clock.steady() - last < HOUR_NS):
+            self.counts["suppressed"] += 1
+            say(f"{reason}: no file, since one was written within the hour")
+            self._diagnose(reason, now)
+            return
+        say(reason)
+        waits = self._diagnose(reason, now) or bool(self._observer and self._observer.running)
+        self._due = _Due(reason, now + _WAIT_NS if waits else now)
+
+    def _dump_if_due(self, now: int) -> None:
+        due = self._due
+        if not due or now < due.at:
+            return
+        if self._dump(due.reason, now):
+            self._automatic = self._clock.steady()
+            self.dumps.mark_automatic(self._clock.wall())
+            self._due = None
+            return
+        due.tries, due.at = due.tries + 1, now + _AGAIN_NS
+        if due.tries >= _TRIES:
+            say(f"given up: {due.reason}")
+            self._due = None
+
+    def _dump(self, reason: str, now: int) -> bool:
+        """Writes all of the ring; False if there is no room for it, or another problem."""
+        try:
+            path, _ = self._write(reason, now, 0, None)
+        except OSError as error:
+            say(f"cannot write an incident file to {self.dumps.path}: {_why(error)}")
+            return False
+        say(f"{path} is written: {reason}")
+        return True
+
+    def _write(self, reason: str, now: int, begin: int, end: int | None) -> tuple[str, Part]:
+        """Raises OSError."""
+        part, first, last = self._taken(now, begin, end)
+        name = dumps.file_name(dumps.host_name(), self._clock.wall())
+        with self._counted():
+            path = self.dumps.write(name, self._header(first, last, reason), part)
+        return str(path), part
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Counts a dump, or its failure."""
+        try:
+            yield
+        except OSError:
+            self.counts["dumps_failed"] += 1
+            raise
+        self.counts["dumps"] += 1
+
+    def _taken(self, now: int, begin: int, end: int | None) -> tuple[Part, int, int]:
+        """What the ring has up to this moment."""
+        if self._start is not None and now - self._start >= SECOND:
+            self._end_interval(now)
+        if self._pending:
+            # of the interval that has just ended
+            wall = self._clock.wall()
+            self.ring.add(self._in_order([]), wall, wall, self._ahead())
+        return self._part(begin, end)
+
+    def _part(self, begin: int, end: int | None) -> tuple[Part, int, int]:
+        self.ring.restamp(self._ahead())
+        part = fitting(self.ring.chunks(begin, end))
+        wall = self._clock.wall()
+        chunks: Sequence[Chunk] = part.chunks
+        return part, chunks[0].begin if chunks else wall, chunks[-1].end if chunks else wall
+
+    def _header(self, begin: int, end: int, reason: str) -> Json:
+        return header(
+            self._host,
+            begin,
+            end,
+            reason,
+            interval_ns=self._settings.interval_ns,
+            layouts=self._observer.layouts if self._observer else {},
+            lost=self._lost,
+        )
+
+    # --- the socket
+
+    def _answer(self, request: Json) -> Reply:
+        """Raises CommandError and OSError, which are the reply, too."""
+        what = request.get("do")
+        if what == "status":
+            return Reply(self.status())
+        if what != "dump":
+            raise UsageError("the request is neither dump nor status", "use the same zfstune")
+        begin, end = self._asked(request.get("last_ns"), request.get("at"))
+        if not request.get("file"):
+            path, part = self._write("zfstune record dump", self._now, begin, end)
+            return Reply({"path": path, "records": part.records, "left_out": part.left_out})
+        part, first, last = self._taken(self._now, begin, end)
+        with self._counted():
+            fd = self.dumps.anonymous(self._header(first, last, "zfstune record dump"), part)
+        return Reply({"records": part.records, "left_out": part.left_out}, fd)
+
+    def _asked(self, last_ns: object, at: object) -> tuple[int, int | None]:
+        """The span of --last and --at, ns since 1970. Raises UsageError."""
+        known = isinstance(last_ns, int) and last_ns > 0
+        span = last_ns if isinstance(last_ns, int) and known else None
+        if not isinstance(at, str):
+            return (self._clock.wall() - span if span else 0), None
+        from zfstune.incident.at import find, parse
+
+        moment = find(parse(at), (self.ring.begin, self._clock.wall()), "the record")
+        half = (span or _AT_LAST_NS) // 2
+        return moment - half, moment + half
+
+    def status(self) -> Json:
+        """What `record status` shows."""
+        ring = self.ring
+        return {
+            "schema": SCHEMA,
+            "type": "record_status",
+            "pid": os.getpid(),
+            "time_from": iso_utc(ring.begin) if ring.records else None,
+            "time_to": iso_utc(ring.end) if ring.records else None,
+            "span_ns": ring.end - ring.begin if ring.records else 0,
+            "memory_bytes": ring.memory,
+            "memory_limit_bytes": ring.limits.memory,
+            "records": ring.records,
+            "too_long": ring.dropped,
+            "memory_locked": not self._unlocked,
+            "off": dict(self._off()),
+            "lost": dict(self._lost_now()),
+            "triggers": [
+                {"text": one.text, "value": self._watch.last[one.text], "unit": one.metric.unit}
+                for one in self._watch.triggers
+            ],
+            "waiting": self._due.reason if self._due else None,
+            "directory": str(self.dumps.path),
+            "files": self.dumps.names(),
+            "diagnoses": dict(self._observer.status(self._now)) if self._observer else None,
+            **self.counts,
+        }
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def begun(recorder: Recorder) -> str:
+    """What is recorded where, for the log."""
+    limits = recorder.ring.limits
+    return (
+        f"recording the last {format_span(limits.span)} in {format_size(limits.memory)} of memory; "
+        f"incidents go to {recorder.dumps.path}"
+    )
