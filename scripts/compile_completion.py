@@ -22,6 +22,8 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tracers", "tuner")]
 from zfstune import cli  # noqa: E402
 from zfstune.check.metrics import METRICS as CHECKED  # noqa: E402
 from zfstune.experiment import objective  # noqa: E402
+from zfstune.exporter.args import VIEWS  # noqa: E402
+from zfstune.record.triggers import METRICS as TRIGGERS  # noqa: E402
 from zfstune.tunables import catalogue  # noqa: E402
 
 PARTS = ROOT / "scripts/completion"
@@ -53,19 +55,23 @@ BY_METAVAR: dict[str, Source] = {
 BY_OPTION: dict[str, Source] = {
     "--block": ("10s", "20s", "30s"),
     "--budget": ("10m", "15m", "30m", "1h"),
+    "--budget SHARE": ("1%", "2%", "5%"),
     "--dataset": "datasets",
     "--duration": ("5s", "10s", "30s", "1m", "5m"),
     "--interval": ("1s", "2s", "5s", "10s", "1m"),
+    "--last": ("10m", "30m", "1h", "6h"),
     "--limit": METRICS,
     "--matrix": ("reports-2014",),
     "--over": ("1ms", "5ms", "10ms", "50ms", "100ms", "1s"),
     "--pid": "pids",
     "--timeout": ("10s", "30s", "50s"),
+    "--trigger": tuple(TRIGGERS),
 }
 # words that are joined by commas
 LISTS = {
     **dict.fromkeys(("--warn", "--crit", "--show"), tuple(CHECKED)),
     "--objective": METRICS,
+    "--views": tuple(VIEWS),
     "--parameters": catalogue.default_set(),
     "--test": (
         "fdatasync",
@@ -104,12 +110,15 @@ def completer(action: argparse.Action) -> object:
     name = action.option_strings[-1] if action.option_strings else ""
     if name in LISTS:
         return listed(name, LISTS[name])
-    source = BY_OPTION.get(name, BY_METAVAR.get(str(action.metavar)))
+    metavar = str(action.metavar)
+    # of two options with one name, one is for a share
+    key = f"{name} {metavar}" if f"{name} {metavar}" in BY_OPTION else name
+    source = BY_OPTION.get(key, BY_METAVAR.get(metavar))
     if not source:
         return None
     if isinstance(source, tuple):
         words = " ".join(source)
-        function = function_of(name, "words")
+        function = function_of(key, "words")
         return {
             "bash": function,
             "zsh": f"({words})",
@@ -139,7 +148,7 @@ def listed(name: str, words: tuple[str, ...]) -> object:
 
 def function_of(name: str, kind: str) -> str:
     """The name of the shell function for an option."""
-    return f"_zfstune_{kind}_{name.strip('-').replace('-', '_')}"
+    return f"_zfstune_{kind}_{re.sub('[- ]', '_', name.strip('-').lower())}"
 
 
 def compiled(shell: str) -> str:

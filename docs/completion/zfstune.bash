@@ -6,22 +6,29 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_zfstune_trace_subparsers=(fsync slow txg throttle device arc read)
+_shtab_zfstune_record_subparsers=(run dump status anonymise)
 _shtab_zfstune_flame_subparsers=(diff convert)
 _shtab_zfstune_params_subparsers=(list get explain set)
 _shtab_zfstune_tools_subparsers=(list extract)
-_shtab_zfstune_subparsers=(doctor trace diagnose check flame params advise bench tune status revert keep recover report tools licences)
+_shtab_zfstune_subparsers=(doctor trace diagnose check exporter record flame params advise bench tune status revert keep recover report tools licences)
 
 _shtab_zfstune_doctor_option_strings=(-h --help --json --cost --duration)
-_shtab_zfstune_trace_fsync_option_strings=(-h --help --over --dataset --pid --duration --interval --histogram --light --every --window --json --no-fentry)
-_shtab_zfstune_trace_slow_option_strings=(-h --help --over --dataset --pid --duration --count --timeline --json --no-fentry)
-_shtab_zfstune_trace_txg_option_strings=(-h --help --duration --count --source --json --no-fentry)
-_shtab_zfstune_trace_throttle_option_strings=(-h --help --pid --duration --interval --json --no-fentry)
-_shtab_zfstune_trace_device_option_strings=(-h --help --duration --interval --json --no-fentry)
-_shtab_zfstune_trace_arc_option_strings=(-h --help --duration --interval --count --source --json --no-fentry)
-_shtab_zfstune_trace_read_option_strings=(-h --help --dataset --pid --duration --interval --source --json --no-fentry)
-_shtab_zfstune_trace_option_strings=(-h --help --pool --duration --interval --json --no-fentry)
-_shtab_zfstune_diagnose_option_strings=(-h --help --duration --from --json --no-fentry)
+_shtab_zfstune_trace_fsync_option_strings=(-h --help --over --dataset --pid --duration --interval --histogram --light --every --window --from --at --json --no-fentry)
+_shtab_zfstune_trace_slow_option_strings=(-h --help --over --dataset --pid --duration --count --timeline --from --at --json --no-fentry)
+_shtab_zfstune_trace_txg_option_strings=(-h --help --duration --count --source --from --at --json --no-fentry)
+_shtab_zfstune_trace_throttle_option_strings=(-h --help --pid --duration --interval --from --at --json --no-fentry)
+_shtab_zfstune_trace_device_option_strings=(-h --help --duration --interval --from --at --json --no-fentry)
+_shtab_zfstune_trace_arc_option_strings=(-h --help --duration --interval --count --source --from --at --json --no-fentry)
+_shtab_zfstune_trace_read_option_strings=(-h --help --dataset --pid --duration --interval --source --from --at --json --no-fentry)
+_shtab_zfstune_trace_option_strings=(-h --help --pool --duration --interval --from --at --json --no-fentry)
+_shtab_zfstune_diagnose_option_strings=(-h --help --duration --from --at --json --no-fentry)
 _shtab_zfstune_check_option_strings=(-h --help --warn --crit --show --duration --timeout --list --json --no-fentry)
+_shtab_zfstune_exporter_option_strings=(-h --help --listen --textfile --once --interval --tls-cert --tls-key --tls-client-ca --views --source --max-datasets --datasets --budget --no-fentry --record --no-record --trigger --dump-dir)
+_shtab_zfstune_record_run_option_strings=(-h --help --views --budget --trigger --duration --no-fentry --dump-dir)
+_shtab_zfstune_record_dump_option_strings=(-h --help -o --output --last --at --anonymise --dump-dir)
+_shtab_zfstune_record_status_option_strings=(-h --help --json --dump-dir)
+_shtab_zfstune_record_anonymise_option_strings=(-h --help -o --output)
+_shtab_zfstune_record_option_strings=(-h --help)
 _shtab_zfstune_flame_diff_option_strings=(-h --help -o --output --unit --title --inverted)
 _shtab_zfstune_flame_convert_option_strings=(-h --help -o --output --unit --title --inverted --kind)
 _shtab_zfstune_flame_option_strings=(-h --help --off-cpu --on-cpu --wakeup --txg-sync --pid --all-zfs --pool --duration -o --output --title --inverted)
@@ -37,7 +44,7 @@ _shtab_zfstune_status_option_strings=(-h --help --json)
 _shtab_zfstune_revert_option_strings=(-h --help --print --json)
 _shtab_zfstune_keep_option_strings=(-h --help --print --remove --format --json)
 _shtab_zfstune_recover_option_strings=(-h --help --wait --forget)
-_shtab_zfstune_report_option_strings=(-h --help -o --output)
+_shtab_zfstune_report_option_strings=(-h --help --from --at -o --output)
 _shtab_zfstune_tools_list_option_strings=(-h --help --system --json)
 _shtab_zfstune_tools_extract_option_strings=(-h --help --force --system --json)
 _shtab_zfstune_tools_option_strings=(-h --help)
@@ -51,31 +58,39 @@ _shtab_zfstune_trace_fsync___dataset_COMPGEN=_zfstune_datasets
 _shtab_zfstune_trace_fsync___pid_COMPGEN=_zfstune_pids
 _shtab_zfstune_trace_fsync___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_fsync___interval_COMPGEN=_zfstune_words_interval
+_shtab_zfstune_trace_fsync___from_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_trace_slow_pos_0_COMPGEN=_zfstune_pools
 _shtab_zfstune_trace_slow___over_COMPGEN=_zfstune_words_over
 _shtab_zfstune_trace_slow___dataset_COMPGEN=_zfstune_datasets
 _shtab_zfstune_trace_slow___pid_COMPGEN=_zfstune_pids
 _shtab_zfstune_trace_slow___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_slow___timeline_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_trace_slow___from_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_trace_txg_pos_0_COMPGEN=_zfstune_pools
 _shtab_zfstune_trace_txg___duration_COMPGEN=_zfstune_words_duration
+_shtab_zfstune_trace_txg___from_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_trace_throttle_pos_0_COMPGEN=_zfstune_pools
 _shtab_zfstune_trace_throttle___pid_COMPGEN=_zfstune_pids
 _shtab_zfstune_trace_throttle___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_throttle___interval_COMPGEN=_zfstune_words_interval
+_shtab_zfstune_trace_throttle___from_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_trace_device_pos_0_COMPGEN=_zfstune_pools
 _shtab_zfstune_trace_device___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_device___interval_COMPGEN=_zfstune_words_interval
+_shtab_zfstune_trace_device___from_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_trace_arc___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_arc___interval_COMPGEN=_zfstune_words_interval
+_shtab_zfstune_trace_arc___from_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_trace_read_pos_0_COMPGEN=_zfstune_pools
 _shtab_zfstune_trace_read___dataset_COMPGEN=_zfstune_datasets
 _shtab_zfstune_trace_read___pid_COMPGEN=_zfstune_pids
 _shtab_zfstune_trace_read___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace_read___interval_COMPGEN=_zfstune_words_interval
+_shtab_zfstune_trace_read___from_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_trace___pool_COMPGEN=_zfstune_pools
 _shtab_zfstune_trace___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_trace___interval_COMPGEN=_zfstune_words_interval
+_shtab_zfstune_trace___from_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_diagnose_pos_0_COMPGEN=_zfstune_pools
 _shtab_zfstune_diagnose___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_diagnose___from_COMPGEN=_shtab_compgen_files
@@ -85,6 +100,28 @@ _shtab_zfstune_check___crit_COMPGEN=_zfstune_list_crit
 _shtab_zfstune_check___show_COMPGEN=_zfstune_list_show
 _shtab_zfstune_check___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_check___timeout_COMPGEN=_zfstune_words_timeout
+_shtab_zfstune_exporter___textfile_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_exporter___interval_COMPGEN=_zfstune_words_interval
+_shtab_zfstune_exporter___tls_cert_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_exporter___tls_key_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_exporter___tls_client_ca_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_exporter___views_COMPGEN=_zfstune_list_views
+_shtab_zfstune_exporter___budget_COMPGEN=_zfstune_words_budget_share
+_shtab_zfstune_exporter___trigger_COMPGEN=_zfstune_words_trigger
+_shtab_zfstune_exporter___dump_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_zfstune_record_run___views_COMPGEN=_zfstune_list_views
+_shtab_zfstune_record_run___budget_COMPGEN=_zfstune_words_budget
+_shtab_zfstune_record_run___trigger_COMPGEN=_zfstune_words_trigger
+_shtab_zfstune_record_run___duration_COMPGEN=_zfstune_words_duration
+_shtab_zfstune_record_run___dump_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_zfstune_record_dump__o_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_record_dump___output_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_record_dump___last_COMPGEN=_zfstune_words_last
+_shtab_zfstune_record_dump___dump_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_zfstune_record_status___dump_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_zfstune_record_anonymise_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_record_anonymise__o_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_record_anonymise___output_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_flame_diff_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_flame_diff_pos_1_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_flame_diff__o_COMPGEN=_shtab_compgen_files
@@ -123,6 +160,7 @@ _shtab_zfstune_tune___out_COMPGEN=_shtab_compgen_dirs
 _shtab_zfstune_tune___resume_COMPGEN=_shtab_compgen_dirs
 _shtab_zfstune_keep_pos_0_COMPGEN=_zfstune_parameters
 _shtab_zfstune_report_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_zfstune_report___from_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_report__o_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_report___output_COMPGEN=_shtab_compgen_files
 _shtab_zfstune_tools_extract_pos_0_COMPGEN=_shtab_compgen_dirs
@@ -132,6 +170,8 @@ _shtab_zfstune_trace_txg___source_choices=(bpf kstat)
 _shtab_zfstune_trace_arc___source_choices=(bpf kstat)
 _shtab_zfstune_trace_read___source_choices=(bpf kstat)
 _shtab_zfstune_trace_pos_0_choices=(fsync slow txg throttle device arc read)
+_shtab_zfstune_exporter___source_choices=(auto bpf kstat)
+_shtab_zfstune_record_pos_0_choices=(run dump status anonymise)
 _shtab_zfstune_flame_diff___unit_choices=(ns us samples)
 _shtab_zfstune_flame_convert___unit_choices=(ns us samples)
 _shtab_zfstune_flame_convert___kind_choices=(off-cpu on-cpu wakeup other)
@@ -144,7 +184,7 @@ _shtab_zfstune_keep___format_choices=(modprobe nix truenas ansible tuned sysctl)
 _shtab_zfstune_tools_list___system_choices=(linux freebsd)
 _shtab_zfstune_tools_extract___system_choices=(linux freebsd)
 _shtab_zfstune_tools_pos_0_choices=(list extract)
-_shtab_zfstune_pos_0_choices=(doctor trace diagnose check flame params advise bench tune status revert keep recover report tools licences)
+_shtab_zfstune_pos_0_choices=(doctor trace diagnose check exporter record flame params advise bench tune status revert keep recover report tools licences)
 
 _shtab_zfstune_doctor__h_nargs=0
 _shtab_zfstune_doctor___help_nargs=0
@@ -194,6 +234,26 @@ _shtab_zfstune_check___help_nargs=0
 _shtab_zfstune_check___list_nargs=0
 _shtab_zfstune_check___json_nargs=0
 _shtab_zfstune_check___no_fentry_nargs=0
+_shtab_zfstune_exporter__h_nargs=0
+_shtab_zfstune_exporter___help_nargs=0
+_shtab_zfstune_exporter___once_nargs=0
+_shtab_zfstune_exporter___no_fentry_nargs=0
+_shtab_zfstune_exporter___record_nargs=0
+_shtab_zfstune_exporter___no_record_nargs=0
+_shtab_zfstune_record_run__h_nargs=0
+_shtab_zfstune_record_run___help_nargs=0
+_shtab_zfstune_record_run___no_fentry_nargs=0
+_shtab_zfstune_record_dump__h_nargs=0
+_shtab_zfstune_record_dump___help_nargs=0
+_shtab_zfstune_record_dump___anonymise_nargs=0
+_shtab_zfstune_record_status__h_nargs=0
+_shtab_zfstune_record_status___help_nargs=0
+_shtab_zfstune_record_status___json_nargs=0
+_shtab_zfstune_record_anonymise__h_nargs=0
+_shtab_zfstune_record_anonymise___help_nargs=0
+_shtab_zfstune_record_pos_0_nargs=A...
+_shtab_zfstune_record__h_nargs=0
+_shtab_zfstune_record___help_nargs=0
 _shtab_zfstune_flame_diff__h_nargs=0
 _shtab_zfstune_flame_diff___help_nargs=0
 _shtab_zfstune_flame_diff___inverted_nargs=0
@@ -400,16 +460,32 @@ _zfstune_words_timeout() {
 	compgen -W "10s 30s 50s" -- "$1"
 }
 
+_zfstune_list_views() {
+	_zfstune_list "$1" light fsync txg throttle arc device read
+}
+
+_zfstune_words_budget_share() {
+	compgen -W "1% 2% 5%" -- "$1"
+}
+
+_zfstune_words_trigger() {
+	compgen -W "fsync.p50 fsync.p99 fsync.p999 fsync.max fsync.rate fsync.unfinished fsync.errors commit.p50 commit.p99 commit.p999 commit.max commit.rate log.p99 flush.p99 txg.sync txg.open throttle.waits throttle.time throttle.max device.log.p99 device.flush.p99 arc.hit arc.waits lost" -- "$1"
+}
+
+_zfstune_words_budget() {
+	compgen -W "10m 15m 30m 1h" -- "$1"
+}
+
+_zfstune_words_last() {
+	compgen -W "10m 30m 1h 6h" -- "$1"
+}
+
 _zfstune_list_test() {
 	_zfstune_list "$1" fdatasync fsync o_dsync two-fdatasync committers-2 committers-8 plain
 }
 
 _zfstune_words_matrix() {
 	compgen -W "reports-2014" -- "$1"
-}
-
-_zfstune_words_budget() {
-	compgen -W "10m 15m 30m 1h" -- "$1"
 }
 
 _zfstune_list_objective() {
@@ -609,7 +685,7 @@ _zfstune() {
 	# it only replaces what follows the last = or :
 	COMPREPLY=("${COMPREPLY[@]#"$before"}")
 	# more may follow
-	[[ " --warn --crit --show --objective --parameters --test --limit " != *" ${words[-2]-} "* ]] || compopt -o nospace 2>/dev/null
+	[[ " --warn --crit --show --objective --views --parameters --test --limit " != *" ${words[-2]-} "* ]] || compopt -o nospace 2>/dev/null
 }
 
 complete -o bashdefault -F _zfstune zfstune

@@ -61,6 +61,7 @@ class FakeSession:
         self.now: Any = ()
         self.held: int | None = 7
         self.waiting = self.closed = False
+        self.why = ""
 
     def refresh(self) -> None:
         if self.states:
@@ -178,8 +179,11 @@ class FakeHost:
         self, session: FakeSession | None = None, checks: Sequence[Check] = (), survey: bool = True
     ) -> None:
         self.session = session or FakeSession()
-        # instead of session, by the kind of trace: an error is raised at opening
-        self.sessions: dict[str, FakeSession | TraceError] = {}
+        # instead of session, by the kind of trace: an error is raised at opening; of a list each is
+        # for one opening, the last one for all that follow
+        self.sessions: dict[str, FakeSession | TraceError | list[FakeSession | TraceError]] = {}
+        # raised by tick(), once
+        self.fails: Exception | None = None
         self.options: AnyOptions | None = None
         self.values = {"zfs_dirty_data_max": 4 << 30}
         self.kstats: dict[str, dict[str, int]] = {}
@@ -230,7 +234,9 @@ class FakeHost:
         return sorted([*self.names.values(), *self.devices.values(), "idle"])
 
     def tick(self) -> None:
-        pass
+        fails, self.fails = self.fails, None
+        if fails:
+            raise fails
 
     def dataset_name(self, pool: str, objset: int, dev: tuple[int, int]) -> str | None:
         return self.names.get((pool, objset)) or self.devices.get(dev)
@@ -288,6 +294,8 @@ class FakeHost:
     def _open(self, kind: str, options: AnyOptions) -> FakeSession:
         self.options = options
         session = self.sessions.get(kind, self.session)
+        if isinstance(session, list):
+            session = session.pop(0) if len(session) > 1 else session[0]
         if isinstance(session, TraceError):
             raise session
         return session

@@ -68,6 +68,12 @@ COMMANDS: list[list[str]] = [
     ["check", "tank", "--duration", "1s", "--show", ",".join(METRICS)],
     ["check", "tank", "--duration", "1s", "--json"],
     ["diagnose", "--duration", "1s", "--json"],
+    ["exporter", "--once", "--views", "fsync,txg,throttle,arc,device,read"],
+    ["record", "run", "--dump-dir", EVIL, "--duration", "1s"],
+    ["record", "dump", "--dump-dir", EVIL],
+    ["record", "status", "--dump-dir", EVIL],
+    ["record", "anonymise", "stacks", "-o", f"{EVIL}/x"],
+    *([name, "--from", "stacks", "--at", EVIL] for name in ("diagnose", "trace", "report")),
     ["params"],
     ["params", "list", "--all"],
     ["params", "explain", "zfs_dirty_data_max"],
@@ -105,6 +111,9 @@ ODD: list[list[str]] = [
     *(["trace", name] for name in ("fsync", "txg", "throttle", "device", "arc", "read", "slow")),
     *(["params", name] for name in ("get", "explain", "set", "list")),
     ["diagnose", "--from"],
+    *(["exporter", f"--{name}"] for name in ("listen", "textfile", "views", "budget", "trigger")),
+    *(["record", "run", f"--{name}"] for name in ("trigger", "views", "budget")),
+    *(["record", "dump", f"--{name}"] for name in ("at", "last")),
     *(["check", *more] for more in ([], ["tank", "--warn"], ["tank", "--show"])),
     ["keep", "--remove"],
     *(["tools"], ["tools", "extract", "tools", "--system"], ["licences"]),
@@ -120,7 +129,7 @@ COMMANDS += [["params", what, f"zfs_txg_timeout={EVIL}"] for what in ("set", "ex
 OPEN = [
     *("host", "params.command", "changes.keep", "changes.revert", "changes.status"),
     *("trace.live", "trace.doctor", "diagnose.command", "flame.command", "tune.command"),
-    *("bench.command", "bench.matrix.command", "trace.cost", "check.command"),
+    *("bench.command", "bench.matrix.command", "trace.cost", "check.command", "exporter.command"),
 ]
 
 
@@ -182,6 +191,10 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostileHost:
     found = HostileHost(tmp_path)
     for name in OPEN:
         monkeypatch.setattr(importlib.import_module(f"zfstune.{name}"), "open_host", lambda: found)
+    # the recorder imports it when it is called
+    monkeypatch.setattr("zfstune.host.open_host", lambda: found)
+    # of the tests
+    monkeypatch.setattr("zfstune.record.memory.lock", lambda: "")
     monkeypatch.setattr(production, "signs", lambda: [EVIL])
     monkeypatch.setattr("sys.stdin", io.StringIO())
     monkeypatch.setenv("ZFSTUNE_STATE_DIR", str(found.where.state))

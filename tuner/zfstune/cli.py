@@ -26,6 +26,7 @@ examples:
   zfstune trace slow --over 10ms              each fsync that takes 10 ms or more
   zfstune diagnose                            why fsyncs are slow, and what to do
   zfstune check tank --warn fsync.p99=20ms    for a monitoring system
+  zfstune exporter                            metrics for Prometheus, for weeks
   zfstune params list                         the parameters and their values here
   zfstune advise tank                         bad settings, with reason and remedy
   zfstune bench tank/db                       what a synchronous write costs here
@@ -45,6 +46,8 @@ COMMANDS = {
     "trace": ("doctor", "trace"),
     "diagnose": ("diagnose",),
     "check": ("check",),
+    "exporter": ("exporter",),
+    "record": ("record",),
     "flame": ("flame",),
     "params": ("params",),
     "advise": ("advise",),
@@ -154,6 +157,16 @@ def _one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
+# zfstune.changes.recover does it itself; the others promise to change nothing
+_NO_RECOVERY = (
+    "changes.recover",
+    "advise.command",
+    "check.command",
+    "exporter.command",
+    "record.command",
+)
+
+
 def _run(argv: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         # a dataset's name may not be encodable in the locale
@@ -172,8 +185,7 @@ def _run(argv: Sequence[str]) -> int:
     from zfstune.changes.recovery import if_needed
 
     command = importlib.import_module(f"zfstune.{args.run}")
-    # advise and check promise to change nothing
-    if args.run not in ("changes.recover", "advise.command", "check.command"):
+    if args.run not in _NO_RECOVERY:
         if_needed(f"zfstune {args.command}")
     try:
         status: int = command.run(args)

@@ -1,0 +1,1 @@
+"""`zfstune exporter`: metrics of fsyncs, txgs, waits and the cache for Prometheus."""

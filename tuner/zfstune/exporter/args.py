@@ -1,0 +1,169 @@
+"""The command line of `zfstune exporter`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from zfstune.term.argtypes import names, positive, span
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+VIEWS = ("light", "fsync", "txg", "throttle", "arc", "device", "read")
+DEFAULT = ("light", "txg", "throttle", "arc")
+# those that kstats suffice for
+KSTAT = ("txg", "arc")
+MOST_DATASETS = 64
+
+_EXPORTER = """\
+Serves metrics of ZFS for Prometheus, for as long as it runs: how long commits and fsyncs
+take and where, txgs, waits of writers, the cache, and which module parameters change.
+It changes nothing, waits while ZFS is not loaded, and ends only by a signal.
+
+views, by what they cost:
+  txg, throttle, arc  next to nothing
+  light               commits exactly, the stages of fsyncs estimated from windows
+  read, fsync         each read and write, each fsync with all its stages
+  device              each I/O
+
+examples:
+  sudo zfstune exporter                                 http://127.0.0.1:9810/metrics
+  sudo zfstune exporter --listen :9810 --tls-cert host.pem --tls-key host.key
+  sudo zfstune exporter --textfile /var/lib/prometheus/node-exporter/zfstune.prom
+  sudo zfstune exporter --views fsync,txg,throttle,arc --datasets 'tank/db/*' --budget 2%
+  zfstune exporter --source kstat                       without privilege
+  sudo zfstune exporter --once                          prints the metrics and ends
+  sudo zfstune exporter --trigger 'fsync.p99>200ms for 30s'    keeps what led to it
+
+exit status:
+  0  ended by a signal, or printed once; 2  usage
+  3  not possible here (no privilege, no prometheus_client, the port is in use)
+"""
+
+
+def budget(text: str) -> float:
+    """A share of one CPU, more than 0: ``1%``, ``0.5%``."""
+    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%", text)
+    value = float(found[1]) / 100 if found else 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no share of a CPU\nwrite it like 1% or 0.5%, 100% at most"
+        )
+    return value
+
+
+def datasets(text: str) -> int:
+    """A number of datasets."""
+    found = positive(text)
+    if found > MOST_DATASETS:
+        raise argparse.ArgumentTypeError(
+            f"{found} is too many\nuse {MOST_DATASETS} at most, and --datasets to choose them"
+        )
+    return found
+
+
+def _listen(text: str) -> tuple[str, int]:
+    from zfstune.exporter.listen import parse_listen  # socket is slow to load
+
+    return parse_listen(text)
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """Adds `exporter` to the commands."""
+    parser = commands.add_parser(
+        "exporter",
+        help="metrics for Prometheus, and a flight recorder",
+        description="Exports metrics of ZFS for Prometheus.",
+        epilog=_EXPORTER,
+    )
+    _add_outlets(parser)
+    parser.add_argument(
+        "--views", metavar="NAMES", type=names, help=f"what to trace; default {','.join(DEFAULT)}"
+    )
+    parser.add_argument(
+        "--source",
+        choices=("auto", "bpf", "kstat"),
+        default="auto",
+        help="auto: what is possible; bpf: nothing less; kstat: only what needs no privilege",
+    )
+    parser.add_argument(
+        "--max-datasets",
+        metavar="N",
+        type=datasets,
+        default=16,
+        help="datasets with series of their own, the rest is summed; default 16",
+    )
+    parser.add_argument(
+        "--datasets",
+        metavar="PATTERNS",
+        type=names,
+        action="append",
+        default=[],
+        help="only these have series of their own; * is anything, / included",
+    )
+    parser.add_argument(
+        "--budget",
+        metavar="SHARE",
+        type=budget,
+        default=0.01,
+        help="detach views when their programs cost more of one CPU; default 1%%",
+    )
+    parser.add_argument(
+        "--no-fentry", action="store_true", help="use kprobes even where fentry is possible"
+    )
+    _add_recorder(parser)
+    parser.set_defaults(run="exporter.command")
+
+
+def _add_outlets(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--listen",
+        metavar="ADDRESS:PORT",
+        type=_listen,
+        help="serve them there; default 127.0.0.1:9810",
+    )
+    where.add_argument(
+        "--textfile", metavar="FILE", help="write them to FILE, for node_exporter, instead"
+    )
+    where.add_argument("--once", action="store_true", help="print them once and end")
+    parser.add_argument(
+        "--interval",
+        metavar="T",
+        type=span,
+        help="how often --textfile is written; default 15s",
+    )
+    for name, what in (
+        ("cert", "the server's certificate: serve with TLS"),
+        ("key", "its key"),
+        ("client-ca", "answer only clients with a certificate of this CA"),
+    ):
+        parser.add_argument(f"--tls-{name}", metavar="FILE", help=what)
+
+
+def _add_recorder(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--record",
+        action="store_true",
+        default=None,
+        help="keep hours of it in memory, for `zfstune record dump`; default unless --once",
+    )
+    which.add_argument(
+        "--no-record", action="store_false", dest="record", help="keep nothing in memory"
+    )
+    parser.add_argument(
+        "--trigger",
+        metavar="EXPR",
+        action="append",
+        default=[],
+        help="write what is kept when that holds: 'fsync.p99>200ms for 30s'",
+    )
+    parser.add_argument(
+        "--dump-dir",
+        metavar="DIR",
+        default="/run/zfstune-exporter",
+        help="where to; default /run/zfstune-exporter",
+    )

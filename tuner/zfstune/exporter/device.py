@@ -1,0 +1,71 @@
+"""The view `device`: the time of I/Os in queue and device, by vdev and class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import Metric
+
+from zfstrace.device import ClassCounts, DeviceCounts, DeviceRow
+from zfstrace.host import DeviceSession
+from zfstrace.types import OTHERS
+from zfstune.exporter.families import Histograms
+from zfstune.exporter.views import Setup, Tracing
+from zfstune.trace import device
+from zfstune.trace.live import Meter
+
+_NOTHING = ClassCounts()
+
+
+class DeviceView(Tracing[DeviceSession]):
+    """Implements View."""
+
+    name = "device"
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._device = Histograms("zfstune_device_io_duration_seconds")
+        self._queue = Histograms("zfstune_device_queue_duration_seconds")
+        self._vdevs: dict[tuple[str, int], str] = {}
+        self._before: dict[tuple[str, int, str], ClassCounts] = {}
+
+    def _open(self, *, kstat: bool) -> DeviceSession:
+        return self._host.open_device_trace(self._setup.options(kstat=kstat))
+
+    def _metered(self, session: DeviceSession) -> Meter[Sequence[DeviceCounts], DeviceRow]:
+        options = self._setup.options(kstat=False)
+        return device.meter(session, self._host, options, self._setup.stop)
+
+    def _begin(self, session: DeviceSession) -> None:
+        self._before = {}
+
+    def _count(self, session: DeviceSession) -> None:
+        for one in session.devices():
+            for name, now in one.classes.items():
+                key = one.pool, one.guid, name
+                before = self._before.get(key, _NOTHING)
+                if now.count == before.count:
+                    continue
+                if now.count < before.count:
+                    # another vdev has its entry
+                    before = _NOTHING
+                self._before[key] = now
+                where = self._names.vdev(one.pool, self._name(one))
+                self._device.at(*where, name).add(now.device, before.device)
+                if name != "flush":
+                    self._queue.at(*where, name).add(now.queue, before.queue)
+
+    def _name(self, one: DeviceCounts) -> str:
+        """Asked for once: zpool(8) may take long on a pool in trouble."""
+        if one.rest:
+            return OTHERS
+        if (one.pool, one.guid) not in self._vdevs:
+            self._vdevs[one.pool, one.guid] = str(one.guid)
+            for guid, name in self._host.vdev_names(one.pool).items():
+                self._vdevs[one.pool, guid] = name
+        return self._vdevs[one.pool, one.guid]
+
+    def families(self) -> Iterator[Metric]:
+        now = self._setup.wall()
+        yield self._device.family(now)
+        yield self._queue.family(now)

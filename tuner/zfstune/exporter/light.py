@@ -1,0 +1,157 @@
+"""The view `light`: commits exactly and always, the stages of fsyncs estimated from windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import Metric
+
+from zfstrace import light_summary
+from zfstrace.hist import index
+from zfstrace.host import LightSession
+from zfstrace.light import CommitCounts, LightRow, Window, shares
+from zfstrace.stages import NAMES
+from zfstrace.summary import name_of
+from zfstrace.types import LightOptions
+from zfstune.exporter.families import Histograms, Labels, Shown, gauge, one
+from zfstune.exporter.views import Setup, Slots, Tracing
+from zfstune.term.units import MS, SECOND
+from zfstune.trace.light import EVERY, WINDOW
+from zfstune.trace.live import JsonRow, Meter
+
+# A commit that takes this long is worth a window of its own.
+SLOW_NS = 100 * MS
+
+
+class LightView(Tracing[LightSession]):
+    """Implements View. Its session outlives the module, and waits without a pool."""
+
+    name = "light"
+    lasting = True
+    # an attempt costs a second or two of CPU time
+    retry_ns = 60 * SECOND
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._commits = Histograms("zfstune_zil_commit_duration_seconds")
+        self._writes = Histograms("zfstune_zil_log_write_duration_seconds")
+        self._flushes = Histograms("zfstune_zil_flush_duration_seconds")
+        self._slots: Slots[CommitCounts] = Slots(
+            CommitCounts("", 0, (0, 0), False), lambda c: (c.total.count, c.log_write.count)
+        )
+        self._windows: list[Window] = []
+        self._shares: dict[Labels, float] = {}
+        self._kept: list[Window] = []
+        self._missing = 0
+
+    @property
+    def problem(self) -> str:
+        """What keeps the session from attaching, or from opening windows; "" if nothing does."""
+        return self.session.why if self.session is not None else ""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether nothing is attached: no pool is imported, or that has failed."""
+        return self.session is not None and self.session.waiting
+
+    def _open(self, *, kstat: bool) -> LightSession:
+        options = LightOptions(None, None, None, SLOW_NS, EVERY, WINDOW, self._setup.no_fentry)
+        return self._host.open_light_trace(options)
+
+    def _metered(self, session: LightSession) -> Meter[Sequence[CommitCounts], LightRow]:
+        host = self._host
+        return Meter(
+            session,
+            self._setup.stop,
+            (),
+            session.commits,
+            lambda now, earlier, span: light_summary.rows(
+                light_summary.since(now, earlier), session.windows(), host, span
+            ),
+        )
+
+    def _begin(self, session: LightSession) -> None:
+        self._slots.restart()
+
+    def _end(self) -> None:
+        self._shares, self._windows = {}, []
+
+    def _count(self, session: LightSession) -> None:
+        counts = session.commits()
+        for now, before in self._slots.changed(counts):
+            if not (now.total.count or now.log_write.count):
+                continue
+            pool, dataset = self._names.dataset(name_of(now, self._host, None))
+            self._commits.at(pool, dataset).add(now.total, before.total)
+            self._writes.at(pool).add(now.log_write, before.log_write)
+            self._flushes.at(pool).add(now.flush, before.flush)
+        self._see(session.windows())
+        for window in session.kept():
+            self._show(window, counts)
+            if self._recorded:
+                self._kept.append(window)
+
+    def _see(self, windows: Sequence[Window]) -> None:
+        """The names of their datasets are looked up only for windows that are new."""
+        known = {id(window) for window in self._windows}
+        new = [window for window in windows if id(window) not in known]
+        if not new:
+            return
+        self._missing += sum(window.lost for window in new)
+        self._windows = list(windows)
+        self._shares = self._estimated()
+
+    def _estimated(self) -> dict[Labels, float]:
+        by_pool: dict[str, list[tuple[int, ...]]] = {}
+        nothing = (0,) * len(NAMES)
+        for i, window in enumerate(self._windows):
+            sums = light_summary.by_name(window.samples, self._host, None, None)
+            for (pool, dataset), (_count, stage_ns) in sums.items():
+                if dataset is None:
+                    mine = by_pool.setdefault(
+                        self._names.pool(pool), [nothing] * len(self._windows)
+                    )
+                    mine[i] = tuple(map(sum, zip(mine[i], stage_ns)))
+        found: dict[Labels, float] = {}
+        for pool, times in by_pool.items():
+            for stage in shares(times):
+                values = {"estimate": stage.share, "low": stage.low, "high": stage.high}
+                for bound, value in values.items():
+                    if value is not None:
+                        found[pool, stage.name, bound] = value
+        return found
+
+    def _show(self, window: Window, counts: Sequence[CommitCounts]) -> None:
+        """Makes a slow commit an exemplar, if only one dataset can have had it: the only one whose
+        longest took exactly that, or the only one with a commit in that bucket."""
+        cause = window.cause
+        if cause is None:
+            return
+        bucket = index(cause.total_ns)
+        could = [c for c in counts if c.total.buckets.get(bucket, 0)]
+        could = [c for c in could if c.total.max_ns == cause.total_ns] or could
+        if len(could) != 1:
+            return
+        series = self._commits.get(*self._names.dataset(name_of(could[0], self._host, None)))
+        if series:
+            series.show(Shown(cause.total_ns, self._setup.wall(), {"comm": cause.comm}))
+
+    def families(self) -> Iterator[Metric]:
+        now = self._setup.wall()
+        for histograms in (self._commits, self._writes, self._flushes):
+            yield histograms.family(now)
+        there = self.session is not None and not self.waiting
+        unfinished = self._lost.unfinished if there else None
+        yield one("zfstune_zil_commits_unfinished", unfinished)
+        yield gauge("zfstune_fsync_stage_share_ratio", self._shares)
+        yield one("zfstune_light_windows", len(self._windows) if self.session else None)
+        yield one("zfstune_light_attached", float(there))
+
+    def lost(self) -> Iterator[tuple[str, int]]:
+        yield from super().lost()
+        yield "window", self._missing
+
+    def rows(self) -> Sequence[JsonRow]:
+        found = list(super().rows())
+        kept, self._kept = self._kept, []
+        return found + [row for window in kept for row in light_summary.kept(window, self._host)]
