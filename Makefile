@@ -22,7 +22,7 @@ ON_HOSTS := bin/zfstune platform scripts/dist/main.py scripts/dist/importer.py s
 # Python without .py in the name, so mypy takes each for a program of its own
 PY_PROGRAMS := bin/zfstune scripts/lab scripts/demo
 SH_FILES := scripts/bootstrap scripts/dist/fetch scripts/freebsd-check scripts/python39 .ci/run $(wildcard tests/support/*.sh) $(wildcard scripts/*.sh scripts/zfslab/guest/*.sh tests/data/*.sh platform/linux/packages/*.sh) \
-	$(wildcard scripts/completion/*.bash) platform/freebsd/rc.d/zfstune
+	$(wildcard scripts/completion/*.bash platform/freebsd/rc.d/*)
 
 # _GNU_SOURCE stays unset on purpose: with it glibc 2.38 and later renames
 # strtol and friends, and a library built there would not load on Debian 12.
@@ -44,7 +44,7 @@ FLAVOURS ?= trixie bookworm $(if $(ZFSTUNE_ZFS_SOURCE),bookworm-2.2)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
-.PHONY: all rules completion help bootstrap demo test test-unit test-c test-python39 test-flame test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix test-weeks bench \
+.PHONY: all rules completion dashboard help bootstrap demo test test-unit test-c test-python39 test-flame test-monitoring test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix test-weeks bench \
 	bench-demo bench-flame bench-freebsd bench-instructions bench-reports bench-search bench-search-lab bench-start bench-tools bench-tracing freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
@@ -58,6 +58,11 @@ rules:
 ## completion: write the completion for shells, after a change of options
 completion:
 	$(PYTHON) scripts/compile_completion.py
+
+## dashboard: write platform/monitoring/dashboard.json and the table of metrics in docs/operations.md
+dashboard:
+	PYTHONPATH=scripts:tracers:tuner $(PYTHON) scripts/pages/dashboard.py
+	PYTHONPATH=tracers:tuner $(PYTHON) scripts/pages/metrics.py
 
 $(BPF_DIR)/%.bpf.o: $(BPF_DIR)/%.bpf.c $(wildcard $(BPF_DIR)/*.h) $(LIB_DIR)/zfstrace_tables.h
 	$(CLANG) $(BPF_CFLAGS) -c $< -o $@.tmp
@@ -83,11 +88,11 @@ bench-demo:
 	scripts/lab build trixie
 	$(PYTHON) scripts/benchmarks/demo.py $(DEMO)
 
-## test: build, lint, unit tests, flame graphs, lab tests on Debian 13 and 12, and on FreeBSD 15
+## test: build, lint, unit tests, pages, rules, lab tests on Debian 13 and 12, and on FreeBSD 15
 test:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
-	$(MAKE) --no-print-directory -j2 test-unit lint test-flame
+	$(MAKE) --no-print-directory -j2 test-unit lint test-flame test-monitoring
 	@$(if $(FREEBSD),,echo "Not tested on FreeBSD: there is no image of it, see docs/lab.md")
 	$(MAKE) --no-print-directory test-lab SAMPLE=--sample FLAVOURS="$(FLAVOURS) $(FREEBSD)"
 
@@ -95,16 +100,16 @@ test:
 test-unit: all test-c
 	$(PYTHON) -m pytest tests/unit
 
-TEST_C := build/test_c
+TEST_C := build/test_c build/test_others
 TEST_BPF := build/test_bpf build/test_bpf_commit build/test_bpf_device build/test_bpf_read build/test_bpf_stacks build/test_bpf_throttle
 test-c: $(TEST_C) $(TEST_BPF)
 	for test in $^; do $$test || exit 1; done
 
 SANITIZE := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Itracers/libzfstrace
 
-$(TEST_C): tests/unit/libzfstrace/test_c.c tests/unit/libzfstrace/check.h $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
+$(TEST_C): build/%: tests/unit/libzfstrace/%.c tests/unit/libzfstrace/check.h $(LIB_SRC) $(LIB_HDR) $(BPF_OBJ)
 	@mkdir -p build
-	$(CC) $(ALL_CFLAGS) $(SANITIZE) -o $@ tests/unit/libzfstrace/test_c.c $(LIB_SRC) -lbpf
+	$(CC) $(ALL_CFLAGS) $(SANITIZE) -o $@ $< $(LIB_SRC) -lbpf
 
 # BPF programs as functions; tests/unit/libzfstrace/bpf_shim stands in for the kernel.
 BPF_SHIM := tests/unit/libzfstrace/check.h $(wildcard tests/unit/libzfstrace/bpf_shim/*.[ch] tests/unit/libzfstrace/bpf_shim/bpf/*.h)
@@ -123,6 +128,10 @@ test-python39: all dist wheel
 ## test-flame: flame graphs in Chromium, speedscope and pprof
 test-flame:
 	$(PYTHON) -m pytest tests/flame
+
+## test-monitoring: the dashboard and the rules in a real Prometheus
+test-monitoring:
+	$(PYTHON) -m pytest tests/monitoring
 
 ## test-lab: tests on real OpenZFS in virtual machines (FLAVOURS="trixie bookworm")
 test-lab: all

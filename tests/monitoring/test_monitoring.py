@@ -1,0 +1,147 @@
+"""The dashboard and the rules in a real Prometheus, which scrapes fakes; promtool's own tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.metrics_text import HUNG, SLOW, WELL, served
+from support.monitoring import Prometheus, check, expected
+from support.paths import DATA, ROOT
+from support.prometheus import prometheus
+from support.waiting import wait_for
+
+MONITORING = ROOT / "platform/monitoring"
+RULES = tuple(sorted(MONITORING.glob("*.yml")))
+TESTS = sorted((DATA / "promtool").glob("*.yml"))
+# where scripts/bootstrap unpacks Debian's package: installed, it would run a server
+UNPACKED = ROOT / ".venv/prometheus/usr/bin"
+# a port that nothing listens on
+DOWN = "127.0.0.1:1"
+
+
+def tool(name: str) -> str:
+    """The path of a program, installed or unpacked. Fails the test when it is not there."""
+    found = shutil.which(name) or shutil.which(name, path=UNPACKED)
+    if not found:
+        pytest.fail(f"{name} is not installed: run scripts/bootstrap (package prometheus)", False)
+    return found
+
+
+@dataclass(frozen=True)
+class Running:
+    """A Prometheus, and the instances that it scrapes."""
+
+    url: str
+    well: str
+    slow: str
+    hung: str
+
+    def firing(self) -> dict[tuple[str, str], dict[str, str]]:
+        """Annotations, by alert and instance."""
+        alerts: list[dict[str, Any]] = Prometheus(self.url).get("alerts")["alerts"]
+        return {
+            (one["labels"]["alertname"], one["labels"].get("instance", "")): one["annotations"]
+            for one in alerts
+        }
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    program = tool("prometheus")
+    with ExitStack() as stack:
+        hosts = [stack.enter_context(served(fake)) for fake in (WELL, SLOW, HUNG)]
+        directory = tmp_path_factory.mktemp("prometheus")
+        url = stack.enter_context(prometheus(program, directory, [*hosts, DOWN], RULES))
+        yield Running(url, *hosts)
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_everything_that_is_asked_has_an_answer(
+    running: Running, dashboard: dict[str, Any]
+) -> None:
+    problems: list[str] = []
+
+    def answered() -> bool:
+        problems[:] = check(running.url, dashboard, RULES)
+        return not problems
+
+    # rates need some scrapes
+    with contextlib.suppress(AssertionError):
+        wait_for(answered, 60)
+    assert problems == []
+
+
+def test_a_wrong_query_and_an_empty_one_are_told(running: Running) -> None:
+    panel = {"type": "table", "title": "a", "targets": []}
+    wrong = {"expr": "rate(zfstune_trace_up)", "instant": True}
+    empty = {"expr": 'zfstune_trace_up{view="none"}', "instant": False}
+    page = {
+        "panels": [{**panel, "targets": [wrong, empty]}],
+        "annotations": {"list": []},
+        "templating": {"list": []},
+    }
+    problems = check(running.url, page, ())
+    assert len(problems) == 2
+    assert "panel 'a': rate(zfstune_trace_up): 400" in problems[0]
+    assert problems[1].endswith(": nothing")
+    assert len(check(running.url, page, (), off=("zfstune_trace_up",))) == 1
+
+
+def test_a_rule_that_is_not_loaded_is_told(running: Running, tmp_path: Path) -> None:
+    path = tmp_path / "more.yml"
+    path.write_text("groups: [{name: a, rules: [{record: 'a:b', expr: vector(1)}]}]")
+    page: dict[str, Any] = {
+        "panels": [],
+        "annotations": {"list": []},
+        "templating": {"list": []},
+    }
+    assert check(running.url, page, (path,)) == ["rule a:b: not loaded"]
+
+
+def test_each_alert_fires_where_its_cause_is_and_names_a_command(running: Running) -> None:
+    alerts = {rule["alert"] for rule in expected(RULES) if "alert" in rule}
+    hangs = {"ZfsFsyncHung", "ZfsTxgStuck"}
+    causes = {
+        *((name, running.slow) for name in alerts - hangs - {"ZfstuneDown"}),
+        *((name, running.hung) for name in hangs),
+        ("ZfstuneDown", DOWN),
+    }
+    firing: set[tuple[str, str]] = set()
+
+    def as_caused() -> bool:
+        firing.clear()
+        firing.update(running.firing())
+        return firing == causes
+
+    with contextlib.suppress(AssertionError):
+        wait_for(as_caused, 60)
+    assert firing == causes
+    for (_, instance), texts in running.firing().items():
+        assert "zfstune diagnose" in texts["summary"]
+        assert f"on {instance.partition(':')[0]}" in texts["summary"]
+        assert texts["runbook"]
+        assert "error expanding" not in str(texts)
+        assert "no value" not in str(texts)
+
+
+def test_promtool_accepts_the_rules() -> None:
+    subprocess.run((tool("promtool"), "check", "rules", *RULES), check=True)
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_rules_do_what_they_say(path: Path) -> None:
+    subprocess.run((tool("promtool"), "test", "rules", path), check=True)
