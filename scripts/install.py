@@ -37,7 +37,10 @@ API = ROOT / "tracers/libzfstrace"
 HEADERS = ("zfstrace.h", "zfstrace_tables.h")
 COMPLETION = ROOT / "docs/completion"
 UNIT_FILES = ROOT / "platform/linux/systemd"
-RC_SCRIPT = ROOT / "platform/freebsd/rc.d/zfstune"
+DROP_INS = UNIT_FILES / "examples"
+RC_SCRIPTS = ROOT / "platform/freebsd/rc.d"
+# dashboard and rules, for Grafana and Prometheus
+MONITORING_FILES = ROOT / "platform/monitoring"
 SYSTEMS = ("linux", "freebsd")
 SYSTEM = "freebsd" if sys.platform.startswith("freebsd") else "linux"  # this one
 
@@ -62,7 +65,8 @@ COMPLETIONS = {
     "zfstune.fish": Path("share/fish/vendor_completions.d/zfstune.fish"),
 }
 UNITS = Path("lib/systemd/system")
-RC = Path("etc/rc.d/zfstune")
+RC = Path("etc/rc.d")
+MONITORING = Path("share/zfstune/monitoring")
 # what `zfstune trace` and `zfstune flame` run on FreeBSD
 SCRIPTS = ("*-json.d", "fsyncstack.d")
 SCRIPT_HOME = HOME / "dtrace"
@@ -78,10 +82,15 @@ TOOL_MAN = Path("share/man/man8")
 OURS = (
     (INCLUDE, "zfstrace*.h"),
     (EXAMPLES, "*.c"),
+    (EXAMPLES, "zfstune-*.conf"),
     (MAN, "zfstune.1"),
     (MAN, "zfstune-*.1"),
     (MAN_C, "zfstrace.3"),
     (UNITS, "zfstune-*"),
+    (RC, "zfstune"),
+    (RC, "zfstune_*"),
+    (MONITORING, "*.json"),
+    (MONITORING, "*.yml"),
 )
 
 USAGE = 2
@@ -157,14 +166,19 @@ def entries(
     command = LAUNCHER.replace("%%LIBRARY%%", str(library.relative_to(LIB)))
     yield Entry(COMMAND, command.encode(), 0o755)
     yield from help_entries()
+    yield from monitoring_entries()
     if system == "freebsd":
-        yield Entry(RC, RC_SCRIPT.read_bytes().replace(b"%%PREFIX%%", prefix.encode()), 0o555)
+        for path in sorted(RC_SCRIPTS.iterdir()):
+            script = path.read_bytes().replace(b"%%PREFIX%%", prefix.encode())
+            yield Entry(RC / path.name, script, 0o555)
         for pattern in SCRIPTS:
             for path in sorted((ROOT / "tracers/dtrace/freebsd").glob(pattern)):
                 yield Entry(SCRIPT_HOME / path.name, path.read_bytes())
         return
-    for path in sorted(UNIT_FILES.iterdir()):
+    for path in sorted(UNIT_FILES.glob("*.*")):
         yield Entry(UNITS / path.name, path.read_bytes())
+    for path in sorted(DROP_INS.iterdir()):
+        yield Entry(EXAMPLES / path.name, path.read_bytes())
     if private:
         yield Entry(library, LIBRARY.read_bytes())
     else:
@@ -177,6 +191,13 @@ def help_entries() -> Iterator[Entry]:
         yield Entry(MAN / path.name, path.read_bytes())
     for name, target in COMPLETIONS.items():
         yield Entry(target, (COMPLETION / name).read_bytes())
+
+
+def monitoring_entries() -> Iterator[Entry]:
+    """The dashboard and the rules."""
+    for suffix in ("json", "yml"):
+        for path in sorted(MONITORING_FILES.glob(f"*.{suffix}")):
+            yield Entry(MONITORING / path.name, path.read_bytes())
 
 
 def modules() -> Iterator[tuple[str, bytes]]:
@@ -268,7 +289,7 @@ def install(base: Path, wanted: Sequence[Entry]) -> None:
 
 def uninstall(base: Path) -> None:
     """Removes everything below base, including files of older versions."""
-    found = [base / path for path in (COMMAND, *COMPLETIONS.values(), RC, PKG_CONFIG)]
+    found = [base / path for path in (COMMAND, *COMPLETIONS.values(), PKG_CONFIG)]
     for folder, pattern in OURS:
         found += sorted((base / folder).glob(pattern))
     found += own_files(base)
@@ -277,7 +298,7 @@ def uninstall(base: Path) -> None:
             path.unlink()
             if path.suffix != ".pyc":
                 print(f"removed {path}")
-    for home in (base / HOME, base / EXAMPLES.parent):
+    for home in (base / HOME, base / EXAMPLES.parent, base / MONITORING.parent):
         directories = [path for path in home.rglob("*") if path.is_dir()]
         for path in [*sorted(directories, reverse=True), home]:
             with suppress(OSError):  # not empty: it has files that are not ours

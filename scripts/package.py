@@ -33,7 +33,7 @@ SOURCES = (
     *("bin", "docs", "platform", "scripts", "tracers", "tuner"),
 )
 BUILT = ("*.o", "*.so", "*.tmp", "*.pyc", "__pycache__", "*.egg-info")
-UNITS = ("zfstune-recover.path", "zfstune-recover.service")
+UNITS = ("zfstune-exporter.service", "zfstune-recover.path", "zfstune-recover.service")
 VERSION = re.compile(r"[0-9][0-9A-Za-z.+~]*")
 MAINTAINER = "The zfstune authors <zfstune@example.org>"
 

@@ -1,5 +1,5 @@
 # Of a package, when its files are gone: removes the journal, but not that of another zfstune, e.g.
-# of a checkout.
+# of a checkout, and what the flight recorder has kept.
 # shellcheck shell=sh
 if [ -e /run/zfstune/lock ] && ! flock -w 2 /run/zfstune/lock true ||
 	{ [ -d /sys/module/zfs ] && [ -e /run/zfstune/journal ]; }; then
@@ -7,4 +7,4 @@ if [ -e /run/zfstune/lock ] && ! flock -w 2 /run/zfstune/lock true ||
 	echo "hint: run its \`zfstune revert\`, then purge this one again" >&2
 	exit 1
 fi
-rm -rf /run/zfstune /var/lib/zfstune
+rm -rf /run/zfstune /run/zfstune-exporter /var/lib/zfstune

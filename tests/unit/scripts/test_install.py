@@ -99,6 +99,10 @@ def test_all_files_are_installed_with_their_modes(
         "share/bash-completion/completions/zfstune": 0o644,
         "share/zsh/site-functions/_zfstune": 0o644,
         "share/fish/vendor_completions.d/zfstune.fish": 0o644,
+        "lib/systemd/system/zfstune-exporter.service": 0o644,
+        "lib/systemd/system/zfstune-recover.service": 0o644,
+        "share/doc/zfstune/examples/zfstune-exporter-kprobes.conf": 0o644,
+        "share/zfstune/monitoring/alerts.yml": 0o644,
     }.items():
         assert found[path] == mode
     assert set(capsys.readouterr().out.split()) == {str(base / path) for path in found}
@@ -117,7 +121,29 @@ def test_a_second_install_replaces_and_uninstall_leaves_nothing(tmp_path: Path) 
     assert files(base) == {}
     assert not (base / "lib/zfstune").exists()
     assert not (base / "share/doc/zfstune").exists()
+    assert not (base / "share/zfstune").exists()
     assert staged(tmp_path, "--uninstall")[0] == 0
+
+
+@pytest.mark.usefixtures("library")
+def test_no_unit_is_a_drop_in(tmp_path: Path) -> None:
+    """Of the examples an administrator copies one; none is in force by itself."""
+    _, base = staged(tmp_path)
+    units = base / install.UNITS
+    assert {path.name for path in units.iterdir()} == {
+        path.name for path in install.UNIT_FILES.iterdir() if path.is_file()
+    }
+    examples = {path.name for path in install.DROP_INS.iterdir()}
+    assert examples <= {path.name for path in (base / install.EXAMPLES).iterdir()}
+
+
+def test_freebsd_has_both_scripts_of_rc(tmp_path: Path) -> None:
+    _, base = staged(tmp_path, "--system", "freebsd")
+    found = {path: mode for path, mode in files(base).items() if path.startswith("etc/")}
+    assert found == {"etc/rc.d/zfstune": 0o555, "etc/rc.d/zfstune_exporter": 0o555}
+    for path in found:
+        assert '"/opt/z/bin/zfstune"' in (base / path).read_text()
+    assert (base / "share/zfstune/monitoring/alerts.yml").exists()
 
 
 @pytest.mark.usefixtures("library")

@@ -58,6 +58,28 @@ def test_scripts_are_whole_and_revert_before_the_units_are_stopped(tree: Path) -
     assert spec.index("zfstune revert") < spec.index("systemctl disable")
 
 
+def test_the_exporter_is_packaged_and_not_enabled(tree: Path) -> None:
+    unit = "zfstune-exporter.service"
+    source = package.PACKAGING / "systemd" / unit
+    # debhelper takes it by the name that dh_installsystemd is given
+    assert (tree / f"debian/zfstune.{unit}").read_bytes() == source.read_bytes()
+    rules = (tree / "debian/rules").read_text()
+    # with --no-start it would run on without its files
+    assert "dh_installsystemd --name=zfstune-exporter --no-enable\n" in rules
+    spec = (tree / "zfstune.spec").read_text()
+    post, preun, postun = (scriptlet(spec, name) for name in ("post", "preun", "postun"))
+    assert unit not in post
+    assert f"disable --now {unit}" in preun
+    assert f"try-restart {unit}" in postun
+    for file in package.PACKAGING.joinpath("systemd").glob("*.*"):
+        assert f"/usr/lib/systemd/system/{file.name}\n" in spec
+
+
+def scriptlet(spec: str, name: str) -> str:
+    """A script of the spec file, up to the next section."""
+    return spec.partition(f"\n%{name}\n")[2].partition("\n%")[0]
+
+
 def test_each_error_has_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +185,7 @@ def test_a_package_stays_while_a_session_runs(host: Host) -> None:
 
 def test_purge_leaves_only_the_journal_of_another_zfstune(host: Host) -> None:
     host.has("run/zfstune/lock", "run/zfstune/journal", "var/lib/zfstune/journal")
+    host.has("run/zfstune-exporter/recorded.jsonl.gz")
     done = host.run("forget")
     assert done.returncode == 1
     assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == ["zfstune", "hint"]

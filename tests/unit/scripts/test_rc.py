@@ -1,15 +1,124 @@
-"""The rc.d script and the port, beside what they name."""
+"""The rc.d scripts and the port, beside what they name."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
 
 import install
+import pytest
 from support.paths import ROOT
 
 from zfstune import __version__
 
 FREEBSD = ROOT / "platform/freebsd"
+
+# In place of rc.subr(8): what the scripts use of it.
+RC_SUBR = """
+load_rc_config() { . "$BASE/rc.conf"; }
+wait_for_pids() { echo "wait_for_pids $*" >>"$BASE/called"; }
+run_rc_command() { eval "\\$${1}_cmd"; }
+"""
+# Writes down how it is called, a word in each line; mount(8) lists what is mounted.
+STUB = """#!/bin/sh
+printf '%s\\n' "${0##*/}" "$@" . >>"$BASE/called"
+[ "${0##*/} $1" != "mount -p" ] || cat "$BASE/fstab"
+"""
+
+
+@dataclass
+class Host:
+    """A directory in place of /, with the script zfstune_exporter installed below it."""
+
+    base: Path
+
+    def run(self, action: str, conf: str = "") -> subprocess.CompletedProcess[str]:
+        (self.base / "rc.conf").write_text(conf)
+        text = (FREEBSD / "rc.d/zfstune_exporter").read_text().replace("%%PREFIX%%", "/opt")
+        text = text.replace(". /etc/rc.subr", RC_SUBR)
+        text = re.sub(r"/usr/s?bin/|/sbin/", f"{self.base}/bin/", text)
+        text = text.replace("/var/run/", f"{self.base}/")
+        return subprocess.run(
+            ["sh", "-c", text, "rc", action],
+            env=os.environ | {"BASE": str(self.base)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def called(self) -> list[list[str]]:
+        """The calls since the last time, in their words without the directory."""
+        file = self.base / "called"
+        lines = file.read_text().replace(f"{self.base}/", "/").splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        found: list[list[str]] = [[]]
+        for line in lines:
+            if line == ".":
+                found.append([])
+            else:
+                found[-1].append(line)
+        return found[:-1] if not found[-1] else found
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    (tmp_path / "bin").mkdir()
+    for name in ("daemon", "install", "mount"):
+        (tmp_path / "bin" / name).write_text(STUB)
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "fstab").write_text("zroot/var /var zfs rw 0 0\n")
+    return Host(tmp_path)
+
+
+def test_the_exporter_starts_under_daemon_with_memory_of_its_own(host: Host) -> None:
+    done = host.run("start")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    directory = "/zfstune-exporter"
+    made, listed, mounted, daemon = host.called()
+    assert made == ["install", "-d", "-m", "0700", directory]
+    assert listed == ["mount", "-p"]
+    assert mounted == ["mount", "-t", "tmpfs", "-o", "size=160m,mode=0700", "tmpfs", directory]
+    split = daemon.index("/bin/nice")
+    assert daemon[:split] == (
+        ["daemon", "-f", "-R", "30", "-S", "-T", "zfstune_exporter", "-P", "/zfstune_exporter.pid"]
+    )
+    assert daemon[split:] == [
+        *("/bin/nice", "-n", "10", "/opt/bin/zfstune", "exporter"),
+        *("--dump-dir", directory, "--views", "fsync,txg,throttle,arc"),
+    ]
+
+
+def test_options_of_the_exporter_come_last_and_may_be_quoted(host: Host) -> None:
+    flags = "--listen 0.0.0.0:9810 --trigger 'fsync.p99>200ms for 30s' --datasets 'tank/*'"
+    assert host.run("start", f'zfstune_exporter_flags="{flags}"\n').returncode == 0
+    assert host.called()[-1][-6:] == [
+        *("--listen", "0.0.0.0:9810"),
+        *("--trigger", "fsync.p99>200ms for 30s", "--datasets", "tank/*"),
+    ]
+
+
+def test_nothing_is_mounted_twice_or_against_a_wish(host: Host) -> None:
+    assert host.run("start", "zfstune_exporter_tmpfs=NO\n").returncode == 0
+    assert [call[0] for call in host.called()] == ["install", "daemon"]
+    (host.base / "fstab").write_text(f"tmpfs {host.base}/zfstune-exporter tmpfs rw 0 0\n")
+    assert host.run("start").returncode == 0
+    assert [call[0] for call in host.called()] == ["install", "mount", "daemon"]
+
+
+def test_the_exporter_is_stopped_by_its_pid_file(host: Host) -> None:
+    assert host.run("status").returncode == 1
+    assert host.run("stop").stdout == "zfstune_exporter is not running.\n"
+    with subprocess.Popen(["sleep", "600"]) as process:
+        (host.base / "zfstune_exporter.pid").write_text(f"{process.pid}\n")
+        assert host.run("status").stdout == f"zfstune_exporter is running as pid {process.pid}.\n"
+        assert host.run("start").stdout == "zfstune_exporter already running.\n"
+        assert host.run("stop").returncode == 0
+        assert process.wait(60) == -15
+    assert host.called() == [[f"wait_for_pids {process.pid}"]]
 
 
 def test_the_mark_is_that_of_a_session() -> None:
@@ -24,11 +133,13 @@ def test_the_port_lists_the_installed_files() -> None:
     found = plist.split()
     assert len(found) == len(set(found))
     assert {"bin/zfstune", "etc/rc.d/zfstune", "sbin/zilcommit.d"} <= set(found)
+    assert {"etc/rc.d/zfstune_exporter", "share/zfstune/monitoring/alerts.yml"} <= set(found)
     assert "lib/zfstune/dtrace/zilevent-json.d" in found
     assert {"share/man/man1/zfstune.1.gz", "share/man/man8/zilcommit.d.8.gz"} <= set(found)
     assert f"DISTVERSION=\t{__version__}\n" in (FREEBSD / "port/Makefile").read_text()
-    script = next(entry for entry in install.entries("freebsd", "/opt") if entry.mode == 0o555)
-    assert b'"/opt/bin/zfstune"' in script.content
+    scripts = [entry for entry in install.entries("freebsd", "/opt") if entry.mode == 0o555]
+    assert len(scripts) == 2
+    assert all(b'"/opt/bin/zfstune"' in script.content for script in scripts)
     assert all("libzfstrace" not in name and "systemd" not in name for name in found)
 
 
