@@ -145,7 +145,7 @@ def test_without_a_recorder_there_is_a_hint(
     assert out == ""
     assert re.fullmatch(ONE_ERROR, err)
     assert "no recorder runs" in err
-    assert "hint: start `zfstune exporter --record`" in err
+    assert "hint: start `zfstune exporter`" in err
 
 
 @pytest.mark.parametrize(

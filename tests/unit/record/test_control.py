@@ -177,7 +177,7 @@ def test_a_client_that_leaves_is_forgotten(server: Server, path: Path) -> None:
 def test_without_a_recorder_there_is_a_hint(path: Path) -> None:
     with pytest.raises(NotPossible, match=r"no recorder runs: .*record\.sock: No such") as caught:
         ask(path, {})
-    assert caught.value.hint.startswith("start `zfstune exporter --record`")
+    assert caught.value.hint.startswith("start `zfstune exporter`")
     Server(path, Answers()).open()  # nobody polls it, and it is closed as it is forgotten
     with pytest.raises(NotPossible, match=r"no recorder runs|does not answer"):
         ask(path, {}, 0.01)

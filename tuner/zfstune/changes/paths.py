@@ -1,4 +1,4 @@
-"""Where the journal is. Cheap, because every command asks at its start."""
+"""Where the journal and incident files are. Cheap, because every command asks at its start."""
 
 # ruff: noqa: PTH100, PTH112  (pathlib is slow to load)
 
@@ -12,6 +12,8 @@ FILE = "journal"
 _FREEBSD = sys.platform.startswith("freebsd")
 _LOOK_S = 1.0
 _STATE = "/var/db/zfstune" if _FREEBSD else "/var/lib/zfstune"
+# of the flight recorder
+INCIDENTS = "/var/run/zfstune-exporter" if _FREEBSD else "/run/zfstune-exporter"
 
 
 def state_directory() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
+from zfstune.changes.paths import INCIDENTS
 from zfstune.term.argtypes import names, positive, span
 
 TYPE_CHECKING = False
@@ -164,6 +165,6 @@ def _add_recorder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dump-dir",
         metavar="DIR",
-        default="/run/zfstune-exporter",
-        help="where to; default /run/zfstune-exporter",
+        default=INCIDENTS,
+        help=f"where to; default {INCIDENTS}",
     )

@@ -5,21 +5,21 @@ from __future__ import annotations
 import argparse
 import re
 
+from zfstune.changes.paths import INCIDENTS
 from zfstune.term.argtypes import span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-DIRECTORY = "/run/zfstune-exporter"
 VIEWS = ("light", "fsync", "txg", "throttle", "device", "arc")
 DEFAULT_VIEWS = ("light", "txg", "throttle", "arc")
 TRIGGER_HELP = "write an incident file when this is true, like 'fsync.p99>200ms for 30s'"
 
 _RECORD = """\
 A flight recorder keeps the last six hours of all views in memory, 8 MiB at most, with the
-slowest operations, changes of parameters, and diagnoses. It is part of `zfstune exporter
---record`, or runs by itself. An incident file has all of it; any zfstune can read it.
+slowest operations, changes of parameters, and diagnoses. It is part of `zfstune
+exporter`, or runs by itself. An incident file has all of it; any zfstune can read it.
 
 examples:
   zfstune record run --trigger 'fsync.p99>200ms for 30s'
@@ -182,8 +182,8 @@ def _add_directory(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dump-dir",
         metavar="DIR",
-        default=DIRECTORY,
-        help=f"the recorder's directory; default {DIRECTORY}",
+        default=INCIDENTS,
+        help=f"the recorder's directory; default {INCIDENTS}",
     )
 
 

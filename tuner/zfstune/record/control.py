@@ -24,7 +24,7 @@ MOST_CLIENTS, MOST_REQUEST, TIMEOUT_NS = 4, 4096, 5 * SECOND
 _MOST_TURNED_AWAY = 64
 _MOST_REPLY = 1 << 20
 _CLIENT_S = 60.0
-_START = "start `zfstune exporter --record` or `zfstune record run`; see --dump-dir"
+_START = "start `zfstune exporter` or `zfstune record run`; see --dump-dir"
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,13 @@ from pathlib import Path
 from zfstrace import disk, files
 from zfstrace.host import Host
 from zfstrace.types import SCHEMA, Json
+from zfstune.changes.paths import INCIDENTS
 from zfstune.changes.state_dir import open_directory, open_file
 from zfstune.errors import NotPossible
 from zfstune.incident.times import ns_of
-from zfstune.record.args import DIRECTORY
 from zfstune.record.ring import Chunk, chunk_of, encode, members
 from zfstune.term.units import SECOND
 
-DEFAULT = DIRECTORY
 SAVED, SOCKET = "recorded.jsonl.gz", "record.sock"
 _LOCK, _AUTOMATIC, _PART = "record.lock", "automatic", ".part"
 _INCIDENT = re.compile(r"incident-.+\.jsonl\.gz")
@@ -36,7 +35,7 @@ KEPT = 5
 LARGEST = 20_000_000
 # Of a saved ring when it is read: more than a ring can have.
 _MOST_TEXT = 80 << 20
-_ELSEWHERE = "name a directory on a tmpfs by --dump-dir, such as /run/zfstune-exporter"
+_ELSEWHERE = f"name a directory on a tmpfs by --dump-dir, such as {INCIDENTS}"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The recorder: an interval each 10 s into the ring, and out of it when something happens.
 
-The main loop of `zfstune record run` and of `zfstune exporter --record` calls tick() every second.
+The main loop of `zfstune record run` and of `zfstune exporter` calls tick() every second.
 Nothing here waits: not for a pool, a disk, a client or a diagnosis.
 """
 
@@ -22,6 +22,7 @@ from zfstrace.clock import iso_utc
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import SCHEMA, Json
+from zfstune.changes.paths import INCIDENTS
 from zfstune.errors import CommandError, UsageError
 from zfstune.record import dumps, memory
 from zfstune.record.changes import ParameterChanges
@@ -71,7 +72,7 @@ def _nothing() -> dict[str, Any]:
 class Settings:
     """budget is the share of one CPU for diagnoses."""
 
-    directory: str = dumps.DEFAULT
+    directory: str = INCIDENTS
     triggers: Sequence[Trigger] = ()
     budget: float = 0.01
     interval_ns: int = INTERVAL_NS
