@@ -8,6 +8,10 @@
 
 #include "internal.h"
 
+/* The level of kernel.perf_event_paranoid from which CAP_PERFMON is not enough: a patch of Debian,
+ * features/all/security-perf-allow-further-restriction-of-perf_event_open.patch */
+#define PARANOID 3
+
 static struct bpf_link *attach_kprobe(const struct zfstrace *t, struct probe *p,
 				      struct bpf_program *prog)
 {
@@ -67,16 +71,38 @@ int session_enable(struct zfstrace *t, int on)
 	return bpf_map_update_elem(maps_fd(t, ".data.enabled"), &zero, &on, BPF_ANY);
 }
 
+/* The programs are loaded: what is forbidden then is a perf event, at a level that the kernels of
+ * Debian and Ubuntu have, or by a security module. */
+static int attach_refused(struct zfstrace *t, enum zfstrace_how how)
+{
+	FILE *f = fopen("/proc/sys/kernel/perf_event_paranoid", "re");
+	int level = 0;
+
+	if (f && fscanf(f, "%d", &level) != 1)
+		level = 0;
+	if (f)
+		fclose(f);
+	if (level < PARANOID || how == ZFSTRACE_FENTRY || how == ZFSTRACE_TRACEPOINT)
+		return programs_refused(t, -EPERM);
+	return fail(t, -EPERM,
+		    "cannot attach kprobes: kernel.perf_event_paranoid is %d, and there is no "
+		    "CAP_SYS_ADMIN\nrun `sysctl kernel.perf_event_paranoid=%d`, or zfstune with "
+		    "CAP_SYS_ADMIN",
+		    level, PARANOID - 1);
+}
+
 int session_attach(struct zfstrace *t)
 {
+	enum zfstrace_how how;
 	int err;
 
 	for (unsigned int i = 0; i < t->probe_count; i++) {
 		if (!t->probes[i].how || programs_shared(&t->probes[i]))
 			continue;
+		how = t->probes[i].how;
 		err = attach_probe(t, i);
 		if (err == -EPERM || err == -EACCES)
-			return programs_refused(t, -EPERM);
+			return attach_refused(t, how);
 		if (err && t->probes[i].def->required)
 			return fail(t, err == -ENOENT ? -ENOENT : -EIO,
 				    "%s: cannot attach to %s (%s)", t->probes[i].def->cost,
@@ -215,6 +241,21 @@ int zfstrace_pause(struct zfstrace *t, bool now)
 	return 0;
 }
 
+/* After a failure the next attempt is not to do without what was missing in this one. */
+static int attach_again(struct zfstrace *t)
+{
+	struct probe before[t->probe_count];
+	int err;
+
+	memcpy(before, t->probes, sizeof(before));
+	err = session_attach(t);
+	if (!err)
+		return 0;
+	session_detach(t);
+	memcpy(t->probes, before, sizeof(before));
+	return err;
+}
+
 int zfstrace_resume(struct zfstrace *t)
 {
 	uint32_t zero = 0;
@@ -228,9 +269,7 @@ int zfstrace_resume(struct zfstrace *t)
 	since = session_now_ns();
 	if (maps_fd(t, ".data.resumed") >= 0)
 		(void)bpf_map_update_elem(maps_fd(t, ".data.resumed"), &zero, &since, BPF_ANY);
-	err = session_attach(t);
-	if (err)
-		session_detach(t);
+	err = attach_again(t);
 	t->paused = err;
 	return err;
 }

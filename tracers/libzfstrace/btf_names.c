@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Which of the given names a kernel's BTF has as types of some kinds. libbpf would
+ * Which of the given names a kernel's BTF has as types of some kinds, and their ids. libbpf would
  * parse all of vmlinux again for this, which takes longer than attaching;
  * walking the type section once does not. Format: the kernel's
  * Documentation/bpf/btf.rst.
@@ -46,15 +46,16 @@ static long trailing_bytes(uint32_t kind, uint32_t vlen)
 }
 
 /*
- * base_strings: length of the string section of the base BTF, at which the name
- * offsets of split BTF begin; 0 if it stands alone. Returns how many of the n
- * names were found, or -EINVAL.
+ * base: of the BTF on which split BTF stands: its types are numbered, and its name offsets begin,
+ * after those of the base; 0, 0 if it stands alone. Sets the ids of the n names that were found,
+ * and what is the base of others. Returns how many were found, or -EINVAL.
  */
-int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_t kinds,
-		   const char *const *names, bool *found, unsigned int n)
+int btf_find_names(const void *data, size_t size, struct btf_base base, uint32_t kinds,
+		   const char *const *names, uint32_t *ids, unsigned int n, struct btf_base *own)
 {
 	const struct btf_header *h = data;
 	const char *strings, *types, *end;
+	uint32_t id = base.types;
 	int hits = 0;
 
 	if (size < sizeof(*h) || h->magic != BTF_MAGIC || h->hdr_len < sizeof(*h) ||
@@ -78,17 +79,19 @@ int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_
 		if (more > end - types)
 			return -EINVAL;
 		types += more;
-		if (!(kinds >> BTF_INFO_KIND(t.info) & 1) || t.name_off < base_strings ||
-		    t.name_off - base_strings >= h->str_len)
+		id++;
+		if (!(kinds >> BTF_INFO_KIND(t.info) & 1) || t.name_off < base.strings ||
+		    t.name_off - base.strings >= h->str_len)
 			continue;
 		for (unsigned int i = 0; i < n; i++) {
-			if (names[i] && !found[i] &&
-			    strcmp(strings + (t.name_off - base_strings), names[i]) == 0) {
-				found[i] = true;
+			if (names[i] && !ids[i] &&
+			    strcmp(strings + (t.name_off - base.strings), names[i]) == 0) {
+				ids[i] = id;
 				hits++;
 			}
 		}
 	}
+	*own = (struct btf_base) { h->str_len, id };
 	return hits;
 }
 
@@ -119,31 +122,17 @@ static void *read_btf(const char *name, size_t *size)
 	return data;
 }
 
-static uint32_t vmlinux_strings(void)
-{
-	struct btf_header h = {};
-	FILE *f = fopen("/sys/kernel/btf/vmlinux", "re");
-	size_t got;
-
-	if (!f)
-		return 0;
-	got = fread(&h, sizeof(h), 1, f);
-	fclose(f);
-	return got == 1 && h.magic == BTF_MAGIC ? h.str_len : 0;
-}
-
 /* The same for "vmlinux" or a module by name; -ENOENT when it has no BTF. */
-int btf_file_names(const char *name, uint32_t kinds, const char *const *names, bool *found,
-		   unsigned int n)
+int btf_file_names(const char *name, struct btf_base base, uint32_t kinds, const char *const *names,
+		   uint32_t *ids, unsigned int n, struct btf_base *own)
 {
-	uint32_t base = strcmp(name, "vmlinux") ? vmlinux_strings() : 0;
 	size_t size = 0;
 	void *data = read_btf(name, &size);
 	int err;
 
 	if (!data)
 		return -ENOENT;
-	err = btf_find_names(data, size, base, kinds, names, found, n);
+	err = btf_find_names(data, size, base, kinds, names, ids, n, own);
 	free(data);
 	return err;
 }

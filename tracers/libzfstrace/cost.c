@@ -2,6 +2,7 @@
 /* What the programs of a session cost, by the kernel's own count. */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -17,10 +18,21 @@ int zfstrace_count_cost(struct zfstrace *t)
 	if (fd == -EINVAL) /* no such command of bpf(2) */
 		return fail(t, -ENOTSUP,
 			    "cannot count what tracing costs: the kernel is older than Linux 5.8");
+	if (fd == -EPERM)
+		return fail(t, fd,
+			    "cannot count what tracing costs: it is for CAP_SYS_ADMIN only\n"
+			    "run as root, or with CAP_SYS_ADMIN");
 	if (fd < 0)
 		return fail(t, fd, "cannot count what tracing costs: %s", strerror(-fd));
 	t->stats_fd = fd;
 	return 0;
+}
+
+void zfstrace_end_cost(struct zfstrace *t)
+{
+	if (t->stats_fd >= 0)
+		close(t->stats_fd);
+	t->stats_fd = -1;
 }
 
 int zfstrace_cost(struct zfstrace *t, unsigned int i, struct zfstrace_cost *c)

@@ -79,6 +79,7 @@ struct probe {
 	const char *tracer;
 	const char *symbol; /* chosen from the definition, NULL = none exists */
 	const char *module; /* whose BTF has it */
+	uint32_t btf_id;    /* of symbol there; of def->kernel as long as that may stand in */
 	bool stands_in;	    /* symbol is def->kernel */
 	enum zfstrace_how how;
 	struct bpf_link *link;
@@ -98,6 +99,7 @@ struct zfstrace {
 	int turn; /* whose programs count: COUNT_FENTRY or, with config.lazy, COUNT_KPROBE */
 	bool no_stand_ins;	 /* one of them could not be attached */
 	unsigned int module_btf; /* bit per module that has BTF, see probes.c */
+	bool btf_refused;	 /* and it may not be used */
 	int cpus;		 /* possible ones */
 	struct {
 		void *at;
@@ -145,17 +147,34 @@ int fail(struct zfstrace *t, int err, const char *fmt, ...) __attribute__((forma
  * NULL names are skipped. */
 unsigned int symbols_find(FILE *kallsyms, const char *const *names, bool *found, unsigned int n);
 
-/* btf_names.c: the same for the types of some kinds in BTF, 1 << BTF_KIND_... each. */
-int btf_find_names(const void *data, size_t size, uint32_t base_strings, uint32_t kinds,
-		   const char *const *names, bool *found, unsigned int n);
-int btf_file_names(const char *name, uint32_t kinds, const char *const *names, bool *found,
-		   unsigned int n);
+/* btf_names.c: the ids of types of some kinds in BTF, 1 << BTF_KIND_... each, by name, 0 = none;
+ * returns how many there are. */
+struct btf_base {
+	uint32_t strings; /* bytes of its strings */
+	uint32_t types;	  /* how many it has */
+};
+int btf_find_names(const void *data, size_t size, struct btf_base base, uint32_t kinds,
+		   const char *const *names, uint32_t *ids, unsigned int n, struct btf_base *own);
+int btf_file_names(const char *name, struct btf_base base, uint32_t kinds, const char *const *names,
+		   uint32_t *ids, unsigned int n, struct btf_base *own);
+
+/* others.c: marks the probes by fentry whose functions have fentry or fexit programs, of whatever
+ * process, this one included. With the ids of the trace's own programs, 0 = none, only programs
+ * count that came before all of these on a function: ids only rise.
+ * Whether the kernel refuses this process the BTF of modules, without which it attaches no such
+ * program to them. */
+void others_find(const struct zfstrace *t, const uint32_t *own, bool *watched);
+bool others_refused(void);
 
 /* probes.c: lists the tracers' probes for the session's mode; chooses how to
  * attach each, and its symbol if BTF has it: for kprobes, attaching shows
  * which symbol exists (in a survey, /proc/kallsyms does). */
 int probes_list(struct zfstrace *t, const struct tracer_def *defs, unsigned int count);
 int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey);
+/* Attaching an fentry or fexit program beside others, or detaching it, makes the kernel build the
+ * function's trampoline anew, and threads that are inside return past the exit programs of all. So
+ * functions that have any get kprobes, which disturb nobody. */
+void probes_leave_watched(struct zfstrace *t);
 const char *preemption(const char *modes, const char *version, bool *lazy);
 /* The counter of hits of a probe at which no program ran. */
 uint64_t *probes_missed(struct zfstrace *t, const struct probe_def *def);
@@ -177,11 +196,13 @@ int session_start(struct zfstrace *t, const struct tracer_def *def,
 		  const struct zfstrace_opts *opts);
 
 /* programs.c: selects those that are loaded; the program of a probe, NULL if that is missing;
- * whether that of another probe serves for this one, too; the error when the kernel refuses a
+ * whether that of another probe serves for this one, too; whether another trace has loaded its
+ * own for one of the functions meanwhile, before this one has; the error when the kernel refuses a
  * program, or to attach it. */
 int programs_choose(struct zfstrace *t);
 struct bpf_program *programs_find(const struct zfstrace *t, unsigned int i);
 bool programs_shared(const struct probe *p);
+bool programs_late(const struct zfstrace *t);
 int programs_refused(struct zfstrace *t, int err);
 
 /* attach.c: attaches all probes and begins to count; detaches them; switches counting on (for

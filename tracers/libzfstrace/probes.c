@@ -50,14 +50,14 @@ static void list_names(const struct zfstrace *t, const char *names[][MAX_SYMBOLS
 }
 
 /* Tracepoints, and functions that may stand in for those of the module, in one walk of vmlinux. */
-static int find_in_kernel(struct zfstrace *t)
+static int find_in_kernel(struct zfstrace *t, struct btf_base *vmlinux)
 {
 	const char *names[t->probe_count][MAX_SYMBOLS];
 	char types[t->probe_count][64];
-	bool found[t->probe_count][MAX_SYMBOLS];
+	uint32_t ids[t->probe_count][MAX_SYMBOLS];
 	int hits;
 
-	memset(found, 0, sizeof(found));
+	memset(ids, 0, sizeof(ids));
 	list_names(t, names, true);
 	for (unsigned int i = 0; i < t->probe_count; i++) {
 		names[i][1] = t->probes[i].def->kernel;
@@ -66,17 +66,19 @@ static int find_in_kernel(struct zfstrace *t)
 		snprintf(types[i], sizeof(types[i]), "btf_trace_%s", names[i][0]);
 		names[i][0] = types[i];
 	}
-	hits = btf_file_names("vmlinux", 1U << BTF_KIND_TYPEDEF | 1U << BTF_KIND_FUNC, &names[0][0],
-			      &found[0][0], t->probe_count * MAX_SYMBOLS);
+	hits = btf_file_names("vmlinux", (struct btf_base) {},
+			      1U << BTF_KIND_TYPEDEF | 1U << BTF_KIND_FUNC, &names[0][0],
+			      &ids[0][0], t->probe_count * MAX_SYMBOLS, vmlinux);
 	if (hits < 0)
 		return fail(t, -ENOTSUP,
 			    "this kernel has no BTF: cannot read /sys/kernel/btf/vmlinux\n"
 			    "use a kernel built with CONFIG_DEBUG_INFO_BTF");
 	for (unsigned int i = 0; i < t->probe_count; i++) {
-		t->probes[i].stands_in = found[i][1];
+		t->probes[i].btf_id = ids[i][1];
+		t->probes[i].stands_in = ids[i][1];
 		if (!names[i][0])
 			continue;
-		if (found[i][0]) {
+		if (ids[i][0]) {
 			t->probes[i].symbol = t->probes[i].def->symbols[0];
 			t->probes[i].how = ZFSTRACE_TRACEPOINT;
 		} else {
@@ -87,14 +89,15 @@ static int find_in_kernel(struct zfstrace *t)
 	return 0;
 }
 
-static void take_functions(struct zfstrace *t, bool (*found)[MAX_SYMBOLS], const char *module,
+static void take_functions(struct zfstrace *t, uint32_t (*ids)[MAX_SYMBOLS], const char *module,
 			   enum zfstrace_how how)
 {
 	for (unsigned int i = 0; i < t->probe_count; i++)
 		for (unsigned int j = MAX_SYMBOLS; j-- > 0;)
-			if (found[i][j]) { /* the first of the list wins */
+			if (ids[i][j]) { /* the first of the list wins */
 				t->probes[i].symbol = t->probes[i].def->symbols[j];
 				t->probes[i].module = module;
+				t->probes[i].btf_id = ids[i][j];
 				t->probes[i].how = how;
 			}
 }
@@ -103,21 +106,23 @@ static const char *const modules[] = { "zfs", "spl" };
 #define ALL_MODULES ((1U << ARRAY_SIZE(modules)) - 1)
 
 /* Functions in the modules' BTF, for fentry; for kprobes with no_fentry, or where `skipped` says
- * why fentry programs would miss calls. */
-static void find_in_btf(struct zfstrace *t, bool no_fentry, const char *skipped)
+ * why fentry programs would miss calls, or cannot be attached. */
+static void find_in_btf(struct zfstrace *t, struct btf_base vmlinux, bool no_fentry,
+			const char *skipped)
 {
 	const char *names[t->probe_count][MAX_SYMBOLS];
 
 	list_names(t, names, false);
 	for (unsigned int m = 0; m < ARRAY_SIZE(modules); m++) {
-		bool found[t->probe_count][MAX_SYMBOLS];
+		uint32_t ids[t->probe_count][MAX_SYMBOLS];
+		struct btf_base own;
 
-		memset(found, 0, sizeof(found));
-		if (btf_file_names(modules[m], 1U << BTF_KIND_FUNC, &names[0][0], &found[0][0],
-				   t->probe_count * MAX_SYMBOLS) <= 0)
+		memset(ids, 0, sizeof(ids));
+		if (btf_file_names(modules[m], vmlinux, 1U << BTF_KIND_FUNC, &names[0][0],
+				   &ids[0][0], t->probe_count * MAX_SYMBOLS, &own) <= 0)
 			continue;
 		t->module_btf |= 1U << m;
-		take_functions(t, found, modules[m],
+		take_functions(t, ids, modules[m],
 			       no_fentry || *skipped ? ZFSTRACE_KPROBE : ZFSTRACE_FENTRY);
 	}
 	for (unsigned int i = 0; i < t->probe_count; i++)
@@ -140,9 +145,28 @@ static void take_stand_ins(struct zfstrace *t, bool usable)
 	}
 }
 
+void probes_leave_watched(struct zfstrace *t)
+{
+	bool watched[t->probe_count];
+
+	others_find(t, NULL, watched);
+	for (unsigned int i = 0; i < t->probe_count; i++) {
+		struct probe *p = &t->probes[i];
+
+		if (!watched[i])
+			continue;
+		snprintf(p->why, sizeof(p->why), "another trace has fentry programs there");
+		p->how = p->stands_in ? ZFSTRACE_MISSING : ZFSTRACE_KPROBE;
+		p->symbol = p->stands_in ? NULL : p->symbol;
+		p->module = p->stands_in ? NULL : p->module;
+		p->stands_in = false;
+	}
+}
+
 static int find_in_kallsyms(struct zfstrace *t)
 {
 	const char *names[t->probe_count][MAX_SYMBOLS];
+	uint32_t ids[t->probe_count][MAX_SYMBOLS];
 	bool found[t->probe_count][MAX_SYMBOLS];
 	FILE *f = fopen("/proc/kallsyms", "re");
 
@@ -156,8 +180,8 @@ static int find_in_kallsyms(struct zfstrace *t)
 	fclose(f);
 	for (unsigned int i = 0; i < t->probe_count; i++)
 		for (unsigned int j = 0; j < MAX_SYMBOLS; j++)
-			found[i][j] = found[i][j] && !t->probes[i].how;
-	take_functions(t, found, NULL, ZFSTRACE_KPROBE);
+			ids[i][j] = found[i][j] && !t->probes[i].how;
+	take_functions(t, ids, NULL, ZFSTRACE_KPROBE);
 	return 0;
 }
 
@@ -218,16 +242,21 @@ int probes_resolve(struct zfstrace *t, bool no_fentry, bool survey)
 {
 	bool lazy;
 	const char *skipped = kernel_preemption(&lazy);
+	struct btf_base vmlinux;
 	int err;
 
 	if (access("/sys/module/zfs", F_OK))
 		return fail(t, -ENOENT, "ZFS is not loaded\nrun `modprobe zfs`");
-	err = find_in_kernel(t);
+	err = find_in_kernel(t, &vmlinux);
 	if (err)
 		return err;
-	find_in_btf(t, no_fentry, skipped);
+	/* a survey is about the host, whoever asks */
+	t->btf_refused = !survey && others_refused();
+	find_in_btf(t, vmlinux, no_fentry,
+		    t->btf_refused ? "BTF of modules is for CAP_SYS_ADMIN only" : skipped);
 	t->config.lazy = lazy && !no_fentry;
 	take_stand_ins(t, !no_fentry && !*skipped && !lazy && !t->no_stand_ins);
+	probes_leave_watched(t);
 	if (t->module_btf != ALL_MODULES && survey) {
 		err = find_in_kallsyms(t);
 		if (err)

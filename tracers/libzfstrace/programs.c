@@ -40,6 +40,25 @@ static struct bpf_program *next_program(const struct zfstrace *t, unsigned int i
 	return bpf_object__find_program_by_name(t->object, name);
 }
 
+/* Of two traces that begin at once, the one whose program is the second on a function gives way. */
+bool programs_late(const struct zfstrace *t)
+{
+	uint32_t ids[t->probe_count];
+	bool watched[t->probe_count];
+
+	for (unsigned int i = 0; i < t->probe_count; i++) {
+		const struct bpf_program *prog = programs_find(t, i);
+		struct bpf_prog_info info = {};
+		uint32_t size = sizeof(info);
+
+		if (prog && t->probes[i].how == ZFSTRACE_FENTRY)
+			(void)bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &size);
+		ids[i] = info.id;
+	}
+	others_find(t, ids, watched);
+	return memchr(watched, true, t->probe_count);
+}
+
 int programs_refused(struct zfstrace *t, int err)
 {
 	if (err == -EPERM) /* EACCES is the verifier's */

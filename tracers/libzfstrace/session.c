@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* A tracing session: loads the programs, attaches them, reads their maps. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,11 +18,18 @@ int zfstrace_abi(void)
 
 /* ---- open --------------------------------------------------------------- */
 
+static bool debug;
+
 static int no_print(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
-	if (getenv("ZFSTUNE_DEBUG") && level <= LIBBPF_INFO)
-		return vfprintf(stderr, fmt, ap);
-	return 0;
+	return debug && level <= LIBBPF_INFO ? vfprintf(stderr, fmt, ap) : 0;
+}
+
+/* As the library is loaded, before there are threads that could read or replace it meanwhile. */
+__attribute__((constructor)) static void quieten_libbpf(void)
+{
+	debug = getenv("ZFSTUNE_DEBUG");
+	libbpf_set_print(no_print);
 }
 
 struct zfstrace *session_new(void)
@@ -34,7 +42,6 @@ struct zfstrace *session_new(void)
 	t->number = __sync_add_and_fetch(&sessions, 1);
 	t->stats_fd = -1;
 	t->turn = COUNT_FENTRY;
-	libbpf_set_print(no_print);
 	return t;
 }
 
@@ -82,6 +89,9 @@ static int load(struct zfstrace *t, const struct zfstrace_opts *opts)
 	size_t size = (size_t)(t->def->object_end - t->def->object);
 	int err;
 
+	/* libbpf before 1.3 insists on searching all modules for types, and fails */
+	if (t->btf_refused)
+		open_opts.btf_custom_path = "/sys/kernel/btf/vmlinux";
 	t->object = bpf_object__open_mem(t->def->object, size, &open_opts);
 	if (!t->object)
 		return fail(t, -errno, "cannot read the library's BPF object: %s", strerror(errno));
@@ -119,6 +129,23 @@ static int start_base(struct zfstrace *t, const struct zfstrace_opts *opts)
 	return err ? fail(t, err, "%s", zfstrace_error(t->base)) : 0;
 }
 
+/* One at a time in a process: what a session has loaded is what the next one sees that others
+ * have. */
+static int choose_and_load(struct zfstrace *t, const struct zfstrace_opts *opts)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	int err;
+
+	pthread_mutex_lock(&lock);
+	err = probes_resolve(t, opts->no_fentry, false);
+	if (!err)
+		err = load(t, opts);
+	if (!err && programs_late(t))
+		err = fail(t, -EAGAIN, "cannot attach: another trace began in the same instant");
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
 int session_start(struct zfstrace *t, const struct tracer_def *def,
 		  const struct zfstrace_opts *opts)
 {
@@ -134,11 +161,9 @@ int session_start(struct zfstrace *t, const struct tracer_def *def,
 	if (!err)
 		err = probes_list(t, def, 1);
 	if (!err)
-		err = probes_resolve(t, opts->no_fentry, false);
-	if (!err)
 		err = start_base(t, opts);
 	if (!err)
-		err = load(t, opts);
+		err = choose_and_load(t, opts);
 	kprobe_events_remove_stale();
 	if (!err)
 		err = session_attach(t);
@@ -154,8 +179,7 @@ void zfstrace_close(struct zfstrace *t)
 	if (t->attached)
 		(void)session_enable(t, 0);
 	session_detach(t);
-	if (t->stats_fd >= 0)
-		close(t->stats_fd);
+	zfstrace_end_cost(t);
 	ring_buffer__free(t->ring);
 	maps_unmap(t);
 	bpf_object__close(t->object);
@@ -173,7 +197,7 @@ const char *zfstrace_error(const struct zfstrace *t)
 
 const char *zfstrace_layout(const struct zfstrace *t)
 {
-	return t->module_btf ? "btf" : "search";
+	return t->module_btf && !t->btf_refused ? "btf" : "search";
 }
 
 bool zfstrace_probe(const struct zfstrace *t, unsigned int i, struct zfstrace_probe *p)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* Begins a session: of a tracer by its name, or a survey of all. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "internal.h"
 
@@ -11,6 +12,10 @@ static bool has_stand_ins(const struct zfstrace *t)
 			return true;
 	return t->base && has_stand_ins(t->base);
 }
+
+/* Attempts to begin beside traces that begin in the same instant; then kprobes, which nobody can
+ * forestall. */
+#define ATTEMPTS 3
 
 static int start(const char *name, const struct zfstrace_opts *opts, bool no_stand_ins,
 		 struct zfstrace **out)
@@ -25,15 +30,40 @@ static int start(const char *name, const struct zfstrace_opts *opts, bool no_sta
 	return def ? session_start(t, def, opts) : fail(t, -EINVAL, "no tracer %s", name);
 }
 
+static int start_beside(const char *name, const struct zfstrace_opts *opts, bool no_stand_ins,
+			struct zfstrace **out)
+{
+	struct zfstrace_opts kprobes;
+	int err = start(name, opts, no_stand_ins, out);
+
+	for (int i = 1; err == -EAGAIN && i < ATTEMPTS; i++) {
+		zfstrace_close(*out);
+		err = start(name, opts, no_stand_ins, out);
+	}
+	if (err != -EAGAIN)
+		return err;
+	zfstrace_close(*out);
+	kprobes = *opts;
+	kprobes.no_fentry = true;
+	err = start(name, &kprobes, no_stand_ins, out);
+	for (unsigned int i = 0; *out && i < (*out)->probe_count; i++) {
+		struct probe *p = &(*out)->probes[i];
+
+		if (p->how == ZFSTRACE_KPROBE)
+			snprintf(p->why, sizeof(p->why), "other traces began at the same time");
+	}
+	return err;
+}
+
 /* A function of the kernel may be in its BTF and still not be one to attach to. */
 int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zfstrace **out)
 {
-	int err = start(name, opts, false, out);
+	int err = start_beside(name, opts, false, out);
 
 	if (!err || err == -EPERM || !*out || !has_stand_ins(*out))
 		return err;
 	zfstrace_close(*out);
-	return start(name, opts, true, out);
+	return start_beside(name, opts, true, out);
 }
 
 int zfstrace_survey(struct zfstrace **out)

@@ -29,10 +29,11 @@
  * Functions that can fail return 0 or a count, otherwise a negative errno; zfstrace_error() then
  * says what failed, why, and what to do about it. Only -EINTR, after a signal, sets no error.
  *
- * Tracing needs root, or CAP_SYS_ADMIN and CAP_DAC_OVERRIDE. One thread at a time may use a
- * session; several threads may each have their own. Times are in nanoseconds, points in time are
- * readings of CLOCK_MONOTONIC. The library installs a print function for libbpf
- * (libbpf_set_print()), which is silent unless ZFSTUNE_DEBUG is in the environment.
+ * Tracing needs root, or CAP_SYS_ADMIN and CAP_DAC_OVERRIDE; for kprobes alone CAP_BPF, CAP_PERFMON
+ * and CAP_DAC_OVERRIDE do. One thread at a time may use a session; several threads may each have
+ * their own. Times are in nanoseconds, points in time are readings of CLOCK_MONOTONIC. As it is
+ * loaded, the library installs a print function for libbpf (libbpf_set_print()), which is silent
+ * unless ZFSTUNE_DEBUG is in the environment.
  */
 #ifndef ZFSTRACE_H
 #define ZFSTRACE_H
@@ -48,7 +49,7 @@ extern "C" {
 #endif
 
 /* Changes with the layout of structures; it is also the number in the library's file name. */
-#define ZFSTRACE_ABI 5
+#define ZFSTRACE_ABI 6
 #define ZFSTRACE_KINDS 6
 #define ZFSTRACE_MERGES 3
 
@@ -105,7 +106,8 @@ struct zfstrace_opts {
 	uint64_t objset;
 	uint32_t dev_major;
 	uint32_t dev_minor;
-	/* use kprobes even where fentry is possible */
+	/* use kprobes even where fentry is possible, and not only where the function has fentry
+	 * programs already, of this or another process */
 	bool no_fentry;
 	/* kernel memory for the tables of datasets, processes or vdevs, in MiB, 0 = 256: with less,
 	 * CPUs share counters, and then there is room for fewer entries */
@@ -283,14 +285,22 @@ struct zfstrace_cost {
  * zfstrace_count_cost() - Let the kernel count what BPF programs cost
  * @t: the session, of any tracer
  *
- * It counts until the session is closed, for every program on this host (BPF_ENABLE_STATS of
- * bpf(2)), and reads a clock twice for each run. The way into a program, such as the trap of a
- * kprobe, is not in its time.
+ * It counts until zfstrace_end_cost(), or until the session is closed, for every program on this
+ * host (BPF_ENABLE_STATS of bpf(2)), and reads a clock twice for each run. The way into a program,
+ * such as the trap of a kprobe, is not in its time.
  *
  * Return: 0; -ENOTSUP: the kernel is older than Linux 5.8; -EPERM: not privileged; -EINVAL: the
  * session did not start.
  */
 int zfstrace_count_cost(struct zfstrace *t);
+
+/**
+ * zfstrace_end_cost() - End what zfstrace_count_cost() has begun
+ * @t: the session; may be called again
+ *
+ * The counts stay. The kernel goes on counting as long as another session lets it.
+ */
+void zfstrace_end_cost(struct zfstrace *t);
 
 /**
  * zfstrace_cost() - What the program of a probe has cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from typing import Protocol, TypeVar
 from weakref import WeakSet
 
@@ -18,6 +19,9 @@ from zfstrace.zpool import list as zpool_list
 # How long the rows of a txgs kstat are reused: a burst of slow fsyncs must not read a hundred rows
 # for each.
 _TXGS_NS = 100_000_000
+# Containers come and go by the thousand in months. So many names are remembered beside those in
+# use, and rows of txgs for so many pools.
+MOST_NAMES, _MOST_POOLS = 65_536, 64
 
 
 class Ticking(Protocol):
@@ -29,6 +33,7 @@ class Ticking(Protocol):
 
 
 AnyTicking = TypeVar("AnyTicking", bound=Ticking)
+Key = TypeVar("Key", bound=Hashable)
 
 
 class BaseHost(ABC):
@@ -62,11 +67,28 @@ class BaseHost(ABC):
     def _objset_name(self, pool: str, objset: int) -> str:
         """The current name of a dataset; "" when it is not in use."""
 
+    def _in_use(self) -> tuple[set[tuple[str, int]], set[Dev]]:
+        """The keys of _by_objset and _by_dev that must not be forgotten. Called seldom."""
+        return set(), set()
+
     def tick(self) -> None:
-        """Host.tick(): names first, then each running trace. Raises TraceError."""
+        """Host.tick(): names first, then each running trace, whatever becomes of the others. Raises
+        the first error at the end."""
+        first: Exception | None = None
+        for step in (self._remember_names, *(trace.tick for trace in list(self._running))):
+            try:
+                step()
+            except Exception as error:
+                first = first or error
+        if first:
+            raise first
+
+    def _remember_names(self) -> None:
         self._learn_names()
-        for trace in list(self._running):
-            trace.tick()
+        if max(len(self._by_objset), len(self._by_dev)) > MOST_NAMES:
+            objsets, devs = self._in_use()
+            forget(self._by_objset, objsets)
+            forget(self._by_dev, devs)
 
     def _follow(self, trace: AnyTicking) -> AnyTicking:
         """Includes a trace in tick() for as long as it is referenced."""
@@ -95,6 +117,8 @@ class BaseHost(ABC):
         read_ns, rows = self._txgs.get(pool, (0, []))
         if not rows or now - read_ns > _TXGS_NS:
             rows = self.txg_rows(pool)
+            if len(self._txgs) >= _MOST_POOLS:
+                self._txgs.clear()
             self._txgs[pool] = now, rows
         ahead = self._kstats_ahead_ns()
         return txg_state(rows, start_ns + ahead, end_ns + ahead)
@@ -124,3 +148,13 @@ class BaseHost(ABC):
         """Raises NoZfs."""
         if not self.loaded():
             raise NoZfs("ZFS is not loaded", f"run `{self.parameters().loading()}`")
+
+
+def forget(names: dict[Key, str], in_use: set[Key]) -> None:
+    """Drops the oldest names that are not in use when there are more than MOST_NAMES, and an eighth
+    of these at once, so that it is seldom called."""
+    if len(names) <= MOST_NAMES:
+        return
+    spare = len(names) - MOST_NAMES * 7 // 8
+    for key in [key for key in names if key not in in_use][:spare]:
+        del names[key]

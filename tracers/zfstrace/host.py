@@ -85,6 +85,13 @@ class LightSession(Session, Protocol):
         """Whether nothing is attached."""
         ...
 
+    @property
+    def why(self) -> str:
+        """What keeps it from attaching its probes, or those of a window, as one line; it tries
+        again after a minute, and counts commits meanwhile as missed. "" when it is attached, or
+        waits for a pool or dataset."""
+        ...
+
     def commits(self) -> list[CommitCounts]:
         """As of the last refresh, since the session began. A dataset keeps its index."""
         ...

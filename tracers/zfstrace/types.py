@@ -291,7 +291,8 @@ class SlowFsync:
 
 @dataclass(frozen=True)
 class FsyncOptions:
-    """What to trace. None means all; slow_ns 0 reports no individual operations."""
+    """What to trace. None means all; slow_ns 0 reports no individual operations; table_mib limits
+    the kernel's memory for the tables of a trace by BPF, in MiB, 0 meaning 256."""
 
     pool: str | None = None
     dataset: str | None = None
@@ -299,6 +300,7 @@ class FsyncOptions:
     slow_ns: int = 0
     no_fentry: bool = False
     max_datasets: int = 0
+    table_mib: int = 0
 
 
 @dataclass(frozen=True)
@@ -318,13 +320,14 @@ class LightOptions:
 @dataclass(frozen=True)
 class TraceOptions:
     """Limits of all traces but that of fsyncs. None means all; kstat means without BPF, where
-    possible. Only the trace of reads has a dataset."""
+    possible. Only the trace of reads has a dataset. table_mib as in FsyncOptions."""
 
     pool: str | None = None
     pid: int | None = None
     no_fentry: bool = False
     kstat: bool = False
     dataset: str | None = None
+    table_mib: int = 0
 
 
 AnyOptions = Union[FsyncOptions, LightOptions, TraceOptions]

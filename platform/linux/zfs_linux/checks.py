@@ -11,11 +11,13 @@ from zfstrace.errors import LibraryMissing
 from zfstrace.types import WRITES_BLOCKED, Check
 
 # linux/capability.h
-_BITS = {"CAP_DAC_OVERRIDE": 1, "CAP_SYS_ADMIN": 21}
+_BITS = {"CAP_DAC_OVERRIDE": 1, "CAP_SYS_ADMIN": 21, "CAP_PERFMON": 38, "CAP_BPF": 39}
+# Enough for kprobes (Linux 5.8); BTF of modules, and so fentry, is for CAP_SYS_ADMIN only
+_KPROBES = {"CAP_BPF", "CAP_PERFMON"}
 
-# CAP_BPF and CAP_PERFMON are not enough: the kernel grants the BTF of modules
-# (BPF_BTF_GET_FD_BY_ID) and system-wide kprobes to CAP_SYS_ADMIN only.
+# Two profiles. In both, CAP_DAC_OVERRIDE is for writing to tracefs, which root owns.
 NEEDED = "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE"
+LEAST = "CAP_BPF, CAP_PERFMON and CAP_DAC_OVERRIDE"
 
 
 def of_host(proc: Path, sys: Path, pools: Sequence[str]) -> list[Check]:
@@ -31,7 +33,11 @@ def of_host(proc: Path, sys: Path, pools: Sequence[str]) -> list[Check]:
         obstacles.kernel_btf(root),
         *([obstacles.module_btf(module_btf)] if loaded else []),
         _tracefs(sys, module_btf),
-        privileges(kstat.read(proc / "self/status"), module_btf),
+        privileges(
+            kstat.read(proc / "self/status"),
+            module_btf,
+            kstat.read_number(proc / "sys/kernel/perf_event_paranoid") or 0,
+        ),
         _library(),
         *(_kstats(kstats, pools) if loaded else []),
     ]
@@ -97,27 +103,46 @@ def capabilities(status: str) -> set[str]:
     return set()
 
 
-def privileges(status: str, module_btf: bool) -> Check:
-    """Blocking without CAP_SYS_ADMIN. CAP_DAC_OVERRIDE is for making return probes in tracefs,
-    which module BTF makes unnecessary."""
+def privileges(status: str, module_btf: bool, paranoid: int = 0) -> Check:
+    """Blocking without CAP_SYS_ADMIN, or CAP_BPF and CAP_PERFMON. paranoid is
+    kernel.perf_event_paranoid. What makes return probes in tracefs is not needed where fentry is
+    possible."""
     have = capabilities(status)
+    if "CAP_SYS_ADMIN" in have:
+        have -= _KPROBES  # which it contains
     held = ", ".join(sorted(have)) or "none of those needed"
-    if "CAP_SYS_ADMIN" not in have:
+    if "CAP_SYS_ADMIN" not in have and not have >= _KPROBES:
         return Check(
             "privileges",
             "privilege",
             f"insufficient (has {held})",
             "blocking",
             "BPF programs cannot be loaded and attached",
-            f"run as root or with {NEEDED}",
+            f"run as root or with {NEEDED}; {LEAST} do for kprobes",
         )
-    if "CAP_DAC_OVERRIDE" not in have and not module_btf:
+    if "CAP_SYS_ADMIN" not in have and paranoid >= obstacles.PARANOID:
+        return obstacles.perf_events(held, paranoid)
+    if not (
+        "CAP_DAC_OVERRIDE" in have
+        or (module_btf and "CAP_SYS_ADMIN" in have)
+        or (have >= _KPROBES and _is_root(status))
+    ):
         return Check(
             "privileges",
             "privilege",
             held,
             "missing",
             "return probes get few instances: with many threads operations are lost",
-            f"run as root or with {NEEDED}",
+            f"run as root or with {NEEDED if 'CAP_SYS_ADMIN' in have else LEAST}",
         )
+    if "CAP_SYS_ADMIN" not in have:
+        held += ": kprobes, no fentry"
     return Check("privileges", "privilege", held)
+
+
+def _is_root(status: str) -> bool:
+    """Whether the process may write to files of root's without any capability."""
+    for line in status.split("\n"):
+        if line.startswith("Uid:"):
+            return line.split()[2:3] == ["0"]
+    return False

@@ -39,6 +39,8 @@ class LinuxHost(BaseHost):
         self._sys = Path(root) / "sys"
         self._kstat = self._proc / "spl/kstat/zfs"
         self._mountinfo = ""
+        # the kstats of each pool whose datasets have a name
+        self._named: dict[str, frozenset[str]] = {}
 
     def loaded(self) -> bool:
         return (self._sys / "module/zfs").is_dir()
@@ -58,14 +60,21 @@ class LinuxHost(BaseHost):
         return sorted(in_use | {name for name in mounted if "@" not in name})
 
     def _learn_names(self) -> None:
-        # Reads only the kstats of new ids: with thousands of datasets, a call costs one directory
+        # Reads only the kstats that are new: with thousands of datasets, a call costs one directory
         # listing per pool.
+        before, self._named = self._named, {}
         for pool in self.pools():
-            for objset, path in kstat.objsets(self._kstat, pool).items():
-                if (pool, objset) not in self._by_objset:
-                    name = kstat.dataset_name(kstat.read(path))
-                    if name:
-                        self._by_objset[pool, objset] = name
+            files, unnamed = kstat.files(self._kstat, pool), set()
+            for file in files - before.get(pool, frozenset()):
+                objset = kstat.objset(file)
+                if objset is None:
+                    continue
+                name = self._objset_name(pool, objset)
+                if name:
+                    self._by_objset[pool, objset] = name
+                else:
+                    unnamed.add(file)
+            self._named[pool] = files - unnamed
         self._learn_mounts()
 
     def _learn_mounts(self) -> None:
@@ -74,6 +83,12 @@ class LinuxHost(BaseHost):
             self._mountinfo = text
             # device numbers are reused after an unmount: the current mount wins
             self._by_dev.update(mounts.parse_mountinfo(text))
+
+    def _in_use(self) -> tuple[set[tuple[str, int]], set[Dev]]:
+        objsets = {
+            (pool, objset) for pool in self.pools() for objset in kstat.objsets(self._kstat, pool)
+        }
+        return objsets, set(mounts.parse_mountinfo(self._mountinfo))
 
     def _read_mounts(self) -> str:
         return kstat.read(self._proc / "self/mountinfo")
@@ -218,7 +233,12 @@ class LinuxHost(BaseHost):
         names = [options.pool] if options.pool else self.pools()
         # spare: a disk may be replaced, a pool imported
         room = sum(len(self.vdev_names(name)) for name in names) + 16
-        return DeviceTrace(pool=options.pool, max_vdevs=room, no_fentry=options.no_fentry)
+        return DeviceTrace(
+            pool=options.pool,
+            max_vdevs=room,
+            no_fentry=options.no_fentry,
+            table_mib=options.table_mib,
+        )
 
     def open_arc_trace(self, options: TraceOptions) -> ArcSession:
         from zfs_linux.traces import ArcStats

@@ -7,7 +7,7 @@ lines are skipped, never an error.
 
 from __future__ import annotations
 
-import contextlib
+import os
 import re
 from pathlib import Path
 
@@ -66,14 +66,23 @@ def pools(root: Path) -> list[str]:
 
 def objsets(root: Path, pool: str) -> dict[int, Path]:
     """Object set id -> path of its kstat, for the datasets of a pool that are in use."""
-    found = {}
-    # the pool may be exported at any moment
-    with contextlib.suppress(OSError):
-        for path in (root / pool).iterdir():
-            match = _OBJSET.fullmatch(path.name)
-            if match:
-                found[int(match[1], 16)] = path
-    return found
+    numbers = ((objset(name), root / pool / name) for name in files(root, pool))
+    return {number: path for number, path in numbers if number is not None}
+
+
+def files(root: Path, pool: str) -> frozenset[str]:
+    """The names of a pool's kstats; none when it is exported at this moment."""
+    try:
+        # paths would take three times as long, each second
+        return frozenset(os.listdir(root / pool))  # noqa: PTH208
+    except OSError:
+        return frozenset()
+
+
+def objset(name: str) -> int | None:
+    """The id of the object set that a kstat is of, by its name; None if it is of something else."""
+    match = _OBJSET.fullmatch(name)
+    return int(match[1], 16) if match else None
 
 
 def dataset_name(text: str) -> str | None:

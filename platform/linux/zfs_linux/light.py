@@ -3,7 +3,6 @@ only while a pool is imported."""
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from collections import deque
@@ -11,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypedDict
 
+from zfstrace.bpf.binding import CCost
 from zfstrace.bpf.commit import CommitTrace
 from zfstrace.bpf.fsync import FsyncTrace
 from zfstrace.clock import iso_now
-from zfstrace.errors import UnknownName
+from zfstrace.errors import TraceError, UnknownName
 from zfstrace.host import Host
 from zfstrace.light import CommitCounts, CommitSums, Sample, SlowCommit, Window
 from zfstrace.summary import since
@@ -26,6 +26,8 @@ _COMMIT_MIB, _FSYNC_MIB = 3, 6
 _WINDOWS = 60
 # How long a window waits for the operations that began in it
 _DRAIN_NS = 10_000_000_000
+# After an attempt to attach that failed: one takes a second, and what it lacks seldom comes back
+_AGAIN_NS = 60_000_000_000
 
 
 class Limits(TypedDict):
@@ -41,13 +43,17 @@ class Limits(TypedDict):
 class LightTrace:
     """Implements zfstrace.host.LightSession. tick() attaches and detaches: fentry programs keep the
     module loaded, and without a pool there is nothing to trace. Counts, windows and losses outlive
-    that. limits raises UnknownName while its dataset is not in use."""
+    that. limits raises UnknownName while its dataset is not in use. Raises TraceError if it cannot
+    attach at first; later it tries again."""
 
     def __init__(self, options: LightOptions, limits: Callable[[], Limits], host: Host) -> None:
         self._options, self._limits, self._host = options, limits, host
         self._windows: deque[Window] = deque(maxlen=_WINDOWS)
         self._kept: list[Window] = []
         self._sum, self._past = CommitSums(), Losses()
+        self._why, self._again_ns, self._closed = "", 0, False
+        # the module, and what it had counted, when commits were last looked at without probes
+        self._left, self._seen = "", 0
         # also without a pool, so that what cannot be attached is known at once
         self._attach()
 
@@ -56,6 +62,23 @@ class LightTrace:
         limits, self._module = self._limits(), self._loaded()
         self._open: _Attached | None = _Attached(self._options, limits, self._windows, self._kept)
         self._probes = self._open.probes()
+        self._why = ""
+
+    def _try(self) -> None:
+        """Attaches, unless that has failed a moment ago."""
+        now, module = time.monotonic_ns(), self._loaded()
+        if now < self._again_ns and module == self._left:
+            return
+        try:
+            self._attach()
+        except UnknownName:
+            # its dataset may be mounted later, and until then it has no commits
+            self._why = ""
+            self._look()
+        except TraceError as error:
+            # a pool that is exported, a module that is unloaded meanwhile is no failure
+            if self._host.pools() and self._loaded() == module:
+                self._why, self._again_ns = error.in_one_line(), now + _AGAIN_NS
 
     def _loaded(self) -> str:
         return self._host.parameters().identity()
@@ -68,20 +91,32 @@ class LightTrace:
     def waiting(self) -> bool:
         return self._open is None
 
+    @property
+    def why(self) -> str:
+        return self._why or (self._open.why if self._open else "")
+
     def tick(self) -> None:
         """Raises TraceError."""
+        if self._closed:
+            return
         imported = bool(self._host.pools())
         if self._open and not (imported and self._loaded() == self._module):
             self._detach()
-        if not self._open and imported:
-            # its dataset may be mounted later
-            with contextlib.suppress(UnknownName):
-                self._attach()
-                seen = self._seen if self._left == self._module else 0
-                unseen = Losses(missed=max(0, self._committed() - seen))
-                self._past = self._past.plus(unseen)
+        if not imported:
+            self._why, self._again_ns = "", 0
+        if not self._open:
+            if imported:
+                self._try()
+            self._past = self._past.plus(Losses(missed=self._look()))
         if self._open:
             self._open.tick()
+
+    def _look(self) -> int:
+        """How many commits the module has counted since the last look."""
+        loaded, committed = self._loaded(), self._committed()
+        seen = self._seen if loaded == self._left else 0
+        self._left, self._seen = loaded, committed
+        return max(0, committed - seen)
 
     def _detach(self) -> None:
         """Raises TraceError."""
@@ -91,7 +126,7 @@ class LightTrace:
         self._past = self._past.plus(replace(self._open.commits.losses(), unfinished=0))
         self._left = self._loaded()
         self._seen = self._committed() if self._left == self._module else 0
-        self.close()
+        self._let_go()
 
     def commits(self) -> list[CommitCounts]:
         return self._sum.of(self._open.commits.datasets() if self._open else ())
@@ -114,21 +149,41 @@ class LightTrace:
     def probes(self) -> tuple[Probe, ...]:
         return self._probes
 
-    def close(self) -> None:
+    def count_cost(self) -> None:
+        """As Session.count_cost(); without a pool there is nothing to count. Raises TraceError."""
+        if self._open:
+            self._open.commits.count_cost()
+
+    def end_cost(self) -> None:
+        """As Session.end_cost()."""
+        if self._open:
+            self._open.commits.end_cost()
+
+    def costs(self) -> list[tuple[Probe, CCost]]:
+        """Of all programs, those of windows included. Raises TraceError."""
+        return self._open.costs() if self._open else []
+
+    def _let_go(self) -> None:
         if self._open:
             self._open.close()
         self._open = None
 
+    def close(self) -> None:
+        self._closed = True
+        self._let_go()
+
 
 class _Attached:
     """The tracers of one module. tick() opens and closes windows, so they begin and end with the
-    second; windows and kept get them."""
+    second; windows and kept get them. why is what kept the last one from being opened, if
+    anything."""
 
     def __init__(
         self, options: LightOptions, limits: Limits, windows: deque[Window], kept: list[Window]
     ) -> None:
         self._options, self._windows, self._kept = options, windows, kept
         self._random = random.Random()
+        self.why = ""
         self._cause: SlowCommit | None = None
         self._opened_ns = 0  # when the present window began, 0 = none
         self._may_keep_ns = 0  # not before that
@@ -172,7 +227,13 @@ class _Attached:
             self._plan(max(now, self._period_ns + self._options.every_ns))
         else:
             return
-        self._fsyncs.resume()
+        try:
+            self._fsyncs.resume()
+        except TraceError as error:
+            # commits are counted all the same; the next window may have better luck
+            self.why, self._cause = error.in_one_line(), None
+            return
+        self.why = ""
         self._opened_ns = time.monotonic_ns()
 
     def _close(self, now: int) -> None:
@@ -209,6 +270,9 @@ class _Attached:
 
     def probes(self) -> tuple[Probe, ...]:
         return self.commits.probes() + self._fsyncs.probes()
+
+    def costs(self) -> list[tuple[Probe, CCost]]:
+        return self.commits.costs() + self._fsyncs.costs()
 
     def close(self) -> None:
         self._fsyncs.close()

@@ -12,6 +12,11 @@ from zfstrace.types import Check
 
 # global variable of UEFI: four bytes of attributes and the value
 _SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+# The level of kernel.perf_event_paranoid from which kernels of Debian leave perf_event_open(2), and
+# so kprobes, to CAP_SYS_ADMIN: their default (features/all/
+# security-perf-allow-further-restriction-of-perf_event_open.patch); Ubuntu's do from 4 on, theirs.
+# No other kernel knows such levels.
+PARANOID = 3
 # all ids are those of the host (user_namespaces(7))
 _ALL_IDS = ["0", "0", "4294967295"]
 
@@ -54,6 +59,10 @@ OBSTACLES = {
         "nothing to trace",
         "run `modprobe zfs`; if the kernel rejects its key, Secure Boot wants DKMS's enrolled: "
         "`mokutil --import /var/lib/dkms/mok.pub`, then reboot",
+    ),
+    "perf events": Obstacle(
+        "kernels of Debian and Ubuntu forbid kprobes at this level without CAP_SYS_ADMIN",
+        f"run `sysctl kernel.perf_event_paranoid={PARANOID - 1}`, or zfstune with CAP_SYS_ADMIN",
     ),
 }
 # Not a lack: kprobes and the search for layouts measure the same stages. Never advise to put
@@ -162,6 +171,14 @@ def module_btf(there: bool) -> Check:
     """Whether the zfs module describes its types."""
     value = "present" if there else "absent, kprobes and a search for layouts do instead"
     return Check("module BTF", "kernel", value, fix="" if there else MODULE_BTF)
+
+
+def perf_events(held: str, level: int) -> Check:
+    """kernel.perf_event_paranoid without CAP_SYS_ADMIN. Not blocking: another kernel ignores it,
+    and an attempt to attach shows that."""
+    one = OBSTACLES["perf events"]
+    value = f"{held}; kernel.perf_event_paranoid is {level}"
+    return Check("privileges", "privilege", value, "missing", one.cost, one.fix)
 
 
 def pool(name: str, state: str) -> Check:

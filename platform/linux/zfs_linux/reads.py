@@ -49,6 +49,7 @@ class TracedReads(ReadTrace):
             pid=options.pid or 0,
             max_datasets=max_datasets,
             no_fentry=options.no_fentry,
+            table_mib=options.table_mib,
         )
 
     def tick(self) -> None:

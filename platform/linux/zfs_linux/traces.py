@@ -8,6 +8,7 @@ from pathlib import Path
 
 from zfs_linux import kallsyms, kstat
 from zfstrace.arc import ArcState
+from zfstrace.bpf.binding import CCost
 from zfstrace.bpf.fsync import FsyncTrace
 from zfstrace.bpf.pools import ArcTrace, ThrottleTrace, TxgEvent, TxgTrace
 from zfstrace.bpf.stacks import StackTrace
@@ -31,7 +32,12 @@ class ThrottleWithParams(ThrottleTrace):
         parameter: Callable[[str], int | None],
         ended: Callable[[int], bool],
     ) -> None:
-        super().__init__(pool=options.pool, pid=options.pid or 0, no_fentry=options.no_fentry)
+        super().__init__(
+            pool=options.pool,
+            pid=options.pid or 0,
+            no_fentry=options.no_fentry,
+            table_mib=options.table_mib,
+        )
         self._parameter, self._has_ended = parameter, ended
         self.tick()
 
@@ -64,13 +70,15 @@ class TracedFsyncs(FsyncTrace):
             slow_ns=options.slow_ns,
             max_datasets=max_datasets,
             no_fentry=options.no_fentry,
+            table_mib=options.table_mib,
         )
         if not options.slow_ns:
             return
+        beside = TraceOptions(
+            pool=options.pool, no_fentry=options.no_fentry, table_mib=options.table_mib
+        )
         try:
-            self._throttle = ThrottleWithParams(
-                TraceOptions(pool=options.pool, no_fentry=options.no_fentry), parameter, ended
-            )
+            self._throttle = ThrottleWithParams(beside, parameter, ended)
         except TraceError:  # its field is null then; the rest of the trace works
             self._throttle = None
 
@@ -82,6 +90,10 @@ class TracedFsyncs(FsyncTrace):
 
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int | None:
         return self._throttle.held_up(pool, start_ns, end_ns) if self._throttle else None
+
+    def costs(self) -> list[tuple[Probe, CCost]]:
+        """Raises TraceError."""
+        return super().costs() + (self._throttle.costs() if self._throttle else [])
 
     def close(self) -> None:
         if self._throttle:
@@ -113,6 +125,20 @@ class ArcStats:
 
     def probes(self) -> tuple[Probe, ...]:
         return self._trace.probes() if self._trace else ()
+
+    def count_cost(self) -> None:
+        """As Session.count_cost(). Raises TraceError."""
+        if self._trace:
+            self._trace.count_cost()
+
+    def end_cost(self) -> None:
+        """As Session.end_cost()."""
+        if self._trace:
+            self._trace.end_cost()
+
+    def costs(self) -> list[tuple[Probe, CCost]]:
+        """As Session.costs(). Raises TraceError."""
+        return self._trace.costs() if self._trace else []
 
     def close(self) -> None:
         if self._trace:
@@ -195,6 +221,18 @@ class TracedTxgs:
 
     def probes(self) -> tuple[Probe, ...]:
         return self._trace.probes()
+
+    def count_cost(self) -> None:
+        """As Session.count_cost(). Raises TraceError."""
+        self._trace.count_cost()
+
+    def end_cost(self) -> None:
+        """As Session.end_cost()."""
+        self._trace.end_cost()
+
+    def costs(self) -> list[tuple[Probe, CCost]]:
+        """As Session.costs(). Raises TraceError."""
+        return self._trace.costs()
 
     def close(self) -> None:
         self._trace.close()

@@ -123,34 +123,37 @@ static size_t make_btf(char *out, uint32_t base_strings)
 	return sizeof(h) + sizeof(types) + sizeof(strings);
 }
 
+#define FUNCTIONS (1U << BTF_KIND_FUNC)
+#define FUNCTIONS_AND_TYPEDEFS (FUNCTIONS | 1U << BTF_KIND_TYPEDEF)
+
+/* Ids count from 1, or go on after those of the base. */
 static void test_btf(void)
 {
 	static const char *const names[] = { "zil_commit", "zil_free", NULL };
-	uint32_t bases[] = { 0, 4711 };
+	struct btf_base bases[] = { { 0, 0 }, { 4711, 99 } }, own;
 	uint64_t state = 42;
 	char btf[256];
 
 	for (unsigned int b = 0; b < ARRAY_SIZE(bases); b++) {
-		size_t size = make_btf(btf, bases[b]);
-		bool found[3] = {};
+		size_t size = make_btf(btf, bases[b].strings);
+		uint32_t ids[3] = {};
 
-		CHECK(btf_find_names(btf, size, bases[b], 1U << BTF_KIND_FUNC, names, found, 3) ==
-		      1);
-		CHECK(found[0] && !found[1]); /* zil_free is a typedef there */
-		CHECK(btf_find_names(btf, size, bases[b],
-				     1U << BTF_KIND_FUNC | 1U << BTF_KIND_TYPEDEF, names, found,
-				     3) == 1);
-		CHECK(found[1]);
+		CHECK(btf_find_names(btf, size, bases[b], FUNCTIONS, names, ids, 3, &own) == 1);
+		CHECK(ids[0] == bases[b].types + 2 && !ids[1]); /* zil_free is a typedef there */
+		CHECK(own.types == bases[b].types + 3 && own.strings == 25);
+		CHECK(btf_find_names(btf, size, bases[b], FUNCTIONS_AND_TYPEDEFS, names, ids, 3,
+				     &own) == 1);
+		CHECK(ids[1] == bases[b].types + 3 && !ids[2]);
 	}
 	for (int i = 0; i < 200000; i++) { /* damaged: no crash, no endless loop */
 		size_t size = make_btf(btf, 0), cut = next_random(&state) % (size + 1);
 		char *copy = malloc(cut + 1); /* exact size, for ASan */
-		bool found[3] = {};
+		uint32_t ids[3] = {};
 
 		memcpy(copy, btf, cut);
 		for (int k = 0; cut && k < 3; k++)
 			copy[next_random(&state) % cut] = (char)next_random(&state);
-		(void)btf_find_names(copy, cut, 0, 1U << BTF_KIND_FUNC, names, found, 3);
+		(void)btf_find_names(copy, cut, bases[0], FUNCTIONS, names, ids, 3, &own);
 		free(copy);
 	}
 }
@@ -369,6 +372,7 @@ static void test_wrong_sessions(void)
 	CHECK(zfstrace_stacks(t, NULL, NULL, &losses) == -EINVAL);
 	CHECK(zfstrace_release(t, 1) == -EINVAL);
 	CHECK(zfstrace_count_cost(t) == -EINVAL);
+	zfstrace_end_cost(t);
 	CHECK(zfstrace_cost(t, 0, &cost) == -EINVAL && !cost.runs && !cost.run_ns);
 	CHECK(strcmp(zfstrace_error(t), "cannot tell what a probe costs: there is no probe 0") ==
 	      0);

@@ -122,6 +122,19 @@ def test_a_diagnosis_is_that_of_zfstune_diagnose(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr() == ("", "")
 
 
+def test_it_diagnoses_where_the_kernel_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CAP_BPF and CAP_PERFMON suffice for the traces, not for their cost."""
+
+    def refuse(_: Costed) -> None:
+        raise TraceError("it is for CAP_SYS_ADMIN only")
+
+    monkeypatch.setattr(Costed, "count_cost", refuse)
+    monkeypatch.setattr(Costed, "costs", lambda _: [(None, SimpleNamespace(run_ns=0))])
+    stop = Now()
+    found = observe(host_of(stop), stop, "the clock")
+    assert found.records[0]["missing_views"] == {"throttle": "no probe"}
+
+
 def test_programs_of_all_sessions_that_can_tell_are_counted() -> None:
     stop = Now()
     with_programs = observe(host_of(stop), stop, "x").cpu_ns

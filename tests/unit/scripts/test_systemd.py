@@ -122,9 +122,9 @@ def test_systemd_says_that_little_is_exposed(tmp_path: Path) -> None:
 
 
 def test_the_recorder_of_the_unit_runs_in_its_directory_and_can_be_left_out() -> None:
-    from zfstune.record.args import DIRECTORY
+    from zfstune.changes.paths import INCIDENTS
 
-    assert f"/run/{service()['RuntimeDirectory']}" == DIRECTORY
+    assert f"/run/{service()['RuntimeDirectory']}" == INCIDENTS
     words = service()["ExecStart"].split()[1:-1]
     assert build_parser().parse_args([*words, "--no-record"]).record is False
-    assert build_parser().parse_args(words).dump_dir == DIRECTORY
+    assert build_parser().parse_args(words).dump_dir == INCIDENTS

@@ -30,8 +30,9 @@ def host_of(**sessions: FakeSession | TraceError) -> FakeHost:
         "device": FakeSession([[vdev(1, sync_write=ios([MS] * 20))]]),
         "arc": FakeSession([arc(1), arc(2)]),
     }
-    host.sessions = quiet | {name.replace("_", " "): s for name, s in sessions.items()}
-    for name, session in host.sessions.items():
+    quiet |= {name.replace("_", " "): s for name, s in sessions.items()}
+    host.sessions = dict(quiet)
+    for name, session in quiet.items():
         # the first refresh is at the start of the span
         if isinstance(session, FakeSession) and not name.startswith(("arc", "txg")):
             session.states.insert(0, [])
@@ -42,7 +43,7 @@ def run(host: FakeHost, out: io.StringIO | None = None, **options: Any) -> str:
     out = out or io.StringIO()
     trace(run_of(host, out, FakeStop(), **({"duration": 4 * SECOND} | options)))
     for session in host.sessions.values():
-        assert isinstance(session, TraceError) or session.closed or not session.states
+        assert not isinstance(session, FakeSession) or session.closed or not session.states
     return out.getvalue()
 
 

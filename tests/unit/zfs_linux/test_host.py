@@ -143,6 +143,112 @@ def test_every_open_trace_ticks_with_its_host(root: Path, monkeypatch: pytest.Mo
     assert ticked == [fsyncs]
 
 
+def test_a_trace_that_fails_keeps_no_other_from_its_tick(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor names from being learnt; the first error is raised then."""
+    ticked: list[int] = []
+
+    class Trace:
+        def __init__(self, *_: object) -> None:
+            self.number = len(traces)
+
+        def tick(self) -> None:
+            ticked.append(self.number)
+            raise TraceError(f"{len(ticked)} failed")
+
+    traces: list[object] = []
+    monkeypatch.setattr("zfs_linux.traces.ThrottleWithParams", Trace)
+    host = LinuxHost(root)
+    for _ in range(3):
+        traces.append(host.open_throttle_trace(TraceOptions()))
+    with pytest.raises(TraceError, match="1 failed"):
+        host.tick()
+    assert sorted(ticked) == [0, 1, 2]
+    assert host.dataset_name("", 0, (0, 50)) == "tank"
+
+
+def test_names_are_forgotten_when_there_are_too_many(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest first, and never one that is in use."""
+    monkeypatch.setattr("zfstrace.base_host.MOST_NAMES", 64)
+    host = LinuxHost(root)
+    for number in range(200):
+        path = write_objset(root, 0x100 + number, f"tank/{number}")
+        write_mounts(root, {50: "tank", 1000 + number: f"tank/{number}"})
+        host.tick()
+        assert len(host._by_objset) <= 64 and len(host._by_dev) <= 64
+        path.unlink()
+    write_mounts(root, {50: "tank"})
+    host.tick()
+    # in use all the time, gone a moment ago, gone for long
+    assert host.dataset_name("tank", 0x36, (0, 0)) == host.dataset_name("", 0, (0, 50)) == "tank"
+    assert host.dataset_name("tank", 0x100 + 199, (0, 0)) == "tank/199"
+    assert host.dataset_name("", 0, (0, 1199)) == "tank/199"
+    assert host.dataset_name("tank", 0x100, (0, 1000)) is None
+
+
+def test_names_in_use_may_be_more_than_that(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zfstrace.base_host.MOST_NAMES", 64)
+    host = LinuxHost(root)
+    for number in range(200):
+        write_objset(root, 0x100 + number, f"tank/{number}")
+    for _ in range(2):
+        host.tick()
+        assert len(host._by_objset) == 201
+
+
+def test_a_name_that_cannot_be_read_yet_is_read_later(root: Path) -> None:
+    host = LinuxHost(root)
+    path = write_objset(root, 0x44, "tank/db")
+    text = path.read_text()
+    path.write_text("")
+    host.tick()
+    path.write_text(text)
+    host.tick()
+    path.unlink()
+    assert host.dataset_name("tank", 0x44, (0, 0)) == "tank/db"
+
+
+def test_a_tick_reads_no_kstat_twice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of datasets it must stay cheap."""
+    host = LinuxHost(root)
+    for number in range(100):
+        write_objset(root, 0x100 + number, f"tank/{number}")
+    host.tick()
+    read: list[Path] = []
+
+    def note(path: Path) -> str:
+        read.append(path)
+        return ""
+
+    monkeypatch.setattr("zfs_linux.kstat.read", note)
+    for _ in range(10):
+        host.tick()
+    assert {path.name for path in read} == {"mountinfo"}
+
+
+def test_every_trace_with_tables_has_its_limit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, object] = {}
+
+    def refuse(_self: object, name: str, **options: object) -> None:
+        asked[name] = options["table_mib"]
+        raise TraceError("no")
+
+    monkeypatch.setattr("zfstrace.bpf.session.Session.__init__", refuse)
+    host, limits = LinuxHost(root), TraceOptions(table_mib=7)
+    for open_one in (
+        lambda: host.open_fsync_trace(FsyncOptions(table_mib=5)),
+        lambda: host.open_throttle_trace(limits),
+        lambda: host.open_device_trace(limits),
+        lambda: host.open_read_trace(limits),
+    ):
+        with pytest.raises(TraceError):
+            open_one()
+    assert asked == {"fsync": 5, "throttle": 7, "device": 7, "read": 7}
+
+
 def test_fsyncs_tick_with_the_throttle_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     ticked: list[str] = []
     monkeypatch.setattr(FsyncTrace, "tidy", lambda self: ticked.append("fsyncs"))
@@ -191,20 +297,61 @@ def test_an_empty_root_raises_nothing(tmp_path: Path) -> None:
     assert host.dataset_names() == []
 
 
+def caps(*bits: int) -> str:
+    return f"{sum(1 << bit for bit in bits):x}"
+
+
+ADMIN, DAC, BPF, PERFMON, SYSLOG = 21, 1, 39, 38, 34
+
+
 @pytest.mark.parametrize(
-    ("mask", "module_btf", "status"),
+    ("mask", "uid", "module_btf", "status"),
     [
-        ("000001ffffffffff", False, "ok"),
-        (f"{1 << 21 | 1 << 1:x}", False, "ok"),
-        (f"{1 << 21:x}", True, "ok"),
-        (f"{1 << 21:x}", False, "missing"),
-        (f"{1 << 38 | 1 << 39 | 1 << 34 | 1 << 1:x}", True, "blocking"),
-        ("0", True, "blocking"),
-        ("rubbish", True, "blocking"),
+        ("000001ffffffffff", 0, False, "ok"),
+        (caps(ADMIN, DAC), 0, False, "ok"),
+        (caps(ADMIN), 0, True, "ok"),
+        (caps(ADMIN), 0, False, "missing"),
+        # the least; fentry is not possible, so tracefs must be
+        (caps(BPF, PERFMON, DAC), 998, True, "ok"),
+        (caps(BPF, PERFMON), 0, True, "ok"),
+        (caps(BPF, PERFMON), 998, True, "missing"),
+        (caps(BPF, SYSLOG, DAC), 0, True, "blocking"),
+        (caps(PERFMON, SYSLOG, DAC), 0, True, "blocking"),
+        ("0", 0, True, "blocking"),
+        ("rubbish", 0, True, "blocking"),
     ],
 )
-def test_the_needed_capabilities_are_checked(mask: str, module_btf: bool, status: str) -> None:
-    check = checks.privileges(f"Name:\tx\nCapEff:\t{mask}\n", module_btf)
+def test_the_needed_capabilities_are_checked(
+    mask: str, uid: int, module_btf: bool, status: str
+) -> None:
+    text = f"Name:\tx\nUid:\t7\t{uid}\t7\t7\nCapEff:\t{mask}\n"
+    check = checks.privileges(text, module_btf)
     assert check.status == status
+    if status == "blocking":
+        # both profiles
+        assert checks.NEEDED in check.fix and checks.LEAST in check.fix
+    elif status == "missing":
+        assert "CAP_DAC_OVERRIDE" in check.fix
+
+
+def test_capabilities_that_are_contained_are_not_listed() -> None:
+    root = checks.privileges(ALL, False)
+    assert root.value == "CAP_DAC_OVERRIDE, CAP_SYS_ADMIN"
+    least = checks.privileges(f"CapEff:\t{caps(BPF, PERFMON, DAC)}\n", True)
+    assert least.value == "CAP_BPF, CAP_DAC_OVERRIDE, CAP_PERFMON: kprobes, no fentry"
+
+
+@pytest.mark.parametrize(("level", "status"), [("2\n", "ok"), ("-1\n", "ok"), ("4\n", "missing")])
+def test_a_level_that_forbids_kprobes_is_named(level: str, status: str, root: Path) -> None:
+    (root / "proc/sys/kernel").mkdir(parents=True)
+    (root / "proc/sys/kernel/perf_event_paranoid").write_text(level)
+    (root / "proc/self/status").write_text(f"CapEff:\t{caps(BPF, PERFMON, DAC)}\n")
+    (found,) = (check for check in LinuxHost(root).checks() if check.name == "privileges")
+    assert found.status == status
     if status != "ok":
-        assert "CAP_SYS_ADMIN and CAP_DAC_OVERRIDE" in check.fix
+        assert "kernel.perf_event_paranoid is 4" in found.value
+        assert "sysctl kernel.perf_event_paranoid=2" in found.fix
+    # with CAP_SYS_ADMIN no level matters
+    (root / "proc/self/status").write_text(ALL)
+    (found,) = (check for check in LinuxHost(root).checks() if check.name == "privileges")
+    assert found.status == "ok"

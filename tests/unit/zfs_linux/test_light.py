@@ -305,6 +305,128 @@ def test_it_waits_for_its_dataset(world: World, monkeypatch: pytest.MonkeyPatch)
     assert not world.trace.waiting
 
 
+def test_another_dataset_s_commits_are_not_missed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before its own was mounted."""
+    leave(world)
+
+    def missing() -> light.Limits:
+        raise UnknownName("dataset tank/db is not in use here", "mount it first")
+
+    monkeypatch.setattr(world.trace, "_limits", missing)
+    world.host.imported = ["tank"]
+    world.host.kstats["zil"] = {"zil_commit_count": 50}
+    world.trace.tick()
+    assert world.trace.waiting and world.trace.why == ""
+    monkeypatch.setattr(world.trace, "_limits", limits)
+    world.host.kstats["zil"] = {"zil_commit_count": 53}
+    world.trace.tick()
+    assert world.trace.losses().missed == 3
+
+
+class Refusing:
+    """Tracers that cannot attach, as many times as it says, and do something meanwhile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int = 1_000_000) -> None:
+        self.times, self.tried = times, 0
+        monkeypatch.setattr(light, "CommitTrace", self.open)
+
+    def meanwhile(self) -> None:
+        """Nothing."""
+
+    def open(self, **options: Any) -> Commits:
+        self.tried += 1
+        if self.tried > self.times:
+            return Commits(**options)
+        self.meanwhile()
+        raise TraceError("cannot attach: the kernel refused it", "look at its log")
+
+
+WHY = "cannot attach: the kernel refused it; look at its log"
+
+
+def import_again(world: World, commits: int) -> None:
+    world.host.imported = ["tank"]
+    world.host.kstats["zil"] = {"zil_commit_count": commits}
+
+
+def test_it_tries_again_after_a_minute(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(world)
+    refusing = Refusing(monkeypatch, times=2)
+    import_again(world, 0)
+    for second in range(150):
+        world.host.kstats["zil"] = {"zil_commit_count": 10 * second}
+        world.trace.tick()
+        assert refusing.tried == 1 + second // 60
+        assert world.trace.waiting == (refusing.tried <= 2)
+        assert world.trace.why == (WHY if world.trace.waiting else "")
+        # also meanwhile, and no more once it is attached
+        assert world.trace.losses().missed == min(10 * second, 1200)
+        world.now += SECOND
+
+
+def test_an_export_ends_the_minute(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(world)
+    refusing = Refusing(monkeypatch)
+    import_again(world, 0)
+    world.trace.tick()
+    assert world.trace.why == WHY
+    world.host.imported = []
+    world.trace.tick()
+    assert world.trace.waiting and world.trace.why == ""
+    import_again(world, 0)
+    world.trace.tick()
+    assert refusing.tried == 2
+
+
+def test_so_does_another_module(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose commits are its own."""
+    leave(world)
+    refusing = Refusing(monkeypatch, times=1)
+    import_again(world, 40)
+    world.trace.tick()
+    world.host.loaded_as = "boot:2"
+    import_again(world, 30)
+    world.trace.tick()
+    assert refusing.tried == 2 and not world.trace.waiting
+    assert world.trace.losses().missed == 40 + 30
+
+
+def test_a_pool_that_goes_while_it_attaches_is_no_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(world)
+    refusing = Refusing(monkeypatch, times=1)
+    monkeypatch.setattr(refusing, "meanwhile", lambda: setattr(world.host, "imported", []))
+    import_again(world, 0)
+    world.trace.tick()
+    assert world.trace.waiting and world.trace.why == ""
+    import_again(world, 0)
+    world.trace.tick()
+    assert not world.trace.waiting
+
+
+def test_commits_are_counted_while_a_window_cannot_be_opened(world: World) -> None:
+    def refuse() -> None:
+        raise TraceError("cannot attach: no room")
+
+    resume, world.fsyncs.resume = world.fsyncs.resume, refuse
+    world.seconds(120)
+    assert not world.trace.waiting and world.trace.why == "cannot attach: no room"
+    assert world.commits.tidied == 120 and not world.trace.windows()
+    world.fsyncs.resume = resume
+    world.seconds(120)
+    assert world.trace.windows() and world.trace.why == ""
+
+
+def test_a_closed_trace_attaches_no_more(world: World) -> None:
+    """Its host may tick it once more."""
+    world.trace.close()
+    world.trace.tick()
+    assert world.trace.waiting
+
+
 def test_windows_outlive_the_module(world: World) -> None:
     world.seconds(200)
     before = world.trace.windows()

@@ -13,7 +13,7 @@ from zfstrace.bpf import embedded, loading
 from zfstrace.hist import BUCKETS
 from zfstrace.types import Probe, ProbeSurvey, merged
 
-ABI = 5
+ABI = 6
 FILE = "libzfstrace.so"
 HOW = ("missing", "fentry", "kprobe", "tracepoint", "found", "sampling")
 
@@ -200,6 +200,7 @@ PROTOTYPES = {
     "zfstrace_resume": (ctypes.c_int, (ctypes.c_void_p,)),
     "zfstrace_losses": (None, (ctypes.c_void_p, ctypes.POINTER(_Losses))),
     "zfstrace_count_cost": (ctypes.c_int, (ctypes.c_void_p,)),
+    "zfstrace_end_cost": (None, (ctypes.c_void_p,)),
     "zfstrace_cost": (
         ctypes.c_int,
         (ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(CCost)),

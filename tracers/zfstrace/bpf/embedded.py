@@ -7,6 +7,7 @@ import functools
 import os
 import shutil
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from zfstrace.errors import LibraryMissing
 FILE = "libzfstrace.so.xz"  # beside this module
 # linux/memfd.h: what vm.memfd_noexec=2 demands, and Linux before 6.3 does not know
 _MFD_NOEXEC_SEAL = 8
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,16 @@ class Embedded:
     shown: str
 
 
-@functools.lru_cache(maxsize=1)
 def loaded() -> Embedded | None:
-    """The library, loaded; None if the code runs from no such file. Raises LibraryMissing."""
+    """The library, loaded once, whatever threads ask for it: two copies in a process would number
+    their sessions alike, and take each other's kprobes for their own. None if the code runs from no
+    such file. Raises LibraryMissing."""
+    with _ONE_AT_A_TIME:
+        return _loaded()
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded() -> Embedded | None:
     try:
         packed = packaged.read("zfstrace.bpf", FILE)
     except OSError:

@@ -157,8 +157,15 @@ class TxgTrace(Session):
 class ThrottleTrace(Session):
     """Waits of transactions by process. The options are Session's."""
 
-    def __init__(self, *, pool: str | None = None, pid: int = 0, no_fentry: bool = False) -> None:
-        super().__init__("throttle", pool=pool, pid=pid, no_fentry=no_fentry)
+    def __init__(
+        self,
+        *,
+        pool: str | None = None,
+        pid: int = 0,
+        no_fentry: bool = False,
+        table_mib: int = 0,
+    ) -> None:
+        super().__init__("throttle", pool=pool, pid=pid, no_fentry=no_fentry, table_mib=table_mib)
         self._waiters = self.table("waiters", Waiter)
         self._ended = throttle.Ended()
         self._seen = throttle.Seen()
@@ -225,9 +232,16 @@ class DeviceTrace(Session):
     """I/Os by leaf vdev and class. max_vdevs have their own row, the rest is summed."""
 
     def __init__(
-        self, *, pool: str | None = None, max_vdevs: int = 0, no_fentry: bool = False
+        self,
+        *,
+        pool: str | None = None,
+        max_vdevs: int = 0,
+        no_fentry: bool = False,
+        table_mib: int = 0,
     ) -> None:
-        super().__init__("device", pool=pool, max_slots=max_vdevs, no_fentry=no_fentry)
+        super().__init__(
+            "device", pool=pool, max_slots=max_vdevs, no_fentry=no_fentry, table_mib=table_mib
+        )
         self._vdevs = self.table("vdevs", VdevSlot)
 
     def devices(self) -> list[DeviceCounts]:

@@ -137,9 +137,14 @@ class Session:
         return self._probes if self._handle else ()
 
     def count_cost(self) -> None:
-        """Lets the kernel count the runs of all BPF programs of the host, until close(). Raises
-        TraceError."""
+        """Lets the kernel count the runs of all BPF programs of the host, until end_cost() or
+        close(). Raises TraceError."""
         self._check(self._lib.zfstrace_count_cost(self._handle))
+
+    def end_cost(self) -> None:
+        """Ends that. May be called again, also when the trace is closed."""
+        if self._handle:
+            self._lib.zfstrace_end_cost(self._handle)
 
     def costs(self) -> list[tuple[Probe, CCost]]:
         """The attached probes with what the kernel has counted of their programs. Raises

@@ -244,7 +244,8 @@ def _serve(
 def _outlet(
     args: argparse.Namespace, collector: Collector, tls: TlsOptions | None
 ) -> Iterator[tuple[Callable[[], bool], int | None]]:
-    """What to call each interval, and the interval, None for never. Raises CommandError."""
+    """What to call once and each interval, and the interval, None for never. Raises
+    CommandError."""
     if args.textfile:
         from zfstune.exporter.textfile import TextFile
 
@@ -266,5 +267,10 @@ def _outlet(
     server = serve(collector, ListenOptions(address, port, tls), collector.count_error)
     with contextlib.closing(server):
         shown = f"[{address}]" if ":" in address else address or "all addresses"
-        say(f"serving {'https' if tls else 'http'} on {shown}, port {server.port}: /metrics")
-        yield (lambda: False), None
+
+        def tell() -> bool:
+            # it may end before that, as without a directory for the recorder
+            say(f"serving {'https' if tls else 'http'} on {shown}, port {server.port}: /metrics")
+            return False
+
+        yield tell, None

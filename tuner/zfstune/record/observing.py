@@ -8,6 +8,7 @@ than the budget's share of the time between them.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import resource
 import threading
@@ -18,7 +19,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from zfstrace import processes
 from zfstrace.clock import iso_now
-from zfstrace.errors import Hinted
+from zfstrace.errors import Hinted, TraceError
 from zfstrace.host import Host
 from zfstrace.types import WRITES_BLOCKED, Json, TraceOptions
 from zfstune.term.signals import Stop
@@ -86,8 +87,10 @@ class _Counted:
         def opened(options: Any) -> Any:
             session = found(options)
             if isinstance(session, _Costed):
-                # one is enough for the kernel, which counts for all; each has to be closed
-                session.count_cost()
+                # one is enough for the kernel, which counts for all; each has to be closed. Only
+                # CAP_SYS_ADMIN may ask it to: without that, a diagnosis is worth more than its cost
+                with contextlib.suppress(TraceError):
+                    session.count_cost()
                 self._sessions.append(session)
             return session
 

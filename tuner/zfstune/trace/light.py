@@ -66,11 +66,18 @@ def trace(run: Run[LightOptions]) -> None:
                 for row in light_summary.kept(window, host, options.pool, options.dataset):
                     _tell(run, row)
 
+        missed = 0  # when it was detached
+
         def tick() -> bool:
-            waited, lost = session.waiting, session.losses().missed
+            nonlocal missed
+            waited, why = session.waiting, session.why
             ended = run.go_on()
-            if session.waiting != waited:
-                _say_waiting(session.waiting, session.losses().missed - lost)
+            if session.why not in ("", why):
+                say(f"{session.why}; tries again in a minute")
+            if session.waiting and not waited:
+                missed = session.losses().missed
+            if session.waiting != waited and not session.why:
+                _say_waiting(session.waiting, session.losses().missed - missed)
             tell()
             return ended
 

@@ -6,7 +6,10 @@ import ctypes
 import errno
 import lzma
 import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from support.paths import ROOT
@@ -107,3 +110,34 @@ def test_another_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_checkout_has_none() -> None:
     assert embedded.loaded() is None
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """As in a process that has not loaded it yet, before and after."""
+    embedded._loaded.cache_clear()
+    yield
+    embedded._loaded.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_threads_that_ask_at_once_get_the_same_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the views of an exporter and the thread that diagnoses."""
+    data, at_once, copies = BUILT.read_bytes(), Barrier(8), list[embedded.Embedded]()
+    load = embedded.load
+
+    def slowly(data: bytes, archive: str) -> embedded.Embedded:
+        copies.append(load(data, archive))
+        return copies[-1]
+
+    def ask() -> embedded.Embedded | None:
+        at_once.wait(60)
+        return embedded.loaded()
+
+    monkeypatch.setattr("zfstrace.packaged.read", lambda *_: lzma.compress(data, preset=0))
+    monkeypatch.setattr("zfstrace.packaged.archive", lambda _: ARCHIVE)
+    monkeypatch.setattr(embedded, "load", slowly)
+    with ThreadPoolExecutor(8) as threads:
+        found = [one.result() for one in [threads.submit(ask) for _ in range(8)]]
+    assert len(copies) == 1
+    assert set(found) == set(copies)
