@@ -156,7 +156,7 @@ test-weeks: all
 
 # What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except tune,
 # diagnose and python39.
-SAMPLED = advise bench bench_matrix causes counts dist endurance faults flame light packages reads robust slots tools views weeks
+SAMPLED = advise beside bench bench_matrix causes counts dist endurance faults flame light packages reads robust slots tools views weeks
 SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check faults reads robust)
 
 ## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes
