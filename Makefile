@@ -149,14 +149,15 @@ test-endurance: all
 	$(PYTHON) -m pytest -s tests/lab/test_endurance.py --endurance 600 \
 		$(addprefix --flavour ,$(FLAVOURS))
 
-## test-weeks: a light trace for two hours, whatever happens meanwhile
+## test-weeks: a light trace, and the exporter, for two hours each, whatever happens meanwhile
 test-weeks: all
 	scripts/lab build trixie
-	$(PYTHON) -m pytest -s tests/lab/test_weeks.py --weeks 7200 --flavour trixie
+	$(PYTHON) -m pytest -s tests/lab/test_weeks.py tests/lab/test_lasting.py --weeks 7200 \
+		--lasting 7200 --flavour trixie
 
 # What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except tune,
 # diagnose and python39.
-SAMPLED = advise beside bench bench_matrix causes counts dist endurance faults flame light packages reads robust slots tools views weeks
+SAMPLED = advise beside bench bench_matrix causes counts dist endurance exporter faults flame lasting light packages reads recorder robust service slots tools views weeks
 SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check faults reads robust)
 
 ## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes

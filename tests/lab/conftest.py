@@ -25,6 +25,8 @@ from zfslab import debian
 pytest.register_assert_rewrite("lab.diagnoses", "lab.everything")
 
 ROOT = Path(__file__).resolve().parents[2]
+# for exporting.py, which tests have in common with guests; last: scenarios have names of packages
+sys.path.append(str(ROOT / "tests/lab/guest"))
 Json = dict[str, Any]
 
 # The disks each scenario finds as /dev/vdb and on, and how long it may take (seconds); in the order
@@ -41,6 +43,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
         2400,
     ),
     "counts": (("size=4G",), 1500),
+    "exporter": (("size=4G", "size=1G,flush-delay=130ms"), 1800),
     "diagnose": (
         ("size=4G", "size=4G", "size=1G", "size=4G,write-bps=30M,write-iops=600", "size=1G"),
         7200,
@@ -58,6 +61,9 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
     "faults": (("size=2G",), 9000),
+    "service": (("size=2G",), 2400),
+    "recorder": (("size=2G",), 2400),
+    "beside": (("size=4G",), 900),
     "slots": (("size=4G",), 2400),
     "light": (("size=4G", "size=2G,flush-delay=40ms"), 1500),
     "reads": (("size=4G", "size=1G", "size=1G"), 1500),
@@ -72,6 +78,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     ),
     "endurance": (("size=4G",), 1500),
     "weeks": (("size=4G", "size=1G"), 100_000),
+    "lasting": (("size=4G", "size=1G"), 100_000),
     "reports": (("size=4G,flush-delay=5ms", "size=2G"), 3600),
     "databases": (("size=8G,write-bps=30M,write-iops=600", "size=1G"), 7200),
     "freebsd_diagnose": (
@@ -102,6 +109,7 @@ MACHINES = {
     "arc": ("--memory", "2G"),
     "cost": instructions.MACHINE,
     "databases": ("--reboots", "3"),
+    "service": ("--systemd",),
     "slots": ("--max-cpus", "64"),
     "light": ("--max-cpus", "64"),
     "weeks": ("--max-cpus", "64"),
@@ -140,6 +148,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 MATRIX_ONLY = {
     *("slots", "endurance", "packages", "python39", "bench_matrix", "databases", "arc", "cost"),
     *("advise", "bench", "causes", "light", "reads", "weeks"),
+    *("beside", "exporter", "service", "recorder", "lasting"),
     *("freebsd_robust", "freebsd_check", "freebsd_tune", "freebsd_bench", "freebsd_changes"),
     *("freebsd_diagnose", "freebsd_reads"),
 }
@@ -201,6 +210,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--guests", default=2, type=int, help="how many run at a time (default: 2)")
     parser.addoption("--endurance", default="45", help="seconds that test_endurance takes")
     parser.addoption("--weeks", default="240", help="seconds that test_weeks takes")
+    parser.addoption("--lasting", default="300", help="seconds that test_lasting takes")
     parser.addoption(
         "--tune", default="short", choices=list(TUNE), help="how long sessions of tune take"
     )
@@ -254,6 +264,7 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         "faults": [option("--rounds")],
         "freebsd_faults": [",".join(FEW_FAULTS) if option("--sample") else option("--rounds")],
         "freebsd_tune": FREEBSD_TUNE[option("--tune")],
+        "lasting": [option("--lasting")],
         "robust": ["5" if option("--sample") else "25"],
         "tools": ["few"] if option("--sample") else [],
         "tune": TUNE[option("--tune")],

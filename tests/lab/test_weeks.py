@@ -3,13 +3,11 @@ each commit is counted, and its memory does not grow."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import pytest
 from lab.rows import Json
-
-from zfstrace.student import student_quantile
+from lab.slopes import slope
 
 LIMIT = 16 << 20
 DAY_S = 86400
@@ -65,16 +63,6 @@ def test_memory_does_not_grow(weeks: Json, flavour: str) -> None:
     )
     # at most 1 MiB, or no more than chance would show
     assert low <= 0 or warm[-1]["rss_kib"] - warm[0]["rss_kib"] < 1024
-
-
-def slope(x: list[float], y: list[float]) -> tuple[float, float]:
-    """The interval of 95 % of what y gains with x, by least squares."""
-    n, mean_x, mean_y = len(x), math.fsum(x) / len(x), math.fsum(y) / len(y)
-    spread = math.fsum((a - mean_x) ** 2 for a in x)
-    best = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
-    rest = math.fsum((b - mean_y - best * (a - mean_x)) ** 2 for a, b in zip(x, y, strict=True))
-    reach = student_quantile(0.975, n - 2) * math.sqrt(rest / (n - 2) / spread)
-    return best - reach, best + reach
 
 
 def test_nothing_stays(weeks: Json) -> None:
