@@ -1,6 +1,6 @@
 #!/bin/sh
-# The part of `make demo` in the guest: a mixed load, its traces, and a session that makes its
-# fsyncs faster. Arguments: the session's budget and block.
+# The part of `make demo` in the guest: a mixed load, its traces, a recorder that sees it begin, and
+# a session that makes its fsyncs faster. Arguments: the session's budget and block.
 set -eu
 
 say() {
@@ -40,11 +40,29 @@ fsync=1
 rate_iops=1
 startdelay=10ms-1010ms
 END
+say "# zfstune record run --trigger 'commit.p99>50ms' &"
+zfstune record run --trigger 'commit.p99>50ms' --dump-dir /run/record &
+recorder=$!
+until [ -e /run/record/record.sock ]; do
+	kill -0 $recorder
+	sleep 0.1
+done
+
 fio --output=/dev/null /tmp/load.fio &
-trap 'kill %1 2>/dev/null || true' EXIT
+load=$!
+trap 'kill $load $recorder 2>/dev/null || true' EXIT
 
 say "# zfstune trace fsync tank --duration 5s --histogram"
 zfstune trace fsync tank --duration 5s --histogram | tee /out/fsync.txt
+# its file is written after the diagnosis that the trigger asked for
+tries=0
+until ls /run/record/incident-*.gz >/dev/null 2>&1 || [ $tries -eq 120 ]; do
+	tries=$((tries + 1))
+	sleep 1
+done
+kill $recorder
+wait $recorder || true
+cp /run/record/incident-*.gz /out/incident.jsonl.gz || true
 # by local, as without optuna: to load that takes a part of the budget on an emulated machine
 say "# zfstune tune tank --observe --sampler local --budget $1 --block $2"
 zfstune tune tank --observe --staging --yes --sampler local --budget "$1" --block "$2" --seed 1 \
