@@ -203,7 +203,8 @@ def in_incident(reader: Reader, asked: at.Asked | None, pool: str | None = None)
         _no_pool(pool, reader.name, best.pools)
     which = f"those nearest to {at.shown(moment)}" if moment else "the worst of each pool"
     host = (reader.header["host"]["name"] or "a host").strip()
-    say(f"{host}: {format_count(best.count)} diagnoses until {at.shown(reader.span[1])}; {which}")
+    many = f"{format_count(best.count)} diagnoses" if best.count > 1 else "one diagnosis"
+    say(f"{host}: {many} until {at.shown(reader.span[1])}; {which}")
     return chosen
 
 
