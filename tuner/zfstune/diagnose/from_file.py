@@ -193,7 +193,8 @@ def in_incident(reader: Reader, asked: at.Asked | None, pool: str | None = None)
     for problem in problems:
         say(problem)
     if best.odd:
-        say(f"{format_count(best.odd)} diagnoses of {reader.name} have values of the wrong type")
+        odd = format_count(best.odd)
+        say(f"{reader.name}: diagnoses with values of the wrong type, left out: {odd}")
     if not best.count:
         raise UsageError(
             f"{reader.name} has no diagnosis", f"see `zfstune trace --from {reader.name}`"
