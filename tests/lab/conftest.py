@@ -153,8 +153,9 @@ MATRIX_ONLY = {
     *("freebsd_diagnose", "freebsd_reads"),
 }
 
-# These run on one flavour: numbers of others would need records of their own.
-ONE_FLAVOUR: dict[str, str] = {"cost": "trixie", "databases": "trixie"}
+# These run on one flavour: numbers of others would need records of their own, and the image of
+# bookworm has no systemd.
+ONE_FLAVOUR: dict[str, str] = {"cost": "trixie", "databases": "trixie", "service": "trixie"}
 
 # Of these scenarios in a run that is not about them.
 FEW = {

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from support.exported import OPENMETRICS, Exported, Scrape, gone_back
+from support.exported_host import busy, fsyncs, light_state, whys
 from support.fake_host import FakeHost, FakeSession
 from support.paths import ROOT
-from support.samples import ARC, arc, counts, ios, read_state, reads, txg, vdev, waits
+from support.samples import arc, ios, read_state, reads, txg, vdev, waits
 
 from zfstrace.errors import LibraryMissing, NoPrivilege, NotSupported, TraceError
-from zfstrace.light import CommitCounts, Sample, SlowCommit, Window
-from zfstrace.stages import NAMES
 from zfstrace.types import Losses
 from zfstune.exporter.args import VIEWS
 from zfstune.exporter.encoding import wanted
@@ -24,43 +23,6 @@ from zfstune.term.units import MS, SECOND
 
 TOTAL = "zfstune_fsync_duration_seconds_count"
 DB = {"pool": "tank", "dataset": "tank/db"}
-
-
-def fsyncs(n: int, objset: int = 68) -> Any:
-    return [counts(objset=objset, stages={"flush": [MS] * n})]
-
-
-def light_state() -> Any:
-    hist = counts(total=[5 * MS]).total
-    commits = [CommitCounts("tank", 68, (0, 0), False, hist, hist, hist)]
-    samples = (Sample("tank", 68, (0, 0), False, 3, (1,) * len(NAMES)),)
-    who = SlowCommit(5 * MS, 1, "postgres")
-    return commits, [Window("t", SECOND, samples)], [Window("t", SECOND, samples, who)]
-
-
-def busy() -> FakeHost:
-    """Every view has something to count."""
-    host = FakeHost()
-    host.sessions = {
-        "light": FakeSession([light_state()]),
-        "fsync": FakeSession([fsyncs(3)]),
-        "txg": FakeSession(events=[txg(1)]),
-        "throttle": FakeSession([[waits(rest=True), waits(dirty_hard=[MS])]]),
-        "arc": FakeSession([arc(1, waits=[MS])]),
-        "device": FakeSession([[vdev(1, flush=ios([MS]), sync_write=ios([MS]))]]),
-        "read": FakeSession([read_state(reads(hit=[1], miss=[2], write=[3]))]),
-    }
-    host.kstats = {"zil": {"zil_commit_count": 12}, "arcstats": dict(ARC)}
-    return host
-
-
-def whys(scrape: Scrape) -> dict[str, str]:
-    return {labels[0]: labels[1] for labels in map(_by_view, scrape.of("zfstune_trace_off_info"))}
-
-
-def _by_view(labels: tuple[str, ...]) -> tuple[str, str]:
-    view, why = labels
-    return view, why
 
 
 # --- the table
@@ -531,111 +493,3 @@ def test_status_says_what_is_off() -> None:
     only = Exported(host, "fsync")
     only.tick()
     assert only.collector.failure() == ("no", "")
-
-
-# --- the budget
-
-
-class Costly(FakeSession):
-    """A session whose programs take a share of a CPU while the kernel counts."""
-
-    def __init__(self, share: float, clock: Callable[[], int], states: Any = ((),)) -> None:
-        super().__init__(states)
-        self.share, self._clock, self.counting = share, clock, False
-        self.began = 0
-
-    def count_cost(self) -> None:
-        self.counting = True
-
-    def end_cost(self) -> None:
-        self.counting = False
-
-    def costs(self) -> Any:
-        class Cost:
-            run_ns = int(self._clock() * self.share)
-
-        return [(None, Cost)]
-
-
-def costly(**shares: float) -> tuple[Exported, dict[str, Costly]]:
-    host = busy()
-    it = Exported(host, *shares, budget=0.01)
-    states: Any = {
-        "fsync": [fsyncs(1)],
-        "light": [light_state()],
-        "txg": ((),),
-        "throttle": [[waits(rest=True)]],
-        "device": [[vdev(1, flush=ios([MS]))]],
-    }
-    sessions = {
-        name: Costly(share, lambda: it.stop.clock, states[name]) for name, share in shares.items()
-    }
-    host.sessions |= sessions
-    return it, sessions
-
-
-def test_what_tracing_costs_is_measured_now_and_then() -> None:
-    it, sessions = costly(fsync=0.004, txg=0.001)
-    assert it.scrape(29).of("zfstune_trace_cost_ratio") == {}
-    counted = 0
-    for _ in range(1300):
-        it.tick()
-        counted += any(session.counting for session in sessions.values())
-    assert 4 <= counted <= 9
-    ratios = it.scrape().of("zfstune_trace_cost_ratio")
-    assert ratios == {("fsync",): pytest.approx(0.004), ("txg",): pytest.approx(0.001)}
-    assert whys(it.scrape()) == {}
-
-
-def test_above_the_budget_views_go_in_order(capsys: pytest.CaptureFixture[str]) -> None:
-    it, sessions = costly(light=0.002, fsync=0.006, txg=0.001, device=0.02, throttle=0.0)
-    it.tick(40)
-    scrape = it.scrape()
-    assert whys(scrape) == {"device": "budget"}
-    assert sessions["device"].closed
-    assert "view device is off: tracing costs 2.9 % of a CPU, --budget is 1.0 %" in (
-        capsys.readouterr().err
-    )
-    assert ("device",) not in scrape.of("zfstune_trace_cost_ratio")
-    sessions["fsync"].share = 0.05
-    it.tick(40)
-    assert whys(it.scrape()) == {"device": "budget", "fsync": "budget"}
-    sessions["device"].share = sessions["fsync"].share = 0.0001
-    it.tick(1830)
-    assert whys(it.scrape()) == {}
-
-
-def test_light_stays_whatever_it_costs() -> None:
-    it, _sessions = costly(light=0.5, txg=0.0)
-    it.tick(40)
-    scrape = it.scrape()
-    assert whys(scrape) == {}
-    assert scrape.get("zfstune_trace_cost_ratio", view="light") == pytest.approx(0.5)
-
-
-def test_a_view_that_is_closed_while_the_kernel_counts_for_it() -> None:
-    it, sessions = costly(fsync=0.9, throttle=0.0)
-    it.tick(31)
-    assert sessions["fsync"].counting and sessions["throttle"].counting
-    it.host.imported = []
-    it.tick(5)
-    it.host.imported = ["tank"]
-    assert whys(it.scrape(2)) == {}
-    it.tick(40)
-    assert whys(it.scrape()) == {"fsync": "budget"}
-
-
-def test_where_the_kernel_does_not_count_it_says_so_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    it, sessions = costly(fsync=0.1)
-
-    def refuse() -> None:
-        raise TraceError("cannot count what tracing costs: the kernel is older than Linux 5.8")
-
-    sessions["fsync"].count_cost = refuse  # type: ignore[method-assign]
-    it.tick(2000)
-    scrape = it.scrape()
-    assert scrape.get("zfstune_exporter_errors_total", what="cost") == 4
-    assert capsys.readouterr().err.count("older than Linux 5.8") == 1
-    assert whys(scrape) == {}

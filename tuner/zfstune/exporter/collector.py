@@ -151,7 +151,7 @@ class Collector:
             lacking = kept.waits_for(loaded, pools)
             if kept.on and not kept.view.lasting and (anew or lacking):
                 self._off(kept, lacking or NO_ZFS)
-            elif anew and not kept.on:
+            elif anew and not kept.on and kept.why != BUDGET:
                 kept.retry_ns = 0
             if kept.on:
                 continue
