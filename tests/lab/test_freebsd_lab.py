@@ -67,11 +67,11 @@ def test_a_panic_is_125_with_its_console(flavour: str) -> None:
     assert "KDB: stack backtrace:" in shown
 
 
-@pytest.mark.parametrize("option", ["--kernel-arg=quiet", "--max-cpus=8"])
+@pytest.mark.parametrize("option", ["--kernel-arg=quiet", "--max-cpus=8", "--systemd"])
 def test_options_of_linux_are_refused(flavour: str, option: str) -> None:
     done = lab(flavour, option, "--", "true")
     assert done.returncode == 2
-    assert b"lab: error: --kernel-arg and --max-cpus are for Linux" in done.stderr
+    assert b"lab: error: --kernel-arg, --max-cpus and --systemd are for Linux" in done.stderr
 
 
 def test_a_command_without_zfs_ends_at_its_timeout(flavour: str) -> None:
