@@ -14,8 +14,9 @@ from zfstrace.stages import NAMES
 from zfstrace.types import Check, Losses
 from zfstune.errors import NotPossible
 from zfstune.incident.reader import taken
+from zfstune.record.args import DEFAULT_VIEWS
 from zfstune.record.interval import picked
-from zfstune.record.sources import DEFAULT, Views, require
+from zfstune.record.sources import Views, require
 from zfstune.term.units import MS, SECOND
 
 NO_ROOT = Check("privileges", "privilege", "none", "blocking", "no BPF", "run as root")
@@ -84,7 +85,7 @@ def test_without_zfs_it_waits_and_says_so(capsys: pytest.CaptureFixture[str]) ->
     for second in range(3):
         views.tick(second * SECOND)
     assert capsys.readouterr().err == "zfstune: ZFS is not loaded: waiting for it\n"
-    assert views.off == dict.fromkeys(DEFAULT, "ZFS is not loaded")
+    assert views.off == dict.fromkeys(DEFAULT_VIEWS, "ZFS is not loaded")
     assert views.rows() == {}
     host.unloaded = False
     views.tick(3 * SECOND)
@@ -103,8 +104,8 @@ def test_without_a_pool_nothing_keeps_the_module() -> None:
     views.tick(0)
     host.imported = []
     views.tick(SECOND)
-    assert [session(host, name).closed for name in DEFAULT] == [False, True, True, True]
-    assert views.off == dict.fromkeys(DEFAULT[1:], "no pool is imported")
+    assert [session(host, name).closed for name in DEFAULT_VIEWS] == [False, True, True, True]
+    assert views.off == dict.fromkeys(DEFAULT_VIEWS[1:], "no pool is imported")
 
 
 def test_a_module_that_was_loaded_again_is_attached_again() -> None:
@@ -176,17 +177,17 @@ def test_all_are_closed_at_the_end() -> None:
     views = views_of(host)
     views.tick(0)
     views.close()
-    assert all(session(host, name).closed for name in DEFAULT)
+    assert all(session(host, name).closed for name in DEFAULT_VIEWS)
 
 
 def test_without_privilege_it_is_refused_unless_kstats_suffice() -> None:
     host = FakeHost(checks=[NO_ZFS, NO_ROOT])
     host.unloaded = True
     with pytest.raises(NotPossible, match="privileges none"):
-        require(host, DEFAULT)
+        require(host, DEFAULT_VIEWS)
     require(host, ["txg", "arc"])
     # ZFS may come
-    require(FakeHost(checks=[NO_ZFS]), DEFAULT)
+    require(FakeHost(checks=[NO_ZFS]), DEFAULT_VIEWS)
 
 
 @pytest.mark.parametrize("error", [TraceError("cannot attach"), OSError(5, "cannot attach")])

@@ -31,15 +31,16 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from zfstune.host import open_host
     from zfstune.record import triggers
+    from zfstune.record.args import DEFAULT_VIEWS
     from zfstune.record.recorder import Recorder, Settings, begun
-    from zfstune.record.sources import DEFAULT, Views, require
+    from zfstune.record.sources import Views, require
     from zfstune.term.signals import Stop
     from zfstune.trace.live import loop
 
     wanted = [triggers.parse(text) for text in args.trigger]
-    triggers.require_views(wanted, args.views or DEFAULT)
+    triggers.require_views(wanted, args.views or DEFAULT_VIEWS)
     host = open_host()
-    require(host, args.views or DEFAULT)
+    require(host, args.views or DEFAULT_VIEWS)
     # nothing is written to stdout, so nobody who leaves it ends the recording
     with Stop(io.StringIO()) as stop:
         views = Views(host, args.views, stop, no_fentry=args.no_fentry)

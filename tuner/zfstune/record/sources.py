@@ -30,7 +30,6 @@ from zfstune.trace.live import Meter, Run
 from zfstune.trace.slow import slow_fsync
 from zfstune.trace.sources import Opened, Source
 
-DEFAULT = DEFAULT_VIEWS
 # An fsync, or a commit, of that long is reported singly.
 SLOW_NS = 100 * MS
 # The slowest of an interval.
@@ -139,14 +138,14 @@ def _traced(error: TraceError | OSError) -> TraceError:
 
 
 class Views:
-    """The open views of a host. names None: DEFAULT, or fsync in place of light where there are no
-    light traces. off says why a view is not attached, by its name."""
+    """The open views of a host. names None: DEFAULT_VIEWS, or fsync in place of light where there
+    are no light traces. off says why a view is not attached, by its name."""
 
     def __init__(
         self, host: Host, names: Sequence[str] | None, stop: Stop, *, no_fentry: bool = False
     ) -> None:
         self._host, self._stop = host, stop
-        self.names = tuple(names or DEFAULT)
+        self.names = tuple(names or DEFAULT_VIEWS)
         self._may_change = names is None
         self._options = TraceOptions(no_fentry=no_fentry, table_mib=_TABLE_MIB)
         self._open: dict[str, Source] = {}

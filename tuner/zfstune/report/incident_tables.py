@@ -113,6 +113,21 @@ def moment(interval: Interval) -> str:
     return made or paragraph("Nothing was recorded in this interval.")
 
 
+def _part(
+    title: str,
+    label: str,
+    head: Sequence[str],
+    looks: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    what: str,
+) -> str:
+    """A table under its title, with how many rows are left out; "" without any."""
+    if not cells:
+        return ""
+    shown = table(head, looks, cells[:_MOST_ROWS], label)
+    return f"<h3>{title}</h3>\n{shown}{_more(cells, what)}"
+
+
 def _fsyncs(rows: Sequence[FsyncSummary]) -> str:
     cells = []
     for one in rows:
@@ -127,15 +142,9 @@ def _fsyncs(rows: Sequence[FsyncSummary]) -> str:
                 esc(largest_stages(stages, 60)),
             ]
         )
-    if not cells:
-        return ""
     head = ["dataset", "rate", "p50", "p99", "max", "largest stages"]
     looks = ["name", "n", "n", "n", "n", "w"]
-    return (
-        "<h3>Datasets</h3>\n"
-        + table(head, looks, cells[:_MOST_ROWS], "Fsyncs by dataset")
-        + _more(cells, "datasets")
-    )
+    return _part("Datasets", "Fsyncs by dataset", head, looks, cells, "datasets")
 
 
 def _throttle(rows: Sequence[Any]) -> str:
@@ -151,14 +160,10 @@ def _throttle(rows: Sequence[Any]) -> str:
         ]
         for one in rows
     ]
-    if not cells:
-        return ""
     head = ["program", "pool", "waits", "total", "longest", "dirty", "by"]
     looks = ["name", "", "n", "n", "n", "n", ""]
-    return (
-        "<h3>Writers that were held up</h3>\n"
-        + table(head, looks, cells[:_MOST_ROWS], "Writers that were held up")
-        + _more(cells, "writers")
+    return _part(
+        "Writers that were held up", "Writers that were held up", head, looks, cells, "writers"
     )
 
 
@@ -175,15 +180,9 @@ def _devices(rows: Sequence[Any]) -> str:
         ]
         for one in rows
     ]
-    if not cells:
-        return ""
     head = ["vdev", "class", "IOPS", "queue p99", "device p50", "device p99", "max"]
     looks = ["name", "", "n", "n", "n", "n", "n"]
-    return (
-        "<h3>Devices</h3>\n"
-        + table(head, looks, cells[:_MOST_ROWS], "Devices by class of I/O")
-        + _more(cells, "rows")
-    )
+    return _part("Devices", "Devices by class of I/O", head, looks, cells, "rows")
 
 
 # --- the whole file
