@@ -51,8 +51,7 @@ class Scene:
 
 
 SCENES = {
-    # With little memory txgs are short, and so are the waits for them. What samples best after the
-    # model's candidates is asked on the other one, for time
+    # With little memory txgs are short, and so are the waits for them
     "full": Scene(
         FIO.format(bulk="", wal=""),
         "The bulk writer takes what it gets, so the disk is full.",
@@ -65,7 +64,7 @@ SCENES = {
         "The bulk writer writes 14 MiB/s, half of what the disk can do, and each log writer\n"
         "fsyncs four times a second.",
         "4G",
-        tuple(WAYS),
+        ("model + TPE", "TPE alone", "random"),
     ),
 }
 # The command has no option for it, since nobody wants it

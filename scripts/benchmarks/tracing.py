@@ -27,10 +27,12 @@ PAGE = ROOT / "docs/measurements/tracing.md"
 SUMMARY = "zfstune trace fsync"
 JSON = "zfstune trace fsync --json"
 LIGHT = "zfstune trace fsync --light"
+EXPORTER = "zfstune exporter"
 # The most CPU time that each may add, by tool: with the module's BTF, and without
 GOALS = {
     SUMMARY: (0.015, 0.05),
     LIGHT: (0.01, 0.01),
+    EXPORTER: (0.01, 0.01),
     "zfstune trace (all five)": (0.05, 0.05),
     "zfstune flame --off-cpu": (0.10, 0.10),
 }
@@ -46,6 +48,8 @@ TELLS = {
     "zfstune trace (all five)": "the same for txgs, the throttle, disks and the ARC as well",
     "zfstune flame --off-cpu": "stacks of what sleeps, and for how long, of one pool",
     "zfstune flame --wakeup": "the same, and who wakes it",
+    f"{EXPORTER} --no-record": "the light trace, txgs and the ARC, as metrics",
+    EXPORTER: "the same, and the last hours of it in memory",
     "bpftrace one-liner": "a histogram of commits",
     "bcc zfsdist": "histograms of reads, writes, opens and fsyncs",
     "bcc offcputime": "stacks of all that sleeps, and for how long",

@@ -60,7 +60,7 @@ LOADS = {
     "disk": Load("disk/db", 1, 500),
     "sync=disabled": Load("ram/off", 1, 5000),
 }
-# Every view alone, all views together, and stacks
+# Every view alone, all views together, stacks, and what stays on for weeks
 OURS = {
     "zfstune trace fsync": "zfstune trace fsync",
     "zfstune trace fsync --no-fentry": "zfstune trace fsync --no-fentry",
@@ -73,7 +73,11 @@ OURS = {
     "zfstune trace (all five)": "zfstune trace --interval 2s",
     "zfstune flame --off-cpu": "zfstune flame --off-cpu --duration 1h -o /tmp/bench.folded",
     "zfstune flame --wakeup": "zfstune flame --wakeup --duration 1h -o /tmp/bench.folded",
+    "zfstune exporter --no-record": "zfstune exporter --no-record",
+    "zfstune exporter": "zfstune exporter",
 }
+# What each of them says when it has attached
+ATTACHED = re.compile(r"; Ctrl-C to end|: /metrics$", re.MULTILINE)
 
 
 def sh(command: str) -> str:
@@ -167,8 +171,8 @@ class Tool:
 Ready = Callable[[Tool], bool]
 
 
-def says(text: str) -> Ready:
-    return lambda tool: text in tool.said()
+def says(pattern: re.Pattern[str] | str) -> Ready:
+    return lambda tool: re.search(pattern, tool.said()) is not None
 
 
 def kprobes_on(*symbols: str) -> Ready:
@@ -197,7 +201,7 @@ def has_perf_events(tool: Tool) -> bool:
 
 def tools(only: str) -> dict[str, Callable[[], Tool]]:
     """Those that are here, by name; only is a regular expression."""
-    commands = {name: (command.split(), says("; Ctrl-C to end")) for name, command in OURS.items()}
+    commands = {name: (command.split(), says(ATTACHED)) for name, command in OURS.items()}
     return {
         name: partial(Tool, command, ready)
         for name, (command, ready) in (commands | peers()).items()

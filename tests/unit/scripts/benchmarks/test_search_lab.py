@@ -72,10 +72,10 @@ def test_what_has_ended_is_kept_and_not_done_again(
     words = ("--seeds", "1", "--scene", "paced")
     assert main(Lab(1), *words) == 125
     assert stored(tmp_path, "paced") == [("model + TPE", 1)]
-    assert "paced: 3 sessions are missing; go on with --resume" in capsys.readouterr().err
+    assert "paced: 2 sessions are missing; go on with --resume" in capsys.readouterr().err
     rest = Lab(9)
     assert main(rest, *words, "--resume") == 0
-    assert [way for _, way, _ in rest.asked] == ["model + local", "TPE alone", "random"]
+    assert [way for _, way, _ in rest.asked] == ["TPE alone", "random"]
     nothing = Lab(9)
     assert main(nothing, *words, "--resume") == 0
     assert nothing.asked == []
