@@ -3,7 +3,10 @@ by itself: `-e zfstune_revert=false` is the string "false"."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +95,32 @@ def test_defaults_are_those_of_the_unit() -> None:
     assert f"EnvironmentFile=-{options}\n" in text
     for name in ("default.j2", "drop_in.j2"):
         assert "ZFSTUNE_EXPORTER" in (ROLE / "templates" / name).read_text()
+
+
+def test_a_copy_is_compared_where_it_arrives(tmp_path: Path) -> None:
+    copies = [task["ansible.builtin.copy"] for task in tasks() if "ansible.builtin.copy" in task]
+    sources = [one for one in copies if one["src"] == "{{ zfstune_path }}"]
+    assert len(sources) == 2
+    assert {one.get("validate") for one in sources} == {
+        "{{ zfstune_compare if zfstune_sha256 else omit }}"
+    }
+    file = tmp_path / "a file"
+    file.write_bytes(b"whole")
+    for content, status in ((b"whole", 0), (b"another", 1)):
+        checksum = hashlib.sha256(content).hexdigest()
+        compare = load(ROLE / "vars/main.yml")["zfstune_compare"]
+        command = shlex.split(compare.replace("{{ zfstune_sha256 }}", checksum))
+        words = [word.replace("%s", str(file)) for word in command]
+        assert subprocess.run(words, check=False, capture_output=True).returncode == status
+
+
+def test_the_exporter_is_not_restarted_with_a_file_that_does_not_start() -> None:
+    found = load(ROLE / "tasks/file.yml")
+    assert [("notify" in task, "ansible.builtin.command" in task) for task in found] == [
+        (False, False),
+        (False, False),
+        (True, True),
+    ]
 
 
 def test_modules_are_named_in_full_and_need_no_collection() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,13 @@ from zfstune import __version__
 
 FREEBSD = ROOT / "platform/freebsd"
 
-# In place of rc.subr(8): what the scripts use of it.
+# In place of rc.subr(8): what the scripts use of it. daemon(8) calls itself `daemon: PROGRAM[PID]`.
 RC_SUBR = """
 load_rc_config() { . "$BASE/rc.conf"; }
+check_pidfile() {
+	[ -f "$1" ] || return 0
+	case "$(ps -o args= -p "$(cat "$1")")" in "${2##*/}: "*) cat "$1" ;; esac
+}
 wait_for_pids() { echo "wait_for_pids $*" >>"$BASE/called"; }
 run_rc_command() { eval "\\$${1}_cmd"; }
 """
@@ -105,20 +110,30 @@ def test_nothing_is_mounted_twice_or_against_a_wish(host: Host) -> None:
     assert host.run("start", "zfstune_exporter_tmpfs=NO\n").returncode == 0
     assert [call[0] for call in host.called()] == ["install", "daemon"]
     (host.base / "fstab").write_text(f"tmpfs {host.base}/zfstune-exporter tmpfs rw 0 0\n")
-    assert host.run("start").returncode == 0
-    assert [call[0] for call in host.called()] == ["install", "mount", "daemon"]
+    (host.base / "link").symlink_to(host.base)
+    for name in ("zfstune-exporter", "zfstune-exporter/", "link/zfstune-exporter"):
+        assert host.run("start", f"zfstune_exporter_dir={host.base}/{name}\n").returncode == 0
+        assert [call[0] for call in host.called()] == ["install", "mount", "daemon"]
 
 
 def test_the_exporter_is_stopped_by_its_pid_file(host: Host) -> None:
     assert host.run("status").returncode == 1
     assert host.run("stop").stdout == "zfstune_exporter is not running.\n"
-    with subprocess.Popen(["sleep", "600"]) as process:
+    with subprocess.Popen(["daemon: nice", "600"], executable=shutil.which("sleep")) as process:
         (host.base / "zfstune_exporter.pid").write_text(f"{process.pid}\n")
         assert host.run("status").stdout == f"zfstune_exporter is running as pid {process.pid}.\n"
         assert host.run("start").stdout == "zfstune_exporter already running.\n"
         assert host.run("stop").returncode == 0
         assert process.wait(60) == -15
     assert host.called() == [[f"wait_for_pids {process.pid}"]]
+
+
+def test_another_process_that_got_the_number_is_left_alone(host: Host) -> None:
+    (host.base / "zfstune_exporter.pid").write_text(f"{os.getpid()}\n")
+    assert host.run("status").returncode == 1
+    assert host.run("stop").stdout == "zfstune_exporter is not running.\n"
+    assert host.run("start").returncode == 0
+    assert host.called()[-1][0] == "daemon"
 
 
 def test_the_mark_is_that_of_a_session() -> None:
