@@ -32,10 +32,8 @@ _PACKAGES = (
     # for `zfstune tune`; optuna, which Debian lacks, comes from .venv/guest
     "python3-alembic",
     "python3-colorlog",
-    "python3-matplotlib",
     "python3-numpy",
     "python3-packaging",
-    "python3-scipy",
     "python3-sqlalchemy",
     "python3-tqdm",
     "python3-yaml",
@@ -51,6 +49,7 @@ _PACKAGES = (
     "procps",
     "psmisc",
     "strace",
+    "systemd",
     "udev",
     "util-linux",
 )
