@@ -44,7 +44,7 @@ FLAVOURS ?= trixie bookworm $(if $(ZFSTUNE_ZFS_SOURCE),bookworm-2.2)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
-.PHONY: all rules completion dashboard help bootstrap demo test test-unit test-c test-python39 test-flame test-monitoring test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix test-weeks bench \
+.PHONY: all rules completion dashboard help bootstrap demo test test-unit test-unit-half test-unit-rest test-c test-python39 test-flame test-monitoring test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix test-weeks bench \
 	bench-demo bench-flame bench-freebsd bench-instructions bench-reports bench-search bench-search-lab bench-start bench-tools bench-tracing freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
@@ -97,8 +97,14 @@ test:
 	$(MAKE) --no-print-directory test-lab SAMPLE=--sample FLAVOURS="$(FLAVOURS) $(FREEBSD)"
 
 ## test-unit: tests that need no kernel; C runs under ASan and UBSan
-test-unit: all test-c
-	$(PYTHON) -m pytest tests/unit
+test-unit: test-c test-unit-half test-unit-rest
+
+# About half of the time, so that `make -j2` uses two cores
+HALF = tests/unit/scripts tests/unit/changes tests/unit/incident
+test-unit-half: all
+	$(PYTHON) -m pytest $(HALF)
+test-unit-rest: all
+	$(PYTHON) -m pytest tests/unit $(addprefix --ignore=,$(HALF))
 
 TEST_C := build/test_c build/test_others
 TEST_BPF := build/test_bpf build/test_bpf_commit build/test_bpf_device build/test_bpf_read build/test_bpf_stacks build/test_bpf_throttle
@@ -157,8 +163,8 @@ test-weeks: all
 
 # What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except tune,
 # diagnose and python39.
-SAMPLED = advise beside bench bench_matrix causes counts dist endurance exporter faults flame lasting light packages reads recorder robust service slots tools views weeks
-SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check faults reads robust)
+SAMPLED = advise beside bench bench_matrix causes counts dist endurance exporter faults flame lasting light monitored packages reads recorder robust role service slots tools views weeks
+SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check exporter faults reads robust)
 
 ## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes
 test-matrix: test test-python39
