@@ -29,6 +29,11 @@ page; tables with fewer runs come from a shorter test. Rows are the injected cau
 cause named first. A run is right if the injected cause came first, or a consequence of it that the
 scenario lists in advance; on a healthy pool, if no cause was named."""
 
+_RECORDED = """\
+Each cause was there once more, nobody asked, and `zfstune record run` ran. When all was over and
+ZFS unloaded, `zfstune diagnose --from FILE --at TIME` was asked for the time of each cause. The
+recorder watches for ten seconds, the runs above took 20 to 40."""
+
 
 def found_first(run: Json) -> str:
     """The id of the first cause; the verdict when there is none."""
@@ -85,13 +90,25 @@ def _not_produced() -> list[str]:
 
 
 def _flavour(result: Json) -> list[str]:
-    runs = result["runs"]
-    wrong = [run for run in runs if not right(run)]
-    good = len(runs) - len(wrong)
     lines = [
         f"## ZFS {result['zfs']}, kernel {result['uname']}",
         "",
         f"{result['date']}, {result['cpus']} emulated CPUs, disks in files.",
+        *_judged(result["runs"]),
+    ]
+    for name, why in result["failed"].items():
+        reason = textwrap.shorten(why, 200, placeholder=" ...")
+        lines += ["", f"The scenario `{name}` failed in the lab: {reason}"]
+    if "recorded" in result:
+        lines += ["", "### From a file of the recorder", "", _RECORDED]
+        lines += _judged(result["recorded"])
+    return lines
+
+
+def _judged(runs: Sequence[Json]) -> list[str]:
+    wrong = [run for run in runs if not right(run)]
+    good = len(runs) - len(wrong)
+    lines = [
         f"Right in {good} of {len(runs)} runs ({100 * rate(runs):.0f} %); a cause was named on a "
         f"healthy pool in {sum(bool(accused(run)) for run in runs)} runs.",
         "",
@@ -99,9 +116,6 @@ def _flavour(result: Json) -> list[str]:
     ]
     if wrong:
         lines += ["", "Not right:", "", *map(_line, wrong)]
-    for name, why in result["failed"].items():
-        reason = textwrap.shorten(why, 200, placeholder=" ...")
-        lines += ["", f"The scenario `{name}` failed in the lab: {reason}"]
     return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 from lab import freebsd_features, packaging
 from lab.fault_rounds import FEW as FEW_FAULTS
 from lab.guests import ATTEMPTS, REPEATED, again, count_boots
+from support import prometheus
 
 from benchmarks import instructions
 from zfslab import debian
@@ -46,7 +48,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "exporter": (("size=4G", "size=1G,flush-delay=130ms"), 1800),
     "diagnose": (
         ("size=4G", "size=4G", "size=1G", "size=4G,write-bps=30M,write-iops=600", "size=1G"),
-        7200,
+        9000,
     ),
     "advise": (("size=1G,sector=4K", "size=1G,sector=4K", "size=1G", "size=1G", "size=1G"), 900),
     "causes": (
@@ -62,7 +64,18 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "flame": (("size=4G,flush-delay=40ms", "size=4G"), 1200),
     "faults": (("size=2G",), 9000),
     "service": (("size=2G",), 2400),
+    "role": (("size=1G",), 3600),
     "recorder": (("size=2G",), 2400),
+    "monitored": (
+        (
+            "size=2G,cache=unsafe",
+            "size=1G,cache=unsafe,flush-delay=130ms",
+            "size=1G,cache=unsafe",
+            "size=2G,cache=unsafe,write-bps=6M",
+            *("size=1G,cache=unsafe",) * 3,
+        ),
+        3600,
+    ),
     "beside": (("size=4G",), 900),
     "slots": (("size=4G",), 2400),
     "light": (("size=4G", "size=2G,flush-delay=40ms"), 1500),
@@ -96,6 +109,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "freebsd_changes": ((), 1800),
     "freebsd_robust": (("size=1G,sector=4K", "size=1G", "size=1G"), 1800),
     "freebsd_bench": (("size=2G",), 1200),
+    "freebsd_exporter": (("size=1G",), 1800),
     "freebsd_check": (("size=1G",), 1800),
     "dtrace": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
     "dtrace_traces": (("size=4G", "size=2G,flush-delay=40ms"), 2400),
@@ -109,9 +123,11 @@ MACHINES = {
     "arc": ("--memory", "2G"),
     "cost": instructions.MACHINE,
     "databases": ("--reboots", "3"),
+    "role": ("--systemd",),
     "service": ("--systemd",),
     "slots": ("--max-cpus", "64"),
     "light": ("--max-cpus", "64"),
+    "monitored": ("--memory", "2G"),
     "weeks": ("--max-cpus", "64"),
     "freebsd_changes": ("--reboots", "1"),
     "freebsd_check": ("--cpus", "1"),
@@ -120,13 +136,27 @@ MACHINES = {
 }
 
 DATABASES = ("postgresql", "postgresql-contrib", "mariadb-server", "sysbench")
+# The role has the last one installed, for which Ansible needs the second
+ANSIBLE = ("ansible-core", "python3-apt", "python3-prometheus-client")
+
+
+def _role() -> Path:
+    """Ansible's packages and the one file."""
+    at = debian.fetched("role", ONE_FLAVOUR["role"], *ANSIBLE)
+    # packages of ours would be installed with those of Ansible
+    ours = shutil.ignore_patterns("*.deb", "*.rpm", "*.whl")
+    return Path(shutil.copytree(packaging.one_files(), at, dirs_exist_ok=True, ignore=ours))
+
 
 # What else a guest is given: the directory, made when it is needed.
 SHARES: dict[str, Callable[[], Path]] = {
     "databases": lambda: debian.fetched("databases", ONE_FLAVOUR["databases"], *DATABASES),
     "dist": packaging.one_files,
+    "freebsd_exporter": lambda: ROOT / ".venv/guest",
+    "monitored": lambda: prometheus.located("prometheus").parent,
     "packages": packaging.built,
     "python39": packaging.debian_11,
+    "role": _role,
 }
 
 # With --sample these run on few flavours, by index, -1 for the last: others test the kernel's part
@@ -148,18 +178,18 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 MATRIX_ONLY = {
     *("slots", "endurance", "packages", "python39", "bench_matrix", "databases", "arc", "cost"),
     *("advise", "bench", "causes", "light", "reads", "weeks"),
-    *("beside", "exporter", "service", "recorder", "lasting"),
+    *("beside", "exporter", "service", "role", "recorder", "lasting", "monitored"),
     *("freebsd_robust", "freebsd_check", "freebsd_tune", "freebsd_bench", "freebsd_changes"),
-    *("freebsd_diagnose", "freebsd_reads"),
+    *("freebsd_diagnose", "freebsd_exporter", "freebsd_reads"),
 }
 
-# These run on one flavour: numbers of others would need records of their own, and the image of
-# bookworm has no systemd.
-ONE_FLAVOUR: dict[str, str] = {"cost": "trixie", "databases": "trixie", "service": "trixie"}
+# These run on one flavour: numbers of others would need records of their own, a role does the same
+# on both, and bookworm's ZFS does not count what one of the alerts asks for.
+ONE_FLAVOUR: dict[str, str] = dict.fromkeys(("cost", "databases", "monitored", "role"), "trixie")
 
 # Of these scenarios in a run that is not about them.
 FEW = {
-    "diagnose": "healthy,mapped",
+    "diagnose": "healthy,slow_flush",
     "freebsd_diagnose": "healthy,slow_flush",
 }
 
@@ -286,7 +316,12 @@ def undisturbed(config: pytest.Config) -> set[str]:
     return {"arc", "databases", "reports", *(name for name in asked if asked[name])}
 
 
-@pytest.fixture(scope="session")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests without a scenario first: they run while the guests of the others do."""
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") in SCENARIOS)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def scenario(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str, str], Json]]:
@@ -309,11 +344,11 @@ def scenario(
         out = tmp_path_factory.mktemp(f"{name}-{flavour}")
         runs[name, flavour] = guests.submit(_run, name, flavour, out, arguments(name, config))
 
+    for one, where in sorted(wanted, key=lambda job: list(SCENARIOS).index(job[0])):
+        if one not in alone:
+            start(one, where)
+
     def get(name: str, flavour: str) -> Json:
-        if not runs:
-            for one, where in sorted(wanted, key=lambda job: list(SCENARIOS).index(job[0])):
-                if one not in alone:
-                    start(one, where)
         if (name, flavour) not in runs:
             wait(runs.values())
             start(name, flavour)
@@ -327,7 +362,11 @@ def scenario(
 
 
 def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str:
-    lacks = {"packages": packaging.missing, "databases": debian.missing}
+    lacks = {
+        **dict.fromkeys(("databases", "role"), debian.missing),
+        "monitored": prometheus.missing,
+        "packages": packaging.missing,
+    }
     if name in lacks and lacks[name]():
         return lacks[name]()
     for attempt in range(1, ATTEMPTS + 1):

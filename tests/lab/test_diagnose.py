@@ -1,4 +1,5 @@
-"""The injected cause comes first, and healthy pools are not accused.
+"""The injected cause comes first, and healthy pools are not accused: while it is there, and long
+after it, from a file of the recorder.
 
 Not produced here, with the reason in causes.toml: `not_produced`.
 """
@@ -19,9 +20,16 @@ def diagnose(scenario: Callable[[str, str], Json], flavour: str) -> Json:
     return scenario("diagnose", flavour)
 
 
+@pytest.mark.parametrize("runs", ["runs", "recorded"])
 @pytest.mark.parametrize("check", diagnoses.ALL, ids=lambda check: check.__name__)
-def test_diagnoses(diagnose: Json, check: Callable[[Json], None]) -> None:
-    check(diagnose)
+def test_diagnoses(diagnose: Json, check: Callable[[Json], None], runs: str) -> None:
+    check(diagnose | {"runs": diagnose[runs]})
+
+
+def test_each_cause_was_recorded_and_asked_for_without_zfs(diagnose: Json) -> None:
+    assert diagnose["loaded"] is False
+    live, later = ({run["scenario"] for run in diagnose[key]} for key in ("runs", "recorded"))
+    assert later == live
 
 
 def test_the_state_of_a_failing_pool_comes_first(diagnose: Json) -> None:

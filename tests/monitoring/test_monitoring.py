@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,24 +15,24 @@ import pytest
 from support.metrics_text import HUNG, SLOW, WELL, served
 from support.monitoring import Prometheus, check, expected
 from support.paths import DATA, ROOT
-from support.prometheus import prometheus
+from support.prometheus import located, prometheus
 from support.waiting import wait_for
 
 MONITORING = ROOT / "platform/monitoring"
 RULES = tuple(sorted(MONITORING.glob("*.yml")))
 TESTS = sorted((DATA / "promtool").glob("*.yml"))
-# where scripts/bootstrap unpacks Debian's package: installed, it would run a server
-UNPACKED = ROOT / ".venv/prometheus/usr/bin"
+# An hour in half a minute
+FACTOR = 120
 # a port that nothing listens on
 DOWN = "127.0.0.1:1"
 
 
-def tool(name: str) -> str:
-    """The path of a program, installed or unpacked. Fails the test when it is not there."""
-    found = shutil.which(name) or shutil.which(name, path=UNPACKED)
-    if not found:
-        pytest.fail(f"{name} is not installed: run scripts/bootstrap (package prometheus)", False)
-    return found
+def tool(name: str) -> Path:
+    """The path of a program. Fails the test when it is not there."""
+    try:
+        return located(name)
+    except FileNotFoundError as error:
+        pytest.fail(str(error), False)
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,9 @@ class Running:
 
     def firing(self) -> dict[tuple[str, str], dict[str, str]]:
         """Annotations, by alert and instance."""
-        alerts: list[dict[str, Any]] = Prometheus(self.url).get("alerts")["alerts"]
         return {
             (one["labels"]["alertname"], one["labels"].get("instance", "")): one["annotations"]
-            for one in alerts
+            for one in Prometheus(self.url).alerts()
         }
 
 
@@ -60,8 +58,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with ExitStack() as stack:
         hosts = [stack.enter_context(served(fake)) for fake in (WELL, SLOW, HUNG)]
         directory = tmp_path_factory.mktemp("prometheus")
-        url = stack.enter_context(prometheus(program, directory, [*hosts, DOWN], RULES))
-        yield Running(url, *hosts)
+        scraped = prometheus(program, directory, [*hosts, DOWN], RULES, factor=FACTOR)
+        yield Running(stack.enter_context(scraped), *hosts)
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +85,8 @@ def test_everything_that_is_asked_has_an_answer(
 
 def test_a_wrong_query_and_an_empty_one_are_told(running: Running) -> None:
     panel = {"type": "table", "title": "a", "targets": []}
-    wrong = {"expr": "rate(zfstune_trace_up)", "instant": True}
-    empty = {"expr": 'zfstune_trace_up{view="none"}', "instant": False}
+    wrong = {"expr": "rate(zfstune_trace_up)", "instant": True, "refId": "A"}
+    empty = {"expr": 'zfstune_trace_up{view="none"}', "instant": False, "refId": "B"}
     page = {
         "panels": [{**panel, "targets": [wrong, empty]}],
         "annotations": {"list": []},
@@ -96,9 +94,22 @@ def test_a_wrong_query_and_an_empty_one_are_told(running: Running) -> None:
     }
     problems = check(running.url, page, ())
     assert len(problems) == 2
-    assert "panel 'a': rate(zfstune_trace_up): 400" in problems[0]
+    assert "panel 'a' A: rate(zfstune_trace_up): 400" in problems[0]
     assert problems[1].endswith(": nothing")
     assert len(check(running.url, page, (), off=("zfstune_trace_up",))) == 1
+    assert len(check(running.url, page, (), empty=("panel 'a' B",))) == 1
+
+
+def test_an_answer_that_must_be_empty_is_told(running: Running) -> None:
+    target = {"expr": "zfstune_trace_up == 1", "instant": True, "refId": "A"}
+    page = {
+        "panels": [{"type": "stat", "title": "a", "targets": [target]}],
+        "annotations": {"list": []},
+        "templating": {"list": []},
+    }
+    problems = check(running.url, page, (), empty=("panel 'a' A", "panel 'a' B"))
+    assert problems[0] == "panel 'a' B: there is no such query"
+    assert len(problems) == 2 and problems[1].endswith(", not empty")
 
 
 def test_a_rule_that_is_not_loaded_is_told(running: Running, tmp_path: Path) -> None:

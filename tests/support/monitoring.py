@@ -22,9 +22,7 @@ import yaml
 
 Json = dict[str, Any]
 
-# Metrics that a host that is well need not have.
-QUIET = ("zfstune_parameter_changed", "zfstune_trace_off_info")
-# Longer than four scrapes at one a second, shorter than what has been scraped.
+# Longer than four scrapes, shorter than what has been scraped.
 _RATE = "20s"
 _BUILT_IN = {"__rate_interval": _RATE, "__interval": "5s", "__range": "1m"}
 _STEP, _SPAN = 5, 30
@@ -57,15 +55,24 @@ class Prometheus:
             raise ValueError(str(found))
         return found["data"]
 
+    def range(self, expr: str, start: float, end: float, step: float) -> list[Json]:
+        """Series, each with its labels (metric) and its values."""
+        span = {"start": start, "end": end, "step": step}
+        found: list[Json] = self.get("query_range", query=expr, **span)["result"]
+        return found
+
     def values(self, expr: str, instant: bool) -> list[float]:
         """All values of all series, of now or of the last half minute."""
         now = time.time()
         if instant:
             series = self.get("query", query=expr, time=now)["result"]
             return [float(one["value"][1]) for one in series]
-        span = {"start": now - _SPAN, "end": now, "step": _STEP}
-        series = self.get("query_range", query=expr, **span)["result"]
+        series = self.range(expr, now - _SPAN, now, _STEP)
         return [float(value) for one in series for _, value in one["values"]]
+
+    def alerts(self, state: str = "firing") -> list[Json]:
+        """Those that fire, or are pending, with labels and annotations."""
+        return [one for one in self.get("alerts")["alerts"] if one["state"] == state]
 
 
 def panels(dashboard: Json) -> Iterator[Json]:
@@ -81,7 +88,8 @@ def queries(dashboard: Json) -> Iterator[Asked]:
     """Those of panels and annotations, with variables."""
     for panel in panels(dashboard):
         for target in panel["targets"]:
-            yield Asked(f"panel {panel['title']!r}", target["expr"], target["instant"])
+            where = f"panel {panel['title']!r} {target['refId']}"
+            yield Asked(where, target["expr"], target["instant"])
     for one in dashboard["annotations"]["list"]:
         yield Asked(f"annotation {one['name']!r}", one["expr"], False)
 
@@ -98,15 +106,19 @@ def unfiltered(expr: str) -> str:
 
 
 def check(
-    prometheus_url: str, dashboard: Json, rules: Sequence[Path], off: Collection[str] = ()
+    prometheus_url: str,
+    dashboard: Json,
+    rules: Sequence[Path],
+    off: Collection[str] = (),
+    empty: Collection[str] = (),
 ) -> list[str]:
     """What is wrong, a line each. off are beginnings of names of metrics that the exporter does not
-    have there, because of its views or its system, or that are QUIET: what asks for nothing else
-    may be empty."""
+    have there, because of its views or its system: what asks for nothing else may be empty. empty
+    are the places (Asked.where) of queries that must be."""
     server = Prometheus(prometheus_url)
     return [
         *_variables(server, dashboard, off),
-        *_queries(server, dashboard, off),
+        *_queries(server, dashboard, off, empty),
         *_rules(server, rules, off),
     ]
 
@@ -118,12 +130,22 @@ def _may_be_empty(expr: str, off: Collection[str]) -> bool:
 
 
 def _wrong(
-    server: Prometheus, where: str, expr: str, off: Collection[str], instant: bool = True
+    server: Prometheus,
+    where: str,
+    expr: str,
+    off: Collection[str],
+    instant: bool = True,
+    empty: bool = False,
 ) -> Iterator[str]:
+    """What is wrong with an answer, which must have numbers, or be empty."""
     try:
         values = server.values(expr, instant)
     except ValueError as error:
         yield f"{where}: {expr}: {error}"
+        return
+    if empty:
+        if values:
+            yield f"{where}: {expr}: {values[:3]}, not empty"
         return
     if _may_be_empty(expr, off):
         return
@@ -133,10 +155,16 @@ def _wrong(
         yield f"{where}: {expr}: no number"
 
 
-def _queries(server: Prometheus, dashboard: Json, off: Collection[str]) -> Iterator[str]:
-    for one in queries(dashboard):
-        expr = unfiltered(filled(one.expr, dashboard))
-        yield from _wrong(server, one.where, expr, off, one.instant)
+def _queries(
+    server: Prometheus, dashboard: Json, off: Collection[str], empty: Collection[str]
+) -> Iterator[str]:
+    asked = list(queries(dashboard))
+    for where in sorted(set(empty) - {one.where for one in asked}):
+        yield f"{where}: there is no such query"
+    for one in asked:
+        expr, none = filled(one.expr, dashboard), one.where in empty
+        asks = expr if none else unfiltered(expr)
+        yield from _wrong(server, one.where, asks, off, one.instant, none)
 
 
 def _variables(server: Prometheus, dashboard: Json, off: Collection[str]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Scenario: `zfstune diagnose` under each cause that can be made on purpose, several times with
-other numbers, and on pools that are well. The arguments are how many runs of each, and of which
-(all by default), with commas between them.
+other numbers, and on pools that are well; each once more while a flight recorder runs, whose file
+is asked when all is over and ZFS is not loaded. The arguments are how many runs of each, and of
+which (all by default), with commas between them.
 
 Disks: vdb and vdc plain, vde limited in bandwidth and operations, vdd and vdf for log devices.
 """
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from diagnosing import MAPPER, Runs, loaded, pool, python, writer
+from exporting import unloaded, until
+from recorded import Recorded
 
 from labkit import (
     Json,
@@ -320,9 +323,10 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     wanted = sys.argv[2].split(",") if len(sys.argv) > 2 else []
     sh("modprobe dm-delay")
-    runs = Runs()
+    runs, recorded = Runs(), Recorded()
     failed: Json = {}
-    results: Json = {"runs": runs.found, "failed": failed, "cpus": os.cpu_count()}
+    results: Json = {"runs": runs.found, "recorded": recorded.found, "failed": failed}
+    results["cpus"] = os.cpu_count()
     results["date"] = time.strftime("%Y-%m-%d", time.gmtime())
     for scenario in (*SCENARIOS, zvol_serial):
         name = scenario.__name__
@@ -333,6 +337,7 @@ def main() -> None:
                 one_thread_for_volumes()
             for i in range(count):
                 scenario(runs, i)
+            scenario(recorded, 0)
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             # the others are worth their time all the same
             progress(f"{name} failed: {error}")
@@ -340,6 +345,10 @@ def main() -> None:
             sh("zpool destroy -f tank", check=False)
         # the results so far stay, whatever happens
         finish(results)
+    until("the module unloaded", unloaded)
+    recorded.answer()
+    results["loaded"] = Path("/sys/module/zfs").exists()
+    sh("modprobe zfs")
     in_need(results)
     results["programs_left"] = programs()
     finish(results)

@@ -133,6 +133,12 @@ class Runs:
         """Watches tank; meanwhile is done once the tracer is attached. prefix is the command, if
         any, that runs zfstune."""
         progress(f"{scenario} {numbers}")
+        run: Json = {"scenario": scenario, "numbers": numbers, "first": list(first)}
+        found = self.watch(meanwhile, seconds, prefix)
+        self.found.append(run | {"among": list(among)} | found)
+
+    def watch(self, meanwhile: Callable[[], None], seconds: int, prefix: Sequence[str]) -> Json:
+        """What somebody sees who asks now. Raises RuntimeError."""
         errors = Path("/tmp/diagnose.err")
         command = [*prefix, "zfstune", "diagnose", "tank", "--duration", f"{seconds}s", "--json"]
         with errors.open("w") as err:
@@ -147,18 +153,13 @@ class Runs:
             time.sleep(0.1)
         meanwhile()
         out, _ = process.communicate(timeout=600)
-        lines = [json.loads(line) for line in out.splitlines()]
-        diagnosis = next((line for line in lines if line["pool"] == "tank"), None)
-        self.found.append(
-            {
-                "scenario": scenario,
-                "numbers": numbers,
-                "first": list(first),
-                "among": list(among),
-                "status": process.returncode,
-                "diagnosis": diagnosis,
-                "stderr": errors.read_text(),
-            }
-        )
-        if diagnosis:
-            progress(f"  {diagnosis['verdict']}: {[c['id'] for c in diagnosis['causes']]}")
+        return said(process.returncode, out, errors.read_text())
+
+
+def said(status: int, out: str, err: str) -> Json:
+    """What `zfstune diagnose --json` says of tank."""
+    lines = [json.loads(line) for line in out.splitlines()]
+    diagnosis = next((line for line in lines if line["pool"] == "tank"), None)
+    if diagnosis:
+        progress(f"  {diagnosis['verdict']}: {[c['id'] for c in diagnosis['causes']]}")
+    return {"status": status, "diagnosis": diagnosis, "stderr": err}

@@ -79,7 +79,7 @@ def an_incident(results: Json, exporter: Exporter) -> None:
     sectors = sh(f"blockdev --getsz {DISK}").strip()
     with loaded(crowd("/tank/db", 8, 0.02)):
         progress("fast")
-        # the recorder diagnoses after a minute anyway, and then not so soon again
+        # its first diagnosis, after 10 s, is of the fast disk; the next need not wait
         time.sleep(20)
         progress("slow")
         results["from"] = time.time()

@@ -68,6 +68,15 @@ def test_the_page_has_rates_and_confusions() -> None:
     assert "* committers (ms 40): cpu 50 %, committers 50 %" in text
     assert "The scenario `cpu` failed in the lab: no fio" in text
     assert "(`block_layer`) | it cannot be seen |" in text
+    assert "From a file" not in text
+
+
+def test_the_page_has_what_the_recorder_kept() -> None:
+    host = {"zfs": "2.3.9", "uname": "6.12", "date": "2026-11-22", "cpus": 2, "failed": {}}
+    text = page([{**host, "runs": [FLUSH], "recorded": [FLUSH, CROWD]}])
+    live, later = text.split("\n### From a file of the recorder\n")
+    assert "Right in 1 of 1 runs" in live and "Right in 1 of 2 runs" in later
+    assert "| committers | 1 | 0 |  | 1 |" in later
 
 
 def test_each_cause_names_a_scenario_that_expects_it() -> None:

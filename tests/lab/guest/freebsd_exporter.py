@@ -1,0 +1,130 @@
+"""Scenario: the exporter on FreeBSD, under the real rc.subr(8) and daemon(8): installed, started,
+counting beside `zfstune trace`, killed, and stopped. /share has prometheus_client."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import sysconfig
+import time
+from pathlib import Path
+
+from exporting import Samples, Scraper, run, total, until
+
+from labkit import Json, finish, make_pool, progress, sh, sync_writes, traced
+
+NAME, COMMAND = "zfstune_exporter", "/usr/local/bin/zfstune"
+PIDFILE, DIRECTORY = Path(f"/var/run/{NAME}.pid"), Path("/var/run/zfstune-exporter")
+FLAGS = "--max-datasets 8 --trigger 'fsync.p99>200ms for 30s'"
+VIEWS = ("fsync", "txg", "throttle", "arc")
+COUNT = "zfstune_fsync_duration_seconds_count"
+# prometheus_client loads ssl, which nothing uses here, and an image's Python may lack it
+NO_SSL = """\
+import sys, types; sys.modules["ssl"] = types.SimpleNamespace(SSLContext=None, TLSVersion=None, \
+PROTOCOL_TLS_SERVER=0, PROTOCOL_TLS_CLIENT=0)
+"""
+scraper = Scraper(9810)
+
+
+def service(action: str) -> Json:
+    return run(["service", NAME, action])
+
+
+def process() -> int:
+    """The exporter below daemon(8); 0 if there is none."""
+    daemon = PIDFILE.read_text().strip() if PIDFILE.exists() else "none"
+    return int(sh(f"pgrep -P {daemon}", check=False) or 0)
+
+
+def answers() -> bool:
+    try:
+        scraper.begin_anew()
+        scraper.scrape()
+    except OSError:
+        return False
+    return True
+
+
+def install(results: Json) -> None:
+    progress("install")
+    packages = Path(sysconfig.get_path("purelib"))
+    shutil.copytree("/share/prometheus_client", packages / "prometheus_client")
+    if not importlib.util.find_spec("_ssl"):
+        (packages / "no_ssl.pth").write_text(NO_SSL)
+    results["install"] = run(["python3", "/zfstune/scripts/install.py"])
+    results["disabled"] = service("start")
+    with Path("/etc/rc.conf").open("a") as file:
+        file.write(f'{NAME}_flags="{FLAGS}"\n')
+
+
+def start(results: Json) -> None:
+    progress("start")
+    results["before"] = service("onestatus")
+    results["start"] = service("onestart")
+    until("an answer", answers)
+    scraper.until_up(VIEWS)
+    results["status"] = service("onestatus")
+    first = process()
+    results["again"] = service("onestart")
+    results["same"] = first == process() != 0
+    results["mounts"] = sh("mount -p")
+    results["recorder"] = run([COMMAND, "record", "status", "--json"])
+
+
+def counted(results: Json, key: str, number: int) -> None:
+    """So many fsyncs, as it counts them and as a trace does."""
+    progress(f"count {number}")
+    before = scraper.fresh()
+
+    def gained(samples: Samples) -> float:
+        return total(samples, COUNT) - total(before, COUNT)
+
+    with traced(results, key, "fsync", "tank"):
+        sync_writes("/tank/db/file", number)
+        time.sleep(1)
+    # a D script tells once a second what it has counted, when it gets to run
+    scraper.until(f"{number} fsyncs", lambda samples: gained(samples) >= number)
+    time.sleep(3)
+    results[key] |= {"wrote": number, "exported": gained(scraper.scrape())}
+
+
+def killed(results: Json) -> None:
+    """daemon(8) starts it again after 30 s."""
+    progress("killed")
+    first, begun = process(), time.monotonic()
+    os.kill(first, signal.SIGKILL)
+    until("another process", lambda: process() not in (0, first))
+    results["pause_s"] = time.monotonic() - begun
+    until("an answer", answers)
+    scraper.until_up(VIEWS)
+
+
+def stop(results: Json) -> None:
+    progress("stop")
+    results["stop"] = service("onestop")
+    results["stopped"] = service("onestatus")
+    results["left"] = {
+        "answers": answers(),
+        "pidfile": PIDFILE.exists(),
+        "dtrace": run(["pgrep", "-l", "dtrace"])["stdout"],
+        "files": sorted(path.name for path in DIRECTORY.iterdir()),
+    }
+
+
+def main() -> None:
+    results: Json = {}
+    make_pool()
+    sh("zfs create tank/db")
+    sync_writes("/tank/db/warm", 3)
+    install(results)
+    start(results)
+    counted(results, "counted", 101)
+    killed(results)
+    counted(results, "counted_again", 53)
+    stop(results)
+    finish(results)
+
+
+main()
