@@ -11,14 +11,17 @@ from support.recording import FakeClock, light_row
 
 from zfstrace.params import Change
 from zfstrace.types import Json
+from zfstune.changes.state_dir import Places
 from zfstune.incident.intervals import Incident, load
 from zfstune.incident.reader import Reader
+from zfstune.record.changes import Writes
 from zfstune.record.observing import Observed
 from zfstune.record.recorder import Recorder, Settings
 from zfstune.record.triggers import parse
 from zfstune.term.units import SECOND
 
 Rows = Mapping[str, Sequence[Json]]
+_NOWHERE = Path("/nonexistent")
 
 
 class Host(FakeHost):
@@ -90,6 +93,7 @@ class Driven:
             Settings(str(directory), [parse(text) for text in triggers]),
             off=lambda: self.off,
             lost=lambda: self.lost,
+            writes=Writes(self.host, Places(_NOWHERE, _NOWHERE)).poll,
             clock=self.clock,
         )
 

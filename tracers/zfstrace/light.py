@@ -17,7 +17,7 @@ from zfstrace.hist import Hist
 from zfstrace.stages import NAMES
 from zfstrace.strict import strict_zip
 from zfstrace.student import student_quantile
-from zfstrace.types import SCHEMA, Json, Latency, Losses, Probe, probes_to_json
+from zfstrace.types import SCHEMA, Json, Latency, Losses, Probe, probes_to_json, same_dataset
 
 CONFIDENCE = 0.95
 
@@ -34,11 +34,6 @@ class CommitCounts:
     total: Hist = field(default_factory=Hist)
     log_write: Hist = field(default_factory=Hist)
     flush: Hist = field(default_factory=Hist)
-
-    def same_dataset(self, other: CommitCounts) -> bool:
-        """Whether both are of one dataset, also after it was mounted again."""
-        mine, its = ((one.pool, one.objset, one.rest) for one in (self, other))
-        return mine == its and (self.objset != 0 or self.dev == other.dev)
 
     def subtract(self, earlier: CommitCounts) -> CommitCounts:
         """What was added since an earlier state."""
@@ -87,7 +82,7 @@ class CommitSums:
 
     def _place(self, one: CommitCounts, end: int) -> int:
         for i, other in enumerate(self._past):
-            if one.same_dataset(other):
+            if same_dataset(one, other):
                 return i
         return end if end < self.MOST else 0
 

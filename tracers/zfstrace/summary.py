@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional, Protocol
+from typing import Optional
 
 from zfstrace.hist import Hist
 from zfstrace.host import Host
@@ -18,6 +18,7 @@ from zfstrace.types import (
     OTHERS,
     DatasetCounts,
     FsyncSummary,
+    Identified,
     Latency,
     Losses,
     Probe,
@@ -71,22 +72,6 @@ def _add(one: DatasetCounts, other: DatasetCounts) -> DatasetCounts:
         total=one.total.merge(other.total),
         stages=tuple(a.merge(b) for a, b in strict_zip(one.stages, other.stages)),
     )
-
-
-class Identified(Protocol):
-    """The counts of a dataset: DatasetCounts, ReadCounts."""
-
-    @property
-    def pool(self) -> str: ...
-
-    @property
-    def objset(self) -> int: ...
-
-    @property
-    def dev(self) -> tuple[int, int]: ...
-
-    @property
-    def rest(self) -> bool: ...
 
 
 def name_of(counts: Identified, host: Host, limit: str | None) -> Key:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, astuple, dataclass, field
 from operator import add
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 from zfstrace.hist import Hist
 
@@ -96,6 +96,28 @@ class Losses:
             "overflow": self.overflow,
             "skipped": self.skipped,
         }
+
+
+class Identified(Protocol):
+    """The counts of a dataset: DatasetCounts, ReadCounts, CommitCounts."""
+
+    @property
+    def pool(self) -> str: ...
+
+    @property
+    def objset(self) -> int: ...
+
+    @property
+    def dev(self) -> tuple[int, int]: ...
+
+    @property
+    def rest(self) -> bool: ...
+
+
+def same_dataset(one: Identified, other: Identified) -> bool:
+    """Whether both are of one dataset, also after it was mounted again."""
+    mine, its = ((counts.pool, counts.objset, counts.rest) for counts in (one, other))
+    return mine == its and (one.objset != 0 or one.dev == other.dev)
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ class Costly(FakeSession):
         return [(None, Cost)]
 
 
-def costly(**shares: float) -> tuple[Exported, dict[str, Costly]]:
+def costly(budget: float = 0.01, **shares: float) -> tuple[Exported, dict[str, Costly]]:
     host = busy()
-    it = Exported(host, *shares, budget=0.01)
+    it = Exported(host, *shares, budget=budget)
     states: Any = {
         "fsync": [fsyncs(1)],
         "light": [light_state()],
@@ -91,6 +91,38 @@ def test_another_module_is_no_reason_to_try_again_what_cost_too_much() -> None:
     it.host.loaded_as = "boot:2"
     it.tick(5)
     assert whys(it.scrape()) == {"device": "budget"}
+
+
+def test_what_cannot_make_up_for_light_stays() -> None:
+    it, sessions = costly(light=0.02, txg=0.001, throttle=0.001, device=0.03)
+    it.tick(40)
+    # it is too much by itself
+    assert whys(it.scrape()) == {"device": "budget"}
+    sessions["throttle"].share = 0.02
+    it.tick(40)
+    assert whys(it.scrape()) == {"device": "budget", "throttle": "budget"}
+
+
+def test_small_budgets_are_not_shown_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    it, _sessions = costly(txg=0.0004, budget=0.0002)
+    it.tick(40)
+    assert whys(it.scrape()) == {"txg": "budget"}
+    said = "view txg is off: tracing costs 0.04 % of a CPU, --budget is 0.02 %"
+    assert said in capsys.readouterr().err
+
+
+def test_what_has_begun_to_count_ends_also_after_an_error() -> None:
+    it, sessions = costly(fsync=0.1, txg=0.1)
+    counting: list[bool] = []
+
+    def refuse() -> Any:
+        counting.append(sessions["fsync"].counting)
+        raise TraceError("cannot count")
+
+    sessions["fsync"].costs = refuse  # type: ignore[method-assign]
+    it.tick(100)
+    assert counting == [True]
+    assert not any(session.counting for session in sessions.values())
 
 
 def test_light_stays_whatever_it_costs() -> None:

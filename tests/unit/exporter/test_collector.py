@@ -482,6 +482,49 @@ def test_the_end_detaches_everything() -> None:
     assert not gone_back(before, Scrape(it.text()))
 
 
+def test_a_view_that_is_off_has_no_rows_rather_than_none() -> None:
+    """A recorder would take none for nothing that happened."""
+    host = busy()
+    host.sessions["throttle"] = NoPrivilege("no")
+    it = Exported(host, "throttle", "txg")
+    it.tick()
+    assert list(it.collector.rows()) == ["txg"]
+
+
+def test_a_person_is_told_why_in_words() -> None:
+    host = busy()
+    host.sessions["fsync"] = NoPrivilege("not permitted", "run as root")
+    it = Exported(host, "fsync", "txg", "light")
+    it.tick()
+    assert it.collector.off() == {"fsync": "not permitted; run as root"}
+    light = host.sessions["light"]
+    assert isinstance(light, FakeSession)
+    light.waiting, host.imported = True, []
+    it.tick()
+    assert it.collector.off() == {
+        "fsync": "not permitted; run as root",
+        "txg": "no pool is imported",
+        "light": "no pool is imported",
+    }
+    light.why, host.imported = "cannot attach: no memory", ["tank"]
+    assert it.collector.off()["light"] == "cannot attach: no memory"
+
+
+def test_another_part_that_fails_is_counted_and_said_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    it = Exported(busy(), "txg")
+
+    def fail() -> None:
+        raise OSError(5, "Input/output error")
+
+    it.collector.expect_errors("recorder")
+    for _ in range(3):
+        it.collector.survive("recorder", fail)
+    assert it.scrape().get("zfstune_exporter_errors_total", what="recorder") == 3
+    assert capsys.readouterr().err.count("recorder: Input/output error") == 1
+
+
 def test_status_says_what_is_off() -> None:
     host = busy()
     host.sessions["fsync"] = NoPrivilege("no")

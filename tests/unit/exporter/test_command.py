@@ -10,22 +10,29 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.driven import all_of, incident
 from support.exported import Scrape
-from support.fake_host import FakeHost, FakeSession, FakeStop
+from support.fake_host import FakeHost, FakeParameters, FakeSession, FakeStop
+from support.fake_module import QueueWatch
 from support.paths import ROOT
 from support.samples import arc, counts, txg
 
+from zfstrace import disk
 from zfstrace.errors import NoPrivilege
+from zfstrace.params import Change
 from zfstrace.types import Check
 from zfstune import cli
 from zfstune.exporter import command
 from zfstune.exporter.service import Service
+from zfstune.record.dumps import SAVED
+from zfstune.record.recorder import Recorder
 from zfstune.term.units import MS
 
 SOURCES = [ROOT / path for path in ("tracers", "tuner", "platform/linux", "platform/freebsd")]
@@ -39,6 +46,8 @@ NO_RIGHT = Check(
 
 def busy() -> FakeHost:
     host = FakeHost()
+    # the numbers of a device of ZFS there may be those of this host's /tmp
+    host.devices = {}
     host.sessions = {
         "fsync": FakeSession([[counts(objset=68, stages={"flush": [MS] * 3})]]),
         "txg": FakeSession(events=[txg(1)]),
@@ -133,8 +142,8 @@ def test_without_prometheus_client_it_says_what_to_install(
     assert status == 3
     assert err == (
         "zfstune: error: cannot export metrics: the Python module prometheus_client is not "
-        "installed\nhint: run `apt install python3-prometheus-client`, or "
-        "`pip install prometheus-client`\n"
+        "installed\nhint: run `apt install python3-prometheus-client`, "
+        "`dnf install python3-prometheus_client` or `pip install prometheus-client`\n"
     )
 
 
@@ -242,6 +251,97 @@ def test_a_file_is_written_each_interval(
     # at once, and each tenth second
     assert [i for i, there in enumerate(seen) if there] == [0, 10, 20, 30, 40]
     assert not path.exists()
+
+
+def test_a_file_on_zfs_is_refused(exporter: Run, tmp_path: Path) -> None:
+    host = busy()
+    host.devices[disk.dev_of(tmp_path)] = "rpool/var"
+    status, _out, err = exporter(host, "--textfile", str(tmp_path / "x.prom"), "--no-record")
+    assert status == 3 and len(err.splitlines()) == 2
+    assert "it is on ZFS (rpool/var)" in err
+    # nothing is attached
+    assert host.options is None
+
+
+def test_a_recorder_that_fails_does_not_end_it(
+    exporter: Run,
+    ticks: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def fail(_recorder: Recorder, _now: int) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Recorder, "tick", fail)
+    ticks += [lambda: None] * 3
+    words = ("--listen", "127.0.0.1:0", "--views", "fsync", "--dump-dir", str(tmp_path / "dumps"))
+    status, _out, err = exporter(busy(), *words)
+    assert status == 0
+    assert err.count("recorder: ValueError: a bug") == 1
+    assert (
+        f"recording the last 6 h 0 m in 8.00M of memory; incidents go to {tmp_path / 'dumps'}; "
+        "see `zfstune record status`\n"
+    ) in err
+
+
+def test_the_recorder_ends_while_no_scrape_asks_its_host(
+    exporter: Run,
+    ticks: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    held: list[bool] = []
+
+    def look(lock: Any) -> None:
+        free = lock.acquire(blocking=False)
+        if free:
+            lock.release()
+        held.append(not free)
+
+    def close(recorder: Recorder) -> None:
+        lock = recorder._rows.__self__.lock  # type: ignore[attr-defined]
+        other = threading.Thread(target=look, args=(lock,))
+        other.start()
+        other.join()
+        real(recorder)
+
+    real = Recorder.close
+    monkeypatch.setattr(Recorder, "tick", lambda _recorder, _now: None)
+    monkeypatch.setattr(Recorder, "close", close)
+    words = ("--listen", "127.0.0.1:0", "--views", "fsync", "--dump-dir", str(tmp_path / "dumps"))
+    assert exporter(busy(), *words)[0] == 0
+    assert ticks == [] and held == [True]
+
+
+def test_the_metric_and_the_record_agree_on_who_wrote_a_parameter(
+    exporter: Run,
+    ticks: list[Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    watch, begun, texts = QueueWatch(), list[int](), list[str]()
+    path, name = tmp_path / "zfstune.prom", "zfs_dirty_data_max"
+    host = busy()
+
+    def begin(_parameters: FakeParameters, names: list[str]) -> QueueWatch:
+        begun.append(len(names))
+        return watch
+
+    def write() -> None:
+        host.values[name] = 5 << 30
+        watch.changes.append(Change(name, 1, "zfstune"))
+
+    monkeypatch.setattr(FakeParameters, "watch", begin)
+    monkeypatch.setattr("zfstune.record.memory.lock", lambda: "")
+    ticks += [write, lambda: None, lambda: None, lambda: texts.append(path.read_text())]
+    words = ("--textfile", str(path), "--interval", "1s", "--dump-dir", str(tmp_path / "dumps"))
+    assert exporter(host, "--views", "fsync", *words)[0] == 0
+    assert len(begun) == 1
+    metric = "zfstune_parameter_writes_total"
+    assert Scrape(texts[0]).get(metric, name=name, by="other") == 1
+    assert Scrape(texts[0]).get(metric, name=name, by="zfstune") == 0
+    (change,) = all_of(incident(tmp_path / "dumps" / SAVED), "parameter_change")
+    assert (change["name"], change["new"], change["by"]) == (name, 5 << 30, "other")
 
 
 def test_the_port_is_tried_before_anything_is_attached(exporter: Run) -> None:

@@ -9,7 +9,7 @@ from zfs_linux.reads import TracedReads
 from zfs_linux.traces import ArcStats, ThrottleWithParams, TracedFsyncs, TracedTxgs
 from zfstrace.bpf.pools import DeviceTrace
 from zfstrace.kstat.txgs import KstatTxgs
-from zfstune.exporter.budget import costed
+from zfstune.record.costed import costed
 
 TRACED = (
     *(LightTrace, TracedFsyncs, TracedTxgs, ThrottleWithParams, ArcStats, DeviceTrace),

@@ -213,7 +213,64 @@ def test_a_journal_that_may_not_be_read_is_said(
     world.put(NAME, 30)
     assert world.writes() == (0, 1)
     world.it.tick(10)
-    assert capsys.readouterr().err.count("writes of parameters all count as other's") == 1
+    assert capsys.readouterr().err.count("count as other programs': ") == 1
+
+
+def test_announcements_of_what_is_not_watched_do_not_pile_up(world: Watched) -> None:
+    journal = Journal(world.host.where, write=True, here="boot:1")
+    journal.begin("manual", "boot:1", "zfstune params set", {"zfs_unheard_of": Original(5)})
+    for value in range(6, 20):
+        journal.intend("zfs_unheard_of", value - 1, value)
+        world.it.tick(5)
+        world.it.stop.clock += 60_000_000_000
+    assert len(world.it.kstats.written._writes.journals._claims["zfs_unheard_of"]) == 1
+
+
+def test_the_recorder_gets_what_was_counted(world: Watched) -> None:
+    assert world.it.collector.writes() == []
+    world.set(NAME, 30)
+    assert world.writes() == (1, 0)
+    # the name of a program is no evidence
+    world.put(NAME, 31, pid=1, comm="zfstune")
+    found = world.it.collector.writes()
+    assert [(one.old, one.new, one.by) for one in found] == [(5, 30, "zfstune"), (30, 31, "other")]
+    assert world.it.collector.writes() == []
+    assert world.writes() == (1, 1)
+
+
+def test_a_watch_that_fails_leaves_the_recorder_alone(
+    world: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> object:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(world.params.watch_, "poll", fail)
+    assert world.it.collector.writes() == []
+    assert (world.scrape().get("zfstune_exporter_errors_total", what="kstat") or 0) >= 1
+
+
+def test_writes_that_no_recorder_takes_stay_few(world: Watched) -> None:
+    for value in range(6, 400):
+        world.put(NAME, value)
+        world.it.kstats.written.poll()
+    assert world.writes() == (0, 394)
+    assert len(world.it.collector.writes()) == 256
+
+
+def test_a_watch_that_cannot_begin_is_tried_again(
+    host: ModuleHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_names: list[str]) -> object:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("zfstune.changes.bounded.call", lambda _limit, what, *given: what(*given))
+    found = Watched(host, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(host.params, "watch", refuse)
+        assert found.scrape().of(WRITES) == {}
+    assert found.writes() == (0, 0)
+    found.put(NAME, 30)
+    assert found.writes() == (0, 1)
 
 
 def test_values_are_compared_where_nothing_tells_of_writes(

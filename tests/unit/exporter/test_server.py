@@ -9,6 +9,7 @@ import selectors
 import socket
 import struct
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,33 @@ def test_no_more_wait_for_a_scrape_than_there_are_places() -> None:
         up.honest()
         # who has gone is not scraped for: one was under way
         assert len(up.scrape.accepts) <= 10
+
+
+class BothFormats(Scrape):
+    """One body with an Accept header, another without."""
+
+    bodies = b"zfstune_up 1\n", b"zfstune_up 1.0\n# EOF\n"
+
+    def encoded(self, accept: str) -> tuple[bytes, str]:
+        return self.bodies[bool(accept)], self.kind
+
+
+def test_two_formats_in_turn_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[Any] = []
+    pack = zlib.compressobj
+
+    def counted(**options: Any) -> Any:
+        packed.append(options)
+        return pack(**options)
+
+    monkeypatch.setattr(zlib, "compressobj", counted)
+    request = b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n%s\r\n"
+    with serving(BothFormats()) as up:
+        for _ in range(3):
+            for accept in (b"", b"Accept: a\r\n"):
+                got = zlib.decompress(parts(up.ask(request % accept))[1], zlib.MAX_WBITS | 16)
+                assert got == BothFormats.bodies[bool(accept)]
+    assert len(packed) == 2
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nX"])

@@ -11,10 +11,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.fake_host import FakeHost
 from support.faults import Faults
 
-from zfstune.errors import UsageError
-from zfstune.exporter.textfile import TextFile
+from zfstrace import disk
+from zfstune.errors import NotPossible, UsageError
+from zfstune.exporter.textfile import TextFile, refuse_zfs
 
 
 @pytest.fixture
@@ -265,3 +267,23 @@ def test_a_path_that_cannot_be_right_is_refused(directory: Path, name: str, mess
         TextFile(directory / name)
     assert str(caught.value) == f"cannot write {directory / name}: {message.format(directory)}"
     assert caught.value.hint
+
+
+def test_a_directory_on_zfs_is_refused(file: TextFile, directory: Path) -> None:
+    host = FakeHost()
+    host.devices = {}
+    refuse_zfs(file.path, host)
+    host.devices[disk.dev_of(directory)] = "rpool/var"
+    with pytest.raises(NotPossible) as caught:
+        refuse_zfs(file.path, host)
+    assert str(caught.value) == (
+        f"cannot write {file.path}: it is on ZFS (rpool/var), and a pool that hangs would hold up "
+        "the exporter"
+    )
+    assert "tmpfs" in caught.value.hint
+
+
+def test_a_directory_that_is_gone_by_then_is_refused(file: TextFile, directory: Path) -> None:
+    directory.rmdir()
+    with pytest.raises(NotPossible, match="No such file or directory"):
+        refuse_zfs(file.path, FakeHost())

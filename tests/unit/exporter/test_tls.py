@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import _ssl
+import array
 import contextlib
+import ctypes
 import errno
+import fcntl
 import os
 import shutil
 import socket
 import ssl
 import subprocess
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +25,7 @@ from support.waiting import wait_for
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.exporter import tls
 from zfstune.exporter.server import Limits
-from zfstune.exporter.tls import Tls, TlsOptions, tls_options
+from zfstune.exporter.tls import PIECE, Secured, Tls, TlsOptions, tls_options
 
 EC = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
 
@@ -310,6 +315,57 @@ def test_a_renegotiation_is_refused(made: Path, files: TlsOptions) -> None:
         done = subprocess.run(words, input=b"R\n", capture_output=True, timeout=60, check=False)
         assert b"no renegotiation" in done.stderr
         assert scrape(up, context(made / "first.crt")) == up.scrape.body
+
+
+class Rekeying:
+    """A client by OpenSSL itself: Python's ssl cannot send new keys."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        # the libssl of this Python
+        self._call = ctypes.CDLL(_ssl.__file__)
+        for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+            getattr(self._call, name).restype = ctypes.c_void_p
+        context = self._call.SSL_CTX_new(ctypes.c_void_p(self._call.TLS_client_method()))
+        self._tls = ctypes.c_void_p(self._call.SSL_new(ctypes.c_void_p(context)))
+        self._call.SSL_set_fd(self._tls, connection.fileno())
+
+    def shake(self, server: Secured) -> None:
+        while True:
+            done = self._call.SSL_connect(self._tls) == 1
+            with contextlib.suppress(ssl.SSLWantReadError):
+                server.do_handshake()
+                if done:
+                    return
+
+    def send_keys(self, times: int) -> None:
+        """New keys so many times, or until the connection takes no more."""
+        for _ in range(times):
+            self._call.SSL_key_update(self._tls, 0)
+            if self._call.SSL_do_handshake(self._tls) != 1:
+                return
+
+
+def unread(connection: socket.socket) -> int:
+    found = array.array("i", [0])
+    fcntl.ioctl(connection, termios.FIONREAD, found)
+    return found[0]
+
+
+def test_new_keys_without_end_leave_others_their_turn(files: TlsOptions) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for end in (ours, theirs):
+            end.setblocking(False)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        secured, client = Tls(files).wrap(ours), Rekeying(theirs)
+        client.shake(secured)
+        client.send_keys(1000)
+        before = unread(ours)
+        assert before > 3 * PIECE
+        for turn in (1, 2):
+            with pytest.raises(ssl.SSLWantReadError):
+                secured.recv(1)
+            assert unread(ours) == before - turn * PIECE
 
 
 # at start

@@ -23,6 +23,7 @@ from support.samples import (
 )
 
 from zfstrace import throttle as throttled
+from zfstrace.errors import TraceError
 from zfstrace.light import CommitCounts, Sample, SlowCommit, Window
 from zfstrace.light_summary import rows as light_rows
 from zfstrace.stages import KINDS, NAMES
@@ -129,8 +130,24 @@ def test_a_slow_commit_is_an_exemplar_where_it_is_known_whose(
         assert sample.exemplar.value == 1.5 and sample.labels["le"] == "2.0"
 
 
+def test_names_are_looked_up_once_for_each_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real = FakeHost.dataset_name
+
+    def name(host: FakeHost, pool: str, objset: int, dev: tuple[int, int]) -> str | None:
+        asked.append(objset)
+        return real(host, pool, objset, dev)
+
+    monkeypatch.setattr(FakeHost, "dataset_name", name)
+    windows = [window(flush=n) for n in range(1, 5)]
+    it = exported("light", *(([], windows[:n], []) for n in range(1, 5)))
+    for _ in windows:
+        it.scrape()
+    assert asked == [68] * 4
+
+
 def test_a_light_trace_that_waits_for_a_pool_is_off() -> None:
-    it = exported("light", ([commit(68, MS)], [], []))
+    it = exported("light", ([commit(68, MS)], [window(flush=70)], []))
     session = it.host.sessions["light"]
     assert isinstance(session, FakeSession)
     session.waiting = True
@@ -140,6 +157,8 @@ def test_a_light_trace_that_waits_for_a_pool_is_off() -> None:
     assert scrape.get("zfstune_trace_up", view="light") == 0
     assert scrape.get("zfstune_trace_off_info", view="light", why="no_pool") == 1
     assert scrape.get("zfstune_zil_commits_unfinished") is None
+    assert scrape.of("zfstune_fsync_stage_share_ratio") == {}
+    assert scrape.get("zfstune_light_windows") is None
     session.waiting = False
     assert it.scrape(2).get("zfstune_trace_up", view="light") == 1
 
@@ -366,7 +385,34 @@ def test_what_a_closed_session_counted_is_not_lost_for_the_recorder() -> None:
     assert session.closed
     rows = it.collector.rows()["fsync"]
     assert sum(row["count"] for row in rows if row["dataset"] == "tank/db") == 3
-    assert it.collector.rows()["fsync"] == []
+    # it does not know of any more
+    assert it.collector.rows() == {}
+
+
+def test_an_error_of_the_next_session_does_not_lose_the_last_rows() -> None:
+    host = FakeHost()
+    first = FakeSession([[counts(objset=68, stages={"flush": [MS]})]])
+    host.sessions = {"fsync": [first, FakeSession([TraceError("cannot read")])]}
+    it = Exported(host, "fsync")
+    it.tick()
+    it.collector.rows()
+    first.states = [[counts(objset=68, stages={"flush": [MS] * 4})]]
+    host.loaded_as = "boot:2"
+    it.tick()
+    assert it.collector.rows() == {}
+    rows = it.collector.rows()["fsync"]
+    assert sum(row["count"] for row in rows if row["dataset"] == "tank/db") == 3
+
+
+def test_the_kstat_of_another_module_makes_no_row() -> None:
+    host = FakeHost()
+    host.sessions = {"arc": [FakeSession([arc(5), arc(5), arc(1)]), FakeSession([arc(1)])]}
+    it = Exported(host, "arc")
+    it.tick()
+    it.collector.rows()
+    host.loaded_as = "boot:2"
+    it.tick()
+    assert [row["demand_hits"] for row in it.collector.rows()["arc"]] == [0]
 
 
 def test_all_kinds_have_a_label() -> None:

@@ -68,6 +68,16 @@ def test_the_same_name_is_the_same_word_everywhere() -> None:
     assert f"zpool add {pool} log" in evidence
 
 
+def test_a_name_that_was_learned_is_found_in_earlier_texts() -> None:
+    made = Anonymiser(KEY)
+    header = taken_header() | {"reason": "trigger: 300 ms on gone", "pools": None}
+    slow = taken(incidents.slow_fsync(3).to_json() | {"pool": "gone", "dataset": "gone/db"})
+    made.learn(header)
+    made.learn(slow)
+    found, row = made.header(header), made.record(slow)
+    assert row and found["reason"] == f"trigger: 300 ms on {row['pool']}"
+
+
 def test_another_key_makes_other_words() -> None:
     slow = incidents.slow_fsync(3).to_json()
     one, other = (Anonymiser().record(slow) for _ in range(2))

@@ -123,6 +123,21 @@ def test_what_finds_no_room_is_counted(tmp_path: Path) -> None:
     assert reader.problems() == [f"{path} had no room for {written.left_out} records more"]
 
 
+def test_a_long_header_takes_room_from_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("lines", "writer"):
+        monkeypatch.setattr(f"zfstune.incident.{module}.MOST_BYTES", 20_000)
+    note = {"type": "note", "time": incidents.BEGIN, "text": "x"}
+    parameters = {f"parameter_{i}": i for i in range(500)}
+    path = tmp_path / "x"
+    written = writer.write(path, {**incidents.HEADER, "parameters": parameters}, [note] * 1000)
+    assert written.left_out > 0
+    reader, found = read(path)
+    assert len(found) == written.records > 0
+    assert reader.problems() == [f"{path} had no room for {written.left_out} records more"]
+
+
 def test_a_line_longer_than_a_reader_takes_is_left_out(tmp_path: Path) -> None:
     long = {"type": "note", "time": incidents.BEGIN, "text": "x" * (2 << 20)}
     note = long | {"text": "x"}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import incidents
 from support.driven import Driven, all_of, incident
 from support.errors import ONE_ERROR, REFUSED
 from support.fake_host import FakeHost, FakeStop
@@ -90,6 +91,16 @@ def test_without_names_none_is_left(zfstune: Any, tmp_path: Path) -> None:
     assert len(incident(again).intervals) == len(found.intervals)
 
 
+def test_a_name_that_only_records_have_as_one_is_replaced_in_the_header(tmp_path: Path) -> None:
+    """The pool of the trigger was exported before the file was written."""
+    rows = [one for one in incidents.records([3]) if one.get("pool", "tank") == "tank"]
+    header = {"reason": "trigger txg.sync>10s: 12 s on tank", "pools": {}}
+    source = incidents.write(tmp_path / "x", rows, header)
+    assert record("anonymise", str(source), "-o", str(tmp_path / "y")) == 0
+    assert "tank" not in gzip.decompress((tmp_path / "y").read_bytes()).decode()
+    assert len(incident(tmp_path / "y").intervals) == 1
+
+
 def test_what_cannot_be_asked_is_one_line(zfstune: Any, tmp_path: Path) -> None:
     for words, status, what in (
         (["dump", "--anonymise"], 2, "--anonymise needs a file to write"),
@@ -153,12 +164,13 @@ def test_without_a_recorder_there_is_a_hint(
     [
         (["--trigger", "fsync.p98>1ms"], "no metric 'fsync.p98'\nhint: did you mean fsync.p99?"),
         (["--trigger", "device.log.p99>1ms"], "can never fire"),
-        (["--budget", "0%"], "'0%' is out of range"),
-        (["--budget", "0"], "'0' is no percentage"),
-        (["--budget", "101%"], "out of range"),
-        (["--budget", "nan%"], "no percentage"),
-        (["--views", "ligth"], "no view 'ligth'\nhint: did you mean light?"),
-        (["--views", ""], "no view ''\nhint: choose from light"),
+        (["--budget", "0%"], "'0%' is no share of a CPU"),
+        (["--budget", "0"], "'0' is no share of a CPU\nhint: write it like 1%"),
+        (["--budget", "101%"], "100% at most"),
+        (["--budget", "nan%"], "'nan%' is no share"),
+        (["--views", "ligth"], "there is no view 'ligth'\nhint: did you mean light?"),
+        (["--views", "read"], "there is no view 'read'\nhint: choose from light"),
+        (["--views", ""], "'' has an empty name"),
     ],
 )
 def test_nonsense_is_refused_in_one_line(

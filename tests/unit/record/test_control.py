@@ -114,7 +114,7 @@ def test_errors_are_the_reply(server: Server, path: Path) -> None:
 def test_a_line_that_is_no_request_is_refused(server: Server, path: Path, line: bytes) -> None:
     with client(path, line) as one:
         server.poll(0)
-        assert reply(one) == {"error": "the request is no object of JSON"}
+        assert reply(one) == {"error": "the request is not a JSON object"}
         assert one.recv(1) == b""
     assert (server.served, server.refused) == (0, 1)
 

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +121,19 @@ def test_a_directory_where_others_write_is_refused(tmp_path: Path) -> None:
         Dumps(tmp_path).open(FakeHost())
 
 
+def test_a_directory_that_others_can_replace_is_refused(tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    (above / "dumps").mkdir(0o700, parents=True)
+    above.chmod(0o777)
+    with pytest.raises(NotPossible, match=r"others may write into .*/above \(mode 0777\)"):
+        Dumps(above / "dumps").open(FakeHost())
+    # where others may only add
+    above.chmod(0o1777)
+    found = Dumps(above / "dumps")
+    found.open(FakeHost())
+    found.close()
+
+
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_what_is_no_directory_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x"
@@ -147,6 +161,18 @@ def test_the_newest_five_stay_by_their_time(dumps: Dumps) -> None:
     names = dumps.names()
     assert names == [f"incident-{9 - i}.jsonl.gz" for i in range(KEPT + 2, 2, -1)]
     assert other.exists()
+
+
+def test_the_newest_stays_after_the_clock_was_set_back(dumps: Dumps) -> None:
+    later = time.time() + 3600
+    for i in range(KEPT):
+        path = dumps.write(f"incident-{i}.jsonl.gz", HEADER, part())
+        os.utime(path, (later + i, later + i))
+    assert dumps.write("incident-new.jsonl.gz", HEADER, part()).exists()
+    assert dumps.names() == [
+        *(f"incident-{i}.jsonl.gz" for i in range(KEPT - 1, 0, -1)),
+        "incident-new.jsonl.gz",
+    ]
 
 
 def test_two_within_a_second_have_two_names(dumps: Dumps) -> None:

@@ -59,6 +59,9 @@ class Costed(FakeSession):
     def count_cost(self) -> None:
         self.counting = True
 
+    def end_cost(self) -> None:
+        self.counting = False
+
     def costs(self) -> list[tuple[Any, Any]]:
         assert self.counting and not self.closed
         return [(None, SimpleNamespace(run_ns=7 * MS)), (None, SimpleNamespace(run_ns=5 * MS))]
@@ -244,14 +247,17 @@ def test_the_next_waits_until_the_budget_allows_it(
     held: Held, budget: float, cpu_ns: int, seconds: int
 ) -> None:
     observer = Observer(FakeHost, budget)
-    assert observer.ask(0, "a")
+    assert observer.ask(0, "first")
+    # its cost is mostly what it loads
+    ended(observer, held, SECOND, Observed(cpu_ns=SECOND))
+    assert observer.ask(SECOND, "a")
     ended(observer, held, 20 * SECOND, Observed(cpu_ns=cpu_ns))
     free = (20 + seconds) * SECOND
     assert not observer.ask(free - 1, "b")
     assert observer.status(free - SECOND)["next_in_ns"] == SECOND
     assert observer.ask(free, "b")
     ended(observer, held, free)
-    assert observer.cpu_ns == cpu_ns
+    assert observer.cpu_ns == SECOND + cpu_ns
 
 
 def test_over_a_day_diagnoses_take_no_more_than_the_budget(held: Held) -> None:
@@ -272,16 +278,33 @@ def test_a_failure_waits_for_the_next_too(held: Held) -> None:
     assert not observer.ask(99 * SECOND, "b")
 
 
-def test_a_host_that_cannot_be_opened_is_a_failure() -> None:
+def test_the_layouts_of_any_number_of_pools_are_few(held: Held) -> None:
+    observer = Observer(FakeHost, 1.0)
+    for i in range(300):
+        now = i * 3600 * SECOND
+        assert observer.ask(now, "x")
+        ended(observer, held, now, Observed(layouts={"tank": ["x"], f"pool{i}": ["y"]}))
+    assert len(observer.layouts) == 256
+    assert "tank" in observer.layouts and "pool299" in observer.layouts
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotPossible("cannot trace", "use Linux"), "cannot trace; use Linux"),
+        (MemoryError(), "MemoryError: "),
+    ],
+)
+def test_a_host_that_cannot_be_opened_is_a_failure(error: Exception, said: str) -> None:
     def refuse() -> FakeHost:
-        raise NotPossible("cannot trace", "use Linux")
+        raise error
 
     observer = Observer(refuse, 0.01)
     observer.ask(0, "a")
     assert observer._thread
     observer._thread.join(60)
     found = observer.poll(0)
-    assert found and found.error == "cannot trace; use Linux"
+    assert found and found.error == said
 
 
 def test_one_that_takes_too_long_is_asked_to_end(held: Held) -> None:

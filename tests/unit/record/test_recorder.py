@@ -1,4 +1,4 @@
-"""The recorder with clocks that a test sets: intervals, triggers, dumps, and the next process."""
+"""The recorder with clocks that a test sets: intervals, triggers and dumps."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.driven import Driven, all_of, incident
 from support.hostile import EVIL
-from support.recording import NOON, Busy, FakeClock, light_row
+from support.recording import NOON, Busy, light_row
 
 from zfstrace.clock import iso_utc
 from zfstrace.errors import TraceError
@@ -22,32 +22,13 @@ from zfstrace.params import Change
 from zfstrace.types import Json
 from zfstune.errors import NotPossible, UsageError
 from zfstune.incident.reader import Reader
-from zfstune.record.dumps import SAVED
+from zfstune.incident.times import ns_of
 from zfstune.record.recorder import Recorder, Settings
 from zfstune.record.ring import Limits
 from zfstune.term.units import MS, SECOND
 
 HOUR = 3600 * SECOND
 Rows = Mapping[str, Sequence[Json]]
-
-
-@pytest.fixture
-def drive(tmp_path: Path) -> Iterator[Callable[..., Driven]]:
-    """drive(triggers ...): one after the other in the same directory."""
-    made: list[Driven] = []
-
-    def start(*triggers: str, clock: FakeClock | None = None, observed: bool = False) -> Driven:
-        for one in made:
-            one.recorder.close()
-        made.append(Driven(tmp_path / "run", *triggers, clock=clock))
-        if observed:
-            made[-1].observed()
-        made[-1].start()
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.recorder.close()
 
 
 def test_an_interval_each_ten_seconds(drive: Any) -> None:
@@ -162,6 +143,41 @@ def test_a_trigger_writes_a_file(drive: Any, capsys: pytest.CaptureFixture[str])
     assert one.files == [name]
 
 
+def test_a_second_trigger_does_not_say_that_a_file_was_written(drive: Any, capsys: Any) -> None:
+    one = drive("commit.p99>200ms", observed=True)
+    for pool in ("tank", "backup"):
+        one.p99(pool, 300 * MS)
+        one.seconds(10)
+    assert not one.files
+    assert "no file, since one waits to be written" in capsys.readouterr().err
+
+
+def test_what_a_view_without_rows_has_lost_fires_a_trigger(drive: Any) -> None:
+    one = drive("lost>0")
+    one.rows = lambda: {"light": [light_row()], "txg": []}
+    one.seconds(10)
+    assert not one.files
+    one.lost = {"txg": 2}
+    one.seconds(10)
+    assert one.read().header["reason"] == "trigger lost>0: 2"
+
+
+def test_no_row_is_later_than_its_interval(drive: Any) -> None:
+    """The span of a file has all of its rows, also where reading them takes time."""
+    one = drive()
+
+    def slowly() -> Rows:
+        one.clock.now += SECOND // 2
+        return {"light": [light_row(time=iso_utc(one.clock.wall()))]}
+
+    one.rows = slowly
+    one.seconds(20)
+    one.recorder._dump("asked", one.clock.steady())
+    found = one.read()
+    (last,) = found.intervals[-1].records("light_summary")
+    assert NOON < (ns_of(last["time"]) or 0) <= found.intervals[-1].end_ns <= found.span[1]
+
+
 def test_at_most_one_file_an_hour_by_itself(drive: Any, capsys: Any) -> None:
     one = drive("commit.p99>200ms")
     for value in (300, 1, 300, 1):
@@ -214,6 +230,34 @@ def diagnosis(wall: int) -> Json:
     return {**found, "measurements": {"pool": "tank", "p99_ns": 5}}
 
 
+def test_a_diagnosis_that_runs_already_is_not_that_of_the_trigger(drive: Any) -> None:
+    one = drive("commit.p99>200ms", observed=True)
+    observer = one.recorder._observer
+    one.seconds(15)
+    assert observer.asked == ["the clock"]
+    one.p99("tank", 300 * MS)
+    one.seconds(10)
+    observer.end(diagnosis(one.clock.wall()))
+    one.seconds(1)
+    assert not one.files
+    assert observer.asked[1:] == ["trigger commit.p99>200ms: 300 ms on tank"]
+    observer.end(diagnosis(one.clock.wall()))
+    one.seconds(1)
+    assert len(all_of(one.read(), "diagnosis")) == 2
+
+
+def test_where_the_budget_allows_no_other_the_file_does_not_wait(drive: Any) -> None:
+    one = drive("commit.p99>200ms", observed=True)
+    observer = one.recorder._observer
+    one.seconds(15)
+    one.p99("tank", 300 * MS)
+    one.seconds(10)
+    observer.end(diagnosis(one.clock.wall()))
+    observer.refuse = True
+    one.seconds(1)
+    assert len(one.files) == 1
+
+
 @pytest.mark.parametrize("end", ["never", "error"])
 def test_a_diagnosis_that_fails_does_not_keep_the_file_back(drive: Any, end: str) -> None:
     one = drive("commit.p99>200ms", observed=True)
@@ -229,9 +273,9 @@ def test_a_diagnosis_that_fails_does_not_keep_the_file_back(drive: Any, end: str
 def test_diagnoses_come_by_the_clock_and_when_it_gets_slow(drive: Any) -> None:
     one = drive(observed=True)
     observer = one.recorder._observer
-    one.seconds(59)
+    one.seconds(9)
     assert observer.asked == []
-    one.seconds(2)
+    one.seconds(1)
     assert observer.asked == ["the clock"]
     observer.end()
     one.p99("tank", 20 * MS)
@@ -313,77 +357,6 @@ def test_a_file_system_that_stays_full_ends_the_tries_and_not_the_process(
     assert "cannot keep the record for the next process: No space left" in capsys.readouterr().err
 
 
-def test_the_next_process_continues_the_record(drive: Any, capsys: Any) -> None:
-    one = drive()
-    one.seconds(125)
-    two = drive(clock=one.clock)
-    assert "is continued: it began 2 m 5 s ago" in capsys.readouterr().err
-    two.seconds(20)
-    two.recorder._dump("asked", two.clock.steady())
-    found = two.read()
-    ends = [interval.end_ns for interval in found.intervals]
-    assert len(ends) == 15
-    assert ends == sorted(ends)
-    assert found.span[0] == NOON
-    texts = [note["text"] for note in all_of(found, "note")]
-    assert texts == ["the recorder began", "the recorder ended", "the recorder began"]
-
-
-def test_what_is_older_than_six_hours_is_not_continued(drive: Any) -> None:
-    one = drive()
-    one.seconds(60)
-    one.recorder.close()
-    one.clock.now += 7 * HOUR
-    two = drive(clock=one.clock)
-    assert two.recorder.ring.records == 0
-
-
-def test_a_record_of_the_future_is_not_continued(drive: Any, capsys: Any) -> None:
-    one = drive()
-    one.seconds(60)
-    one.recorder.close()
-    one.clock.set(-HOUR)
-    two = drive(clock=one.clock)
-    assert "not continued: the clock was set back" in capsys.readouterr().err
-    assert two.recorder.ring.records == 0
-
-
-def test_after_kill_9_nothing_is_corrupt(drive: Any) -> None:
-    """The process has written a file, has the lock and the socket, and ends as it is."""
-    one = drive()
-    one.seconds(60)
-    one.recorder._dump("asked", one.clock.steady())
-    directory = one.recorder.dumps.path
-    (directory / ".part").write_bytes(b"half a file")
-    for fd in (one.recorder.dumps._lock, one.recorder.dumps._fd):
-        os.close(fd)
-    one.recorder.dumps._lock = one.recorder.dumps._fd = -1
-    one.recorder._start = None
-    assert (directory / "record.sock").exists()
-    two = drive(clock=one.clock)
-    two.seconds(20)
-    two.recorder._dump("asked", two.clock.steady())
-    assert len(two.files) == 2
-    for name in two.files:
-        two.read(name)
-    two.recorder.close()
-    left = {path.name for path in directory.iterdir() if not path.match("incident-*")}
-    assert left == {"record.lock", SAVED}
-
-
-def test_a_saved_record_that_is_damaged_is_said_and_left_behind(drive: Any, capsys: Any) -> None:
-    one = drive()
-    one.seconds(60)
-    one.recorder.close()
-    path = one.recorder.dumps.path / SAVED
-    path.write_bytes(path.read_bytes()[:-9])
-    two = drive(clock=one.clock)
-    assert "is lost: recorded.jsonl.gz: it is cut short" in capsys.readouterr().err
-    two.seconds(60)
-    two.recorder.close()
-    incident(path)
-
-
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_step_of_the_clock_keeps_the_order(drive: Any, hours: int) -> None:
     one = drive()
@@ -432,6 +405,37 @@ def test_a_dump_of_a_part_of_the_time(drive: Any) -> None:
     with pytest.raises(UsageError, match="--at: 03:05 is not in the record") as caught:
         answer(one, {"do": "dump", "at": "03:05"})
     assert "12:00:00 UTC to 2026-11-27 12:20:00 UTC" in caught.value.hint
+
+
+def test_dumps_every_two_seconds_keep_no_trigger_from_firing(drive: Any) -> None:
+    one = drive("commit.p99>200ms for 20s")
+    one.p99("tank", 300 * MS)
+    for _ in range(9):
+        one.seconds(2)
+        answer(one, {"do": "dump"})
+    assert one.recorder.counts["fired"] == 0
+    one.seconds(2)
+    answer(one, {"do": "dump"})
+    assert one.recorder.counts["fired"] == 1
+
+
+def test_a_second_that_a_dump_cuts_off_fires_nothing(drive: Any) -> None:
+    one = drive("commit.p99>200ms")
+    one.seconds(10)
+    one.p99("tank", 300 * MS)
+    one.seconds(1)
+    answer(one, {"do": "dump"})
+    one.p99("tank", MS)
+    one.seconds(20)
+    assert one.recorder.counts["fired"] == 0
+
+
+def test_nothing_fires_at_the_end(drive: Any) -> None:
+    one = drive("commit.p99>200ms")
+    one.p99("tank", 300 * MS)
+    one.seconds(9)
+    one.recorder.close()
+    assert one.recorder.counts["fired"] == 0
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,38 @@ def test_without_a_pool_nothing_keeps_the_module() -> None:
     assert views.off == dict.fromkeys(DEFAULT_VIEWS[1:], "no pool is imported")
 
 
+def test_the_last_rows_of_a_pool_are_kept() -> None:
+    host = busy()
+    views = views_of(host, "throttle")
+    views.tick(0)
+    host.imported = []
+    views.tick(SECOND)
+    assert session(host, "throttle").closed
+    (row,) = views.rows()["throttle"]
+    assert row["type"] == "throttle"
+    assert views.rows() == {}
+
+
+def test_kstats_of_another_module_make_no_row() -> None:
+    host = busy()
+    host.sessions["arc"] = FakeSession([arc(9), arc(9), arc(1)])
+    views = views_of(host, "arc")
+    views.tick(0)
+    host.unloaded, host.imported, host.loaded_as = True, [], ""
+    views.tick(SECOND)
+    assert views.rows() == {}
+
+
+def test_a_view_that_cannot_be_read_at_first_is_off() -> None:
+    host = busy()
+    host.sessions["throttle"] = FakeSession([TraceError("cannot read", "look")])
+    views = views_of(host, "throttle", "arc")
+    views.tick(0)
+    assert views.off == {"throttle": "cannot read; look"}
+    assert session(host, "throttle").closed
+    assert list(views.rows()) == ["arc"]
+
+
 def test_a_module_that_was_loaded_again_is_attached_again() -> None:
     host = busy()
     views = views_of(host, "throttle")
@@ -128,7 +160,7 @@ def test_a_view_that_fails_is_tried_again(capsys: pytest.CaptureFixture[str]) ->
     for second in range(300):
         views.tick(second * SECOND)
     assert views.off == {"throttle": "no probe; look"}
-    assert capsys.readouterr().err.count("the view throttle is off: no probe; look") == 1
+    assert capsys.readouterr().err.count("view throttle is off: no probe; look") == 1
     host.sessions["throttle"] = FakeSession([[], []])
     views.tick(299 * SECOND)
     assert views.off

@@ -102,6 +102,23 @@ def test_a_trigger_without_its_view_is_refused() -> None:
     assert caught.value.hint == "add it: --views light,txg"
 
 
+def test_fsync_can_take_the_place_of_light() -> None:
+    """As where there are no light traces: no trigger may be one that never fires."""
+    stages = [{"name": "log_write", "count": 5, "p99": 3 * MS}, {"name": "flush", "count": 0}]
+    rows = {"fsync": [fsync_row("a", 9 * MS, commits=5, stages=stages)]}
+    found = {
+        name: metric.values(rows, TEN)
+        for name, metric in METRICS.items()
+        if "light" in metric.views and name != "lost"
+    }
+    assert all("fsync" in METRICS[name].views for name in found)
+    assert found["commit.p99"] == found["fsync.p99"] == {"a": 9 * MS}
+    assert found["commit.rate"] == {"a": 0.5}
+    assert found["log.p99"] == {"a": 3 * MS}
+    # nothing waited for one
+    assert found["flush.p99"] == {}
+
+
 def test_the_example_of_each_unit_can_be_read_and_shown() -> None:
     for unit in UNITS.values():
         assert unit.show(unit.read(unit.example))
@@ -150,6 +167,15 @@ def test_it_fires_once_when_it_was_true_long_enough_and_again_after_it_was_not()
     assert watch.last == {"fsync.p99>200ms for 30s": 300 * MS}
     assert fired(watch, fast) == []
     assert [bool(fired(watch, slow)) for _ in range(3)] == [False, False, True]
+
+
+def test_what_is_true_of_a_second_only_is_no_trigger() -> None:
+    watch = Watch([parse("commit.p99>200ms")], 5 * SECOND)
+    slow, fast = light_row(p99=300 * MS), light_row(p99=100 * MS)
+    for row in (slow, fast, slow, slow, slow, slow):
+        assert not fired(watch, row, ns=SECOND)
+    assert fired(watch, slow, ns=SECOND)
+    assert not fired(watch, fast) and fired(watch, slow)
 
 
 def test_each_pool_has_its_own_time() -> None:

@@ -17,7 +17,7 @@ from support.hostile import EVIL
 from zfstrace.types import Json
 from zfstune import cli
 from zfstune.incident.times import ns_of
-from zfstune.report import incident
+from zfstune.report import incident, incident_tables
 from zfstune.report.incident_data import Fold, bins_of
 from zfstune.term.units import SECOND
 
@@ -69,7 +69,9 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    return page(incidents.write(tmp_path_factory.mktemp("light") / "x", full=False))
+    # which records no single fsync
+    rows = [one for one in incidents.records(full=False) if one["type"] != "slow_fsync"]
+    return page(incidents.write(tmp_path_factory.mktemp("light") / "x", rows))
 
 
 @pytest.fixture
@@ -162,6 +164,21 @@ def test_a_light_trace_says_that_stages_are_estimated(light: Page) -> None:
     assert "The view device was off in 60 of 60 intervals: above the budget." in light.words
 
 
+def test_a_light_trace_shows_slow_commits_and_what_came_after_them(light: Page) -> None:
+    assert "The slowest operations Commits time (UTC)" in light.words
+    # the window ended at 00:04:20
+    assert "00:04:18 2.00 s postgres 4711 tank/db 30 flush 100%" in light.words
+    assert "at most one slow commit a minute, not of which dataset it was" in light.words
+    assert "record with --views fsync,txg,throttle,arc to have them" in light.words
+
+
+def test_a_page_without_single_operations_says_how_to_have_them(tmp_path: Path) -> None:
+    rows = incidents.records([3], full=False)
+    words = page(incidents.write(tmp_path / "x", rows)).words
+    assert "The slowest operations There are single fsyncs only in the view fsync" in words
+    assert "--views" not in page(incidents.write(tmp_path / "y", incidents.records([3]))).words
+
+
 def test_another_moment(tmp_path: Path) -> None:
     found = page(incidents.write(tmp_path / "x"), "23:58")
     assert "The p99 of fsyncs was 5.96 ms at the chosen moment, 23:58:00 UTC" in found.words or (
@@ -174,7 +191,7 @@ def test_the_data_are_in_it(full: Page) -> None:
     text = next(one for one in full.text if one.startswith('{"type":"incident_report"'))
     data = json.loads(text)
     assert data["header"]["host"]["name"] == "db1.example.net"
-    assert len(data["slowest"]) == len(incidents.SLOW)
+    assert len(data["slowest"]) == len(data["slow_commits"]) == len(incidents.SLOW)
 
 
 def test_names_are_text_wherever_they_are(tmp_path: Path) -> None:
@@ -217,6 +234,24 @@ def test_a_damaged_file_says_so_on_the_page(tmp_path: Path) -> None:
     path = incidents.write(tmp_path / "x")
     path.write_bytes(path.read_bytes()[:-400])
     assert "is cut short after" in page(path).words
+
+
+def test_more_pools_than_the_timeline_has_are_said(tmp_path: Path) -> None:
+    rows = [one for one in incidents.records([3]) if one["type"] in ("interval", "txg")]
+    many = [rows[0], *(rows[1] | {"pool": f"p{i}"} for i in range(40))]
+    words = page(incidents.write(tmp_path / "x", many)).words
+    assert "8 rows are of more pools than the timeline has room for." in words
+    assert "outside of the file" not in words
+
+
+def test_marks_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
+    changes = [incidents.parameter_change(3)] * 250
+    rows = [*incidents.records([3]), *changes]
+    words = page(incidents.write(tmp_path / "x", rows)).words
+    # beside the moment
+    assert f"without a mark, as there are too many: {1 + 250 - 60}." in words
+    rows = [*incidents.records([3]), *changes[:59]]
+    assert "without a mark" not in page(incidents.write(tmp_path / "y", rows)).words
 
 
 def test_the_page_is_written_beside_the_file_for_its_owner(tmp_path: Path, report: Run) -> None:
@@ -320,5 +355,19 @@ def test_hostile_numbers_of_pools_and_operations_stay_few() -> None:
     many += [slow[0] | {"total_ns": i} for i in range(500)] + [slow[1]] * 500
     found = folded(many)
     assert len(found.bins.pools) == 32
+    # all are of the time of the file
+    assert (found.crowded, found.outside) == (500 - 32, 0)
     assert [one["total_ns"] for one in found.slowest()] == list(range(499, 479, -1))
     assert (len(found.changes), found.more_changes) == (200, 300)
+
+
+def test_of_the_windows_after_slow_commits_the_busiest_dataset_is_kept() -> None:
+    (one,) = checked([incidents.kept(41).to_json()])
+    less = one | {"dataset": "tank/less", "stages": one["stages"] | {"flush": SECOND}}
+    rows = [less, one, less]
+    rows += [one | {"cause": one["cause"] | {"total_ns": i}} for i in range(500)]
+    found = folded(rows).slow_commits()
+    assert found[0] == one
+    assert [each["cause"]["total_ns"] for each in found[1:]] == list(range(499, 480, -1))
+    # of any length, as a file may have it
+    assert "00:00:00" in incident_tables.slowest(folded([one | {"duration_ns": 1 << 63}]))

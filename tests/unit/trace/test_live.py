@@ -49,6 +49,22 @@ def test_a_slow_view_does_not_pile_up() -> None:
     assert shown < 5
 
 
+def test_a_slow_tick_leaves_a_pause() -> None:
+    stop = FakeStop()
+    ended = stop.now()
+    pauses: list[int] = []
+
+    def tick() -> bool:
+        nonlocal ended
+        pauses.append(stop.now() - ended)
+        stop.clock += 3 * SECOND
+        ended = stop.now()
+        return False
+
+    assert loop(stop, 20 * SECOND, SECOND, tick, never) == 20 * SECOND
+    assert pauses == [SECOND] * 5
+
+
 @pytest.mark.parametrize("how", ["unloaded", "anew", "there"])
 def test_a_trace_ends_with_the_module_that_it_traces(
     how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -30,6 +30,7 @@ class ArcView(Tracing[ArcSession]):
         self._waits = Counters("zfstune_arc_eviction_waits_total")
         self._times = Counters("zfstune_arc_eviction_wait_seconds_total", SECOND)
         self._before = Hist()
+        self._module = ""
 
     def _open(self, *, kstat: bool) -> ArcSession:
         return self._host.open_arc_trace(self._setup.options(kstat=kstat))
@@ -39,6 +40,13 @@ class ArcView(Tracing[ArcSession]):
 
     def _begin(self, session: ArcSession) -> None:
         self._before = Hist()
+        self._module = self._host.parameters().identity()
+
+    def close(self) -> None:
+        if self._host.parameters().identity() != self._module:
+            # the kstat is that of another module, or gone: the last row would be nonsense
+            self._meter = None
+        super().close()
 
     def _count(self, session: ArcSession) -> None:
         state = session.state()

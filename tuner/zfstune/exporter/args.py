@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import re
 
 from zfstune.changes.paths import INCIDENTS
+from zfstune.record.args import DEFAULT_VIEWS, TRIGGER_HELP, budget, views
 from zfstune.term.argtypes import names, positive, span
 
 TYPE_CHECKING = False
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 VIEWS = ("light", "fsync", "txg", "throttle", "arc", "device", "read")
-DEFAULT = ("light", "txg", "throttle", "arc")
 # those that kstats suffice for
 KSTAT = ("txg", "arc")
 MOST_DATASETS = 64
@@ -44,17 +43,6 @@ exit status:
 """
 
 
-def budget(text: str) -> float:
-    """A share of one CPU, more than 0: ``1%``, ``0.5%``."""
-    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%", text)
-    value = float(found[1]) / 100 if found else 0.0
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no share of a CPU\nwrite it like 1% or 0.5%, 100% at most"
-        )
-    return value
-
-
 def datasets(text: str) -> int:
     """A number of datasets."""
     found = positive(text)
@@ -81,20 +69,24 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )
     _add_outlets(parser)
     parser.add_argument(
-        "--views", metavar="NAMES", type=names, help=f"what to trace; default {','.join(DEFAULT)}"
+        "--views",
+        metavar="NAMES",
+        type=views(VIEWS),
+        help=f"what to trace; default {','.join(DEFAULT_VIEWS)}",
     )
     parser.add_argument(
         "--source",
         choices=("auto", "bpf", "kstat"),
         default="auto",
-        help="auto: what is possible; bpf: nothing less; kstat: only what needs no privilege",
+        help="auto: kstats for what cannot be traced; bpf: no kstats instead; "
+        "kstat: only what needs no privilege",
     )
     parser.add_argument(
         "--max-datasets",
         metavar="N",
         type=datasets,
         default=16,
-        help="datasets with series of their own, the rest is summed; default 16",
+        help="datasets with series of their own; the rest are summed; default 16",
     )
     parser.add_argument(
         "--datasets",
@@ -102,14 +94,14 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         type=names,
         action="append",
         default=[],
-        help="only these have series of their own; * is anything, / included",
+        help="only datasets that match have series of their own; * matches anything, / included",
     )
     parser.add_argument(
         "--budget",
         metavar="SHARE",
         type=budget,
         default=0.01,
-        help="detach views when their programs cost more of one CPU; default 1%%",
+        help="detach views when their programs take more of one CPU than this; default 1%%",
     )
     parser.add_argument(
         "--no-fentry", action="store_true", help="use kprobes even where fentry is possible"
@@ -124,7 +116,7 @@ def _add_outlets(parser: argparse.ArgumentParser) -> None:
         "--listen",
         metavar="ADDRESS:PORT",
         type=_listen,
-        help="serve them there; default 127.0.0.1:9810",
+        help="serve the metrics there; default 127.0.0.1:9810",
     )
     where.add_argument(
         "--textfile", metavar="FILE", help="write them to FILE, for node_exporter, instead"
@@ -150,21 +142,16 @@ def _add_recorder(parser: argparse.ArgumentParser) -> None:
         "--record",
         action="store_true",
         default=None,
-        help="keep hours of it in memory, for `zfstune record dump`; default unless --once",
+        help="keep the last hours in memory, for `zfstune record dump`; "
+        "default unless --once or --source kstat",
     )
     which.add_argument(
         "--no-record", action="store_false", dest="record", help="keep nothing in memory"
     )
-    parser.add_argument(
-        "--trigger",
-        metavar="EXPR",
-        action="append",
-        default=[],
-        help="write what is kept when that holds: 'fsync.p99>200ms for 30s'",
-    )
+    parser.add_argument("--trigger", metavar="EXPR", action="append", default=[], help=TRIGGER_HELP)
     parser.add_argument(
         "--dump-dir",
         metavar="DIR",
         default=INCIDENTS,
-        help=f"where to; default {INCIDENTS}",
+        help=f"where incident files go; default {INCIDENTS}",
     )

@@ -13,7 +13,7 @@ from zfstrace.printable import printable
 from zfstrace.summary import Key
 from zfstrace.types import OTHERS
 
-MOST_DATASETS, MOST_POOLS, MOST_VDEVS = 64, 64, 32
+MOST_POOLS, MOST_VDEVS = 64, 32
 UNKNOWN = "<unknown>"
 # of names of datasets in ZFS (ZFS_MAX_DATASET_NAME_LEN)
 _LONGEST = 256
@@ -24,8 +24,8 @@ def label(text: str) -> str:
     return printable(text[:_LONGEST])
 
 
-class Places:
-    """At most `most` names with a place of their own; the others are OTHERS."""
+class _Few:
+    """At most `most` names that keep their own label value; the others are OTHERS."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -48,9 +48,9 @@ class Names:
     those that fit one of the patterns (fnmatch(3)) if there are any."""
 
     def __init__(self, max_datasets: int = 16, patterns: Sequence[str] = ()) -> None:
-        self._pools = Places(MOST_POOLS)
-        self._datasets = Places(max_datasets)
-        self._vdevs = Places(MOST_VDEVS)
+        self._pools = _Few(MOST_POOLS)
+        self._datasets = _Few(max_datasets)
+        self._vdevs = _Few(MOST_VDEVS)
         self._patterns = tuple(patterns)
         self.max_datasets = max_datasets
 

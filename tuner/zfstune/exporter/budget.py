@@ -1,15 +1,14 @@
 """What tracing costs, measured now and then, and which views have to go when that is too much.
 
 The kernel reads a clock twice for each run of a program while it counts, so it counts for two
-seconds in ten minutes. The way into a program, such as the trap of a kprobe, is not in its time.
+seconds in ten minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
-from zfstrace.types import Probe
+from zfstune.record.costed import Costed, costed, run_ns
 from zfstune.term.units import SECOND
 
 # What goes first; the view `light` never does.
@@ -18,35 +17,6 @@ ORDER = ("device", "read", "throttle", "fsync", "txg", "arc")
 AGAIN_NS = 1800 * SECOND
 
 _FIRST_NS, _EVERY_NS, _COUNT_NS = 30 * SECOND, 600 * SECOND, 2 * SECOND
-
-
-class Cost(Protocol):
-    """What the kernel has counted of one program."""
-
-    run_ns: int
-
-
-class Costed(Protocol):
-    """A session whose programs the kernel can time. Not all are: D scripts and kstats have no
-    programs."""
-
-    def count_cost(self) -> None:
-        """Lets the kernel count the runs of all BPF programs of the host. Raises TraceError."""
-        ...
-
-    def end_cost(self) -> None:
-        """Ends that."""
-        ...
-
-    def costs(self) -> Iterable[tuple[Probe, Cost]]:
-        """What it has counted. Raises TraceError."""
-        ...
-
-
-def costed(session: object) -> Costed | None:
-    """The session, if its programs can be timed."""
-    there = all(hasattr(session, name) for name in ("count_cost", "end_cost", "costs"))
-    return session if there else None  # type: ignore[return-value]
 
 
 class Budget:
@@ -89,9 +59,11 @@ class Budget:
     def _begin(self, now: int, there: Mapping[str, Costed]) -> None:
         try:
             for name, one in there.items():
-                # each for itself: any of them may be closed meanwhile
+                # each for itself: any of them may be closed meanwhile. What has begun to count is
+                # known before it is read, so that an error cannot leave it on
+                self._before[name] = one, 0
                 one.count_cost()
-                self._before[name] = one, _run_ns(one)
+                self._before[name] = one, run_ns(one)
         except BaseException:
             self.close()
             raise
@@ -102,8 +74,8 @@ class Budget:
         spent = max(1, now - (self._since or 0))
         try:
             self.ratios = {
-                name: max(0, _run_ns(one) - run_ns) / spent
-                for name, (one, run_ns) in self._before.items()
+                name: max(0, run_ns(one) - before) / spent
+                for name, (one, before) in self._before.items()
                 if there.get(name) is one
             }
         finally:
@@ -116,7 +88,10 @@ class Budget:
 
     def _too_much(self) -> list[str]:
         """As few views as possible, in the order; not those that cost nothing."""
-        left, gone = self.cost, []
+        stays = sum(ratio for name, ratio in self.ratios.items() if name not in ORDER)
+        # what is too much by itself cannot be made up for: the others are judged without it
+        left = self.cost - (stays if stays > self.share else 0)
+        gone = []
         for name in ORDER:
             if left > self.share and self.ratios.get(name):
                 left -= self.ratios[name]
@@ -128,7 +103,3 @@ class Budget:
         before, self._before, self._since = self._before, {}, None
         for one, _ in before.values():
             one.end_cost()
-
-
-def _run_ns(session: Costed) -> int:
-    return sum(cost.run_ns for _probe, cost in session.costs())

@@ -17,8 +17,8 @@ from typing import Any
 from prometheus_client.core import Metric
 
 from zfstrace.errors import Hinted, LibraryMissing, NoPrivilege, NotSupported, NoZfs
-from zfstrace.printable import printable
 from zfstrace.types import Json
+from zfstune.errors import in_one_line
 from zfstune.exporter import own
 from zfstune.exporter.arc import ArcView
 from zfstune.exporter.budget import AGAIN_NS, Budget
@@ -28,10 +28,12 @@ from zfstune.exporter.families import Counters, Labels, gauge, info, one
 from zfstune.exporter.fsync import FsyncView
 from zfstune.exporter.kstats import KstatView
 from zfstune.exporter.light import LightView
+from zfstune.exporter.metrics import KSTAT
 from zfstune.exporter.read import ReadView
 from zfstune.exporter.throttle import ThrottleView
 from zfstune.exporter.txg import TxgView
 from zfstune.exporter.views import Setup, Tracing, View
+from zfstune.record.changes import Write
 from zfstune.term.log import say
 from zfstune.term.units import SECOND, format_percent, format_span
 
@@ -45,6 +47,9 @@ _CLASSES: tuple[Callable[[Setup], Tracing[Any]], ...] = (
     ReadView,
 )
 
+# What may fail beside a view, and beside the parts that expect_errors() adds
+PARTS = ("host", "cost", "encode", KSTAT)
+
 # How old the counters may be that a scrape gets
 _FRESH_NS = SECOND
 
@@ -55,7 +60,11 @@ _WHY: tuple[tuple[type[Exception], str], ...] = (
     (NotSupported, "not_supported"),
     (LibraryMissing, "library"),
 )
-_MEANING = {NO_ZFS: "ZFS is not loaded", NO_POOL: "no pool is imported"}
+_MEANING = {
+    NO_ZFS: "ZFS is not loaded",
+    NO_POOL: "no pool is imported",
+    BUDGET: "above the budget",
+}
 
 
 def view_named(name: str, setup: Setup) -> Tracing[Any]:
@@ -118,7 +127,7 @@ class Collector:
         self._families: list[Metric] = []
         self._encoded: dict[bool, tuple[bytes, str]] = {}
         self._closed = False
-        for what in ("host", "cost", "encode", self._kstats.name, *(v.name for v in self._views)):
+        for what in (*PARTS, *(kept.name for kept in self._views)):
             self._errors.add(0, what)
 
     # --- each second
@@ -236,6 +245,12 @@ class Collector:
             for part in what:
                 self._errors.add(0, part)
 
+    def survive(self, what: str, call: Callable[[], Any]) -> None:
+        """Calls another part of the exporter, which asks the same host; its failure is counted, and
+        said once."""
+        with self.lock:
+            self._try(what, call)
+
     def count_error(self, what: str) -> None:
         """Counts a failure of another part of the exporter."""
         with self.lock:
@@ -248,7 +263,7 @@ class Collector:
         gone = self._budget.tick(self._stop.now(), sessions)
         for kept in self._on():
             if kept.name in gone:
-                cost, share = format_percent(self._budget.cost), format_percent(self._budget.share)
+                cost, share = _percent(self._budget.cost), _percent(self._budget.share)
                 say(f"view {kept.name} is off: tracing costs {cost} of a CPU, --budget is {share}")
                 self._off(kept, BUDGET, self._stop.now() + AGAIN_NS)
 
@@ -327,17 +342,33 @@ class Collector:
     # --- for the recorder
 
     def rows(self) -> dict[str, list[Json]]:
-        """What each view has counted since the last call, as `trace --json` has it."""
+        """What each view has counted since the last call, as `trace --json` has it. A view that is
+        off and has counted nothing is left out: it does not know that there was nothing."""
         with self.lock:
-            return {
-                kept.name: [row.to_json() for row in self._attempt(kept, kept.view.rows) or ()]
-                for kept in self._views
-            }
+            found: dict[str, list[Json]] = {}
+            for kept in self._views:
+                rows = self._attempt(kept, kept.view.rows)
+                if rows or (kept.on and rows is not None):
+                    found[kept.name] = [row.to_json() for row in rows]
+            return found
+
+    def writes(self) -> list[Write]:
+        """The writes of parameters since the last call, as they were counted."""
+        with self.lock:
+            found: list[Write] = []
+            self._try(self._kstats.name, lambda: found.extend(self._kstats.written.taken()))
+            return found
 
     def missing(self) -> dict[str, str]:
-        """The views that count nothing, and why."""
+        """The views that count nothing, and why, as a label."""
         with self.lock:
             return {kept.name: why for kept in self._views if (why := self._why(kept))}
+
+    def off(self) -> dict[str, str]:
+        """The same for a person."""
+        with self.lock:
+            views = {kept.name: kept for kept in self._views}
+            return {name: _in_words(views[name], why) for name, why in self.missing().items()}
 
     def losses(self) -> dict[str, int]:
         """How much each view could not count, since the process began."""
@@ -368,6 +399,17 @@ class Collector:
             self._try(self._kstats.name, self._kstats.close)
 
 
+def _percent(share: float) -> str:
+    """format_percent(), with the digits that small budgets need: ``0.05 %``."""
+    return format_percent(share) if share >= 0.001 else f"{100 * share:.2g} %"
+
+
+def _in_words(kept: Kept, why: str) -> str:
+    """Why a view counts nothing."""
+    problem = kept.view.problem if kept.on else "; ".join(filter(None, kept.error))
+    return _MEANING.get(why) or problem or why
+
+
 def _take(view: View, into: list[Metric]) -> None:
     into.extend(view.families())
 
@@ -376,10 +418,3 @@ def _attached(view: Tracing[Any]) -> str:
     probes = view.probes()
     there = sum(not probe.missing for probe in probes)
     return f"{there} of {len(probes)} probes attached"
-
-
-def in_one_line(error: Exception) -> str:
-    """An error for a person: what went wrong and what to do, or what it is."""
-    if isinstance(error, Hinted):
-        return error.in_one_line()
-    return printable(f"{type(error).__name__}: {error}")[:300]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
+import functools
 import importlib.util
 import io
 import sys
@@ -16,12 +16,13 @@ from pathlib import Path
 from zfstrace.host import Host
 from zfstrace.types import WRITES_BLOCKED
 from zfstune.errors import DONE, CommandError, NotPossible, UsageError
-from zfstune.exporter.args import DEFAULT, KSTAT, VIEWS
+from zfstune.exporter.args import KSTAT
 from zfstune.exporter.listen import ListenOptions
 from zfstune.exporter.service import Service
 from zfstune.exporter.tls import TlsOptions, tls_options
 from zfstune.host import open_host
 from zfstune.preflight import require_tracing
+from zfstune.record.args import DEFAULT_VIEWS
 from zfstune.term.log import say
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
@@ -71,16 +72,12 @@ def views_of(args: argparse.Namespace) -> tuple[str, ...]:
     """The views that are asked for. Raises UsageError."""
     kstat = args.source == "kstat"
     for name in args.views or ():
-        if name not in VIEWS:
-            near = difflib.get_close_matches(name, VIEWS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(VIEWS)}"
-            raise UsageError(f"there is no view {name!r}", hint)
         if kstat and name not in KSTAT:
             raise UsageError(
                 f"view {name} needs BPF or DTrace: kstats do not have it",
                 f"leave out --source kstat, or choose from {', '.join(KSTAT)}",
             )
-    return tuple(args.views or (KSTAT if kstat else DEFAULT))
+    return tuple(args.views or (KSTAT if kstat else DEFAULT_VIEWS))
 
 
 def _checked(args: argparse.Namespace) -> TlsOptions | None:
@@ -91,12 +88,15 @@ def _checked(args: argparse.Namespace) -> TlsOptions | None:
         raise UsageError("--tls-cert is for a port", "leave it out, or use --listen")
     if args.interval and not args.textfile:
         raise UsageError(
-            "--interval is for --textfile: Prometheus asks when it likes", "leave it out"
+            "--interval is for --textfile: Prometheus decides how often it scrapes", "leave it out"
         )
     if args.interval and not SECOND <= args.interval <= _MOST_INTERVAL_NS:
         raise UsageError("--interval is out of range", "use 1s to 1h")
     if args.trigger and not _records(args):
-        raise UsageError("--trigger is for the recorder", "leave it out, or let it record")
+        raise UsageError(
+            "--trigger is for the recorder",
+            "leave it out, or leave out what turns the recorder off",
+        )
     return tls
 
 
@@ -105,7 +105,8 @@ def _require_client() -> None:
     if importlib.util.find_spec("prometheus_client") is None:
         raise NotPossible(
             "cannot export metrics: the Python module prometheus_client is not installed",
-            "run `apt install python3-prometheus-client`, or `pip install prometheus-client`",
+            "run `apt install python3-prometheus-client`, `dnf install python3-prometheus_client` "
+            "or `pip install prometheus-client`",
         )
 
 
@@ -188,15 +189,16 @@ def _recorder(
     one. Raises CommandError."""
     if not _records(args):
         return None
-    from zfstune.record.recorder import Recorder, Settings
+    from zfstune.record.recorder import Recorder, Settings, begun
 
     made = Recorder(
         host,
         collector.rows,
         Settings(args.dump_dir, wanted, args.budget),
         open_host=open_host,
-        off=collector.missing,
+        off=collector.off,
         lost=collector.losses,
+        writes=collector.writes,
     )
     try:
         made.open()
@@ -204,6 +206,7 @@ def _recorder(
         if args.record is None:
             error.hint = f"{error.hint}; or add --no-record".removeprefix("; or ")
         raise
+    say(f"{begun(made)}; see `zfstune record status`")
     return made
 
 
@@ -218,10 +221,12 @@ def _serve(
     with ExitStack() as stack:
         # the first scrape waits until the views are open
         with collector.lock:
-            show, every = stack.enter_context(_outlet(args, collector, options.tls))
+            show, every = stack.enter_context(_outlet(args, host, collector, options.tls))
             recorder = _recorder(args, host, collector, options.triggers)
             if recorder:
-                stack.callback(recorder.close)
+                collector.expect_errors("recorder")
+                # scrapes go on until the port is closed
+                stack.callback(collector.survive, "recorder", recorder.close)
             collector.tick()
         show()
         service.ready()
@@ -230,9 +235,7 @@ def _serve(
             collector.tick()
             if recorder:
                 collector.read(_RECORDED_NS)
-                # it asks the same host
-                with collector.lock:
-                    recorder.tick(stop.now())
+                collector.survive("recorder", functools.partial(recorder.tick, stop.now()))
             service.tick(collector.status())
             return False
 
@@ -242,14 +245,15 @@ def _serve(
 
 @contextmanager
 def _outlet(
-    args: argparse.Namespace, collector: Collector, tls: TlsOptions | None
+    args: argparse.Namespace, host: Host, collector: Collector, tls: TlsOptions | None
 ) -> Iterator[tuple[Callable[[], bool], int | None]]:
     """What to call once and each interval, and the interval, None for never. Raises
     CommandError."""
     if args.textfile:
-        from zfstune.exporter.textfile import TextFile
+        from zfstune.exporter.textfile import TextFile, refuse_zfs
 
         file = TextFile(Path(args.textfile))
+        refuse_zfs(file.path, host)
         collector.expect_errors("textfile")
 
         def write() -> bool:

@@ -13,20 +13,17 @@ from zfstrace.summary import name_of
 from zfstrace.types import DatasetCounts, FsyncOptions, FsyncSummary, SlowEvent, SlowFsync
 from zfstune.exporter.families import Counters, Histograms, Shown, one, place
 from zfstune.exporter.views import Setup, Slots, Tracing
-from zfstune.term.units import MS, SECOND
+from zfstune.record.interval import MOST_SLOW, SLOW_NS
+from zfstune.term.units import SECOND
 from zfstune.trace import fsync
 from zfstune.trace.live import JsonRow, Meter
 from zfstune.trace.slow import slow_fsync
 
-# An operation that takes this long may become an exemplar.
-SLOW_NS = 100 * MS
 # Slots in the kernel beyond those with series of their own: a dataset that is mounted again takes
 # another one, and all of them cost memory on each CPU.
 _SPARE = 16
 # With many CPUs fewer of them fit, and the rest is summed.
 _TABLE_MIB = 32
-# How many single operations rows() may return.
-_MOST = 50
 
 _NOTHING = DatasetCounts(
     "", 0, (0, 0), False, 0, 0, 0, (0,) * len(KINDS), Hist(), (Hist(),) * len(NAMES)
@@ -107,7 +104,8 @@ class FsyncView(Tracing[FsyncSession]):
             labels = {"comm": event.comm, "txg": str(found.txg or "")}
             series.show(Shown(event.total_ns, self._setup.wall(), labels))
         if self._recorded:
-            self._slowest = sorted([*self._slowest, found], key=lambda one: -one.total_ns)[:_MOST]
+            slower = sorted([*self._slowest, found], key=lambda one: -one.total_ns)
+            self._slowest = slower[:MOST_SLOW]
 
     def rows(self) -> Sequence[JsonRow]:
         found = list(super().rows())

@@ -24,7 +24,7 @@ _POLL_TICKS = 5
 
 
 class KstatView:
-    """Implements View. It has nothing to attach, and never fails."""
+    """Implements View, without a session. It is always on."""
 
     name = KSTAT
 
@@ -48,7 +48,7 @@ class KstatView:
         if self.written.error != self._said:
             self._said = self.written.error
             if self._said:
-                say(f"writes of parameters all count as other's: {self._said}")
+                say(f"zfstune's writes of parameters count as other programs': {self._said}")
 
     def read(self) -> None:
         self.written.poll()

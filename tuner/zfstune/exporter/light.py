@@ -15,12 +15,14 @@ from zfstrace.summary import name_of
 from zfstrace.types import LightOptions
 from zfstune.exporter.families import Histograms, Labels, Shown, gauge, one
 from zfstune.exporter.views import Setup, Slots, Tracing
-from zfstune.term.units import MS, SECOND
+from zfstune.record.interval import SLOW_NS
+from zfstune.term.units import SECOND
 from zfstune.trace.light import EVERY, WINDOW
 from zfstune.trace.live import JsonRow, Meter
 
-# A commit that takes this long is worth a window of its own.
-SLOW_NS = 100 * MS
+# The time of fsyncs by stage in a window (ns, in the order of stages.NAMES), by pool.
+Times = dict[str, tuple[int, ...]]
+_NO_TIME = (0,) * len(NAMES)
 
 
 class LightView(Tracing[LightSession]):
@@ -39,7 +41,7 @@ class LightView(Tracing[LightSession]):
         self._slots: Slots[CommitCounts] = Slots(
             CommitCounts("", 0, (0, 0), False), lambda c: (c.total.count, c.log_write.count)
         )
-        self._windows: list[Window] = []
+        self._windows: list[tuple[Window, Times]] = []
         self._shares: dict[Labels, float] = {}
         self._kept: list[Window] = []
         self._missing = 0
@@ -92,29 +94,29 @@ class LightView(Tracing[LightSession]):
                 self._kept.append(window)
 
     def _see(self, windows: Sequence[Window]) -> None:
-        """The names of their datasets are looked up only for windows that are new."""
-        known = {id(window) for window in self._windows}
-        new = [window for window in windows if id(window) not in known]
+        """Names are looked up once for each window: a host may have thousands of datasets."""
+        known = {id(window): times for window, times in self._windows}
+        new = {id(window): window for window in windows if id(window) not in known}
         if not new:
             return
-        self._missing += sum(window.lost for window in new)
-        self._windows = list(windows)
+        self._missing += sum(window.lost for window in new.values())
+        known.update((key, self._times(window)) for key, window in new.items())
+        self._windows = [(window, known[id(window)]) for window in windows]
         self._shares = self._estimated()
 
+    def _times(self, window: Window) -> Times:
+        found: Times = {}
+        sums = light_summary.by_name(window.samples, self._host, None, None)
+        for (pool, dataset), (_count, stage_ns) in sums.items():
+            if dataset is None:
+                name = self._names.pool(pool)
+                found[name] = tuple(map(sum, zip(found.get(name, _NO_TIME), stage_ns)))
+        return found
+
     def _estimated(self) -> dict[Labels, float]:
-        by_pool: dict[str, list[tuple[int, ...]]] = {}
-        nothing = (0,) * len(NAMES)
-        for i, window in enumerate(self._windows):
-            sums = light_summary.by_name(window.samples, self._host, None, None)
-            for (pool, dataset), (_count, stage_ns) in sums.items():
-                if dataset is None:
-                    mine = by_pool.setdefault(
-                        self._names.pool(pool), [nothing] * len(self._windows)
-                    )
-                    mine[i] = tuple(map(sum, zip(mine[i], stage_ns)))
         found: dict[Labels, float] = {}
-        for pool, times in by_pool.items():
-            for stage in shares(times):
+        for pool in dict.fromkeys(name for _, times in self._windows for name in times):
+            for stage in shares([times.get(pool, _NO_TIME) for _, times in self._windows]):
                 values = {"estimate": stage.share, "low": stage.low, "high": stage.high}
                 for bound, value in values.items():
                     if value is not None:
@@ -141,10 +143,10 @@ class LightView(Tracing[LightSession]):
         for histograms in (self._commits, self._writes, self._flushes):
             yield histograms.family(now)
         there = self.session is not None and not self.waiting
-        unfinished = self._lost.unfinished if there else None
-        yield one("zfstune_zil_commits_unfinished", unfinished)
-        yield gauge("zfstune_fsync_stage_share_ratio", self._shares)
-        yield one("zfstune_light_windows", len(self._windows) if self.session else None)
+        yield one("zfstune_zil_commits_unfinished", self._lost.unfinished if there else None)
+        # without a pool the last windows say nothing about the present
+        yield gauge("zfstune_fsync_stage_share_ratio", self._shares if there else {})
+        yield one("zfstune_light_windows", len(self._windows) if there else None)
         yield one("zfstune_light_attached", float(there))
 
     def lost(self) -> Iterator[tuple[str, int]]:

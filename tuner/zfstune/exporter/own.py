@@ -13,6 +13,7 @@ from zfstrace.host import Host
 from zfstune import __version__
 from zfstune.exporter.bounded import label
 from zfstune.exporter.families import Counters, info, one
+from zfstune.term.units import SECOND
 
 _STATM = Path("/proc/self/statm")
 
@@ -22,7 +23,7 @@ def families(host: Host) -> Iterator[Metric]:
 
     versions = (__version__, label(host.version()), label(os.uname().release), str(ABI))
     yield info("zfstune_build_info", [versions])
-    cpu = Counters("zfstune_exporter_cpu_seconds_total", 1_000_000_000)
+    cpu = Counters("zfstune_exporter_cpu_seconds_total", SECOND)
     cpu.add(time.process_time_ns())
     yield cpu.family()
     yield one("zfstune_exporter_resident_bytes", resident())

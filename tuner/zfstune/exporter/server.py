@@ -141,6 +141,14 @@ class _Report:
 _Talk = Generator[int, None, None]
 
 
+class _Stream(Protocol):
+    """What a client sends and gets, encrypted or not."""
+
+    def recv(self, most: int, /) -> bytes: ...
+
+    def send(self, data: memoryview, /) -> int: ...
+
+
 @dataclass(eq=False)
 class _Connection:
     """A client. talk yields the events for which it waits, 0 for the scrape."""
@@ -167,7 +175,8 @@ class _Scrapes:
         self._asked: deque[_Connection] = deque()
         self._changed = threading.Condition()
         self._closing = False
-        self._packed: tuple[bytes, bytes] = (b"", b"")
+        # a body and its gzip, in both formats: packing takes longer than all else of an answer
+        self._packed: deque[tuple[bytes, bytes]] = deque(maxlen=2)
         self._thread = threading.Thread(target=self._run, name="scrapes", daemon=True)
         self._thread.start()
 
@@ -220,10 +229,12 @@ class _Scrapes:
 
     def _pack(self, body: bytes) -> bytes:
         """gzip, once for all clients that get the same body."""
-        if self._packed[0] is not body:
+        found = next((packed for known, packed in self._packed if known is body), None)
+        if found is None:
             packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
-            self._packed = (body, packer.compress(body) + packer.flush())
-        return self._packed[1]
+            found = packer.compress(body) + packer.flush()
+            self._packed.append((body, found))
+        return found
 
 
 class Server:
@@ -406,15 +417,16 @@ class Server:
             connection.sock.close()
 
     def _talk(self, connection: _Connection) -> _Talk:
+        secured = None
         if self._tls:
             try:
-                wrapped = self._tls.wrap(connection.sock)
-                connection.sock = wrapped
-                yield from _ready(wrapped.do_handshake, READ)
+                secured = self._tls.wrap(connection.sock)
+                yield from _ready(secured.do_handshake, READ)
             except OSError:
                 self._report.count("handshake")
                 return
-        got = yield from _receive(connection.sock, self._limits.head_bytes)
+        stream: _Stream = secured or connection.sock
+        got = yield from _receive(stream, self._limits.head_bytes)
         if not got:
             return
         connection.deadline = time.monotonic() + self._limits.answer_s
@@ -428,7 +440,9 @@ class Server:
             yield 0
             connection.deadline = time.monotonic() + self._limits.answer_s
             pieces = connection.answer or []
-        yield from _send(connection.sock, pieces)
+        yield from _send(stream, pieces)
+        if secured:
+            yield from _ready(secured.end, WRITE)
         connection.answered = True
         connection.deadline = time.monotonic() + self._limits.linger_s
         yield from _linger(connection.sock)
@@ -452,35 +466,29 @@ def _ready(call: Callable[[], Any], events: int) -> Generator[int, None, Any]:
         yield wanted or events
 
 
-def _receive(sock: socket.socket, most: int) -> Generator[int, None, bytes]:
+def _receive(stream: _Stream, most: int) -> Generator[int, None, bytes]:
     """What a client sends until its request is whole, too long, or none at all, as TLS is where
     there is no TLS."""
     got = b""
     while True:
-        piece: bytes = yield from _ready(functools.partial(sock.recv, 4096), READ)
+        piece: bytes = yield from _ready(functools.partial(stream.recv, 4096), READ)
         start = max(0, len(got) - 3)  # of a blank line that came in parts
         got += piece
         if not piece or len(got) > most or not got[:1].isupper() or http.END.search(got, start):
             return got
 
 
-def _send(sock: socket.socket, pieces: list[memoryview]) -> _Talk:
+def _send(stream: _Stream, pieces: list[memoryview]) -> _Talk:
     for piece in pieces:
         left = piece
         while left:
-            # the same bytes again where TLS has to wait: OpenSSL insists on it
-            sent = yield from _ready(functools.partial(sock.send, left[:_PIECE]), WRITE)
+            sent = yield from _ready(functools.partial(stream.send, left[:_PIECE]), WRITE)
             left = left[sent:]
 
 
 def _linger(sock: socket.socket) -> _Talk:
     """Waits for the client to close. Closing with bytes unread, as of too long a request, would
     reset the connection, and the client would lose the answer."""
-    unwrap = getattr(sock, "unwrap", None)
-    if unwrap:
-        # sends the end of TLS; the client's is not waited for
-        with contextlib.suppress(OSError, ValueError):
-            unwrap()
     sock.shutdown(socket.SHUT_WR)
     left = _MOST_AFTER
     while left > 0:

@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from zfstrace import disk
 from zfstrace.files import open_directory
-from zfstune.errors import UsageError
+from zfstrace.host import Host
+from zfstune.errors import NotPossible, UsageError
 from zfstune.term.log import say as say_on_stderr
 
 # The collector runs as a user of its own, and the umask of a service may be 077.
@@ -100,6 +102,20 @@ class TextFile:
                 _unlink(self.path.name, directory)
             finally:
                 os.close(directory)
+
+
+def refuse_zfs(path: Path, host: Host) -> None:
+    """Raises NotPossible for a file whose directory is on ZFS."""
+    try:
+        dataset = host.dataset_name("", 0, disk.dev_of(path.parent))
+    except OSError as error:
+        raise NotPossible(f"cannot write {path}: {error.strerror}", "name another FILE") from None
+    if dataset:
+        raise NotPossible(
+            f"cannot write {path}: it is on ZFS ({dataset}), and a pool that hangs would hold up "
+            "the exporter",
+            "name a file on a tmpfs, and its directory for --collector.textfile.directory",
+        )
 
 
 def _fill(fd: int, data: bytes) -> None:

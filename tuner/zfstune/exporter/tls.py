@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.term.log import say as say_on_stderr
@@ -19,6 +21,9 @@ MOST_BYTES = 4 << 20
 
 # How often a pair that does not load is tried, if it does not change
 AGAIN_S = 10.0
+
+# What a client has sent is decrypted in such pieces; then it is the turn of another client.
+PIECE = 4096
 
 _CERTIFICATE = b"CERTIFICATE-----"
 _KEY = b"PRIVATE KEY-----"
@@ -69,12 +74,10 @@ class Tls:
         self._broken = False
         self._again_at = 0.0
 
-    def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
+    def wrap(self, connection: socket.socket) -> Secured:
         """The server's end of TLS on a connection; the handshake is still to be done."""
         self._renew()
-        return self._context.wrap_socket(
-            connection, server_side=True, do_handshake_on_connect=False
-        )
+        return Secured(connection, self._context)
 
     def _renew(self) -> None:
         """Looks at the files at each connection: the kernel has their inodes in memory, and an
@@ -96,6 +99,71 @@ class Tls:
         if self._broken:
             self._say("the new certificate is in use")
         self._broken = False
+
+
+_Got = TypeVar("_Got")
+
+
+class Secured:
+    """TLS on a connection that does not block. All that reads or writes may raise OSError, which
+    ssl.SSLWantReadError and ssl.SSLWantWriteError are, too: call it again when that is possible.
+
+    OpenSSL itself would read from the socket for as long as a client sends new keys or asks for a
+    renegotiation, and the port would serve nobody else.
+    """
+
+    def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
+        self._socket = connection
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._left = memoryview(b"")
+
+    def do_handshake(self) -> None:
+        self._read(self._tls.do_handshake)
+
+    def recv(self, most: int, /) -> bytes:
+        return self._read(lambda: self._tls.read(most))
+
+    def send(self, data: memoryview, /) -> int:
+        self._flush()
+        sent = self._tls.write(data)
+        # the next call sends what has to wait
+        with contextlib.suppress(ssl.SSLWantWriteError):
+            self._flush()
+        return sent
+
+    def end(self) -> None:
+        """Sends all that is left, and the end of TLS; the client's is not waited for."""
+        with contextlib.suppress(OSError):
+            self._tls.unwrap()
+        self._flush()
+
+    def _read(self, call: Callable[[], _Got]) -> _Got:
+        """What a call returns that reads, which gets one piece at most."""
+        # first: for a client that takes no answers none are made
+        self._flush()
+        if not self._in.pending:
+            with contextlib.suppress(BlockingIOError):
+                piece = self._socket.recv(PIECE)
+                if piece:
+                    self._in.write(piece)
+                else:
+                    self._in.write_eof()
+        try:
+            return call()
+        finally:
+            # answers of TLS, and the alert that tells what is wrong
+            with contextlib.suppress(OSError):
+                self._flush()
+
+    def _flush(self) -> None:
+        while self._left or self._out.pending:
+            self._left = self._left or memoryview(self._out.read())
+            try:
+                sent = self._socket.send(self._left)
+            except BlockingIOError:
+                raise ssl.SSLWantWriteError from None
+            self._left = self._left[sent:]
 
 
 _Stamp = tuple[int, int, int, int]

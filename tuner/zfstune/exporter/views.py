@@ -14,8 +14,7 @@ from prometheus_client.core import Metric
 
 from zfstrace.errors import TraceError
 from zfstrace.host import Host, Session
-from zfstrace.summary import Identified
-from zfstrace.types import Losses, Probe, TraceOptions
+from zfstrace.types import Identified, Losses, Probe, TraceOptions, same_dataset
 from zfstune.exporter.bounded import Names
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
@@ -23,7 +22,7 @@ from zfstune.trace.live import JsonRow, Meter
 
 # A view that failed is tried again after this time.
 RETRY_NS = 300 * SECOND
-# Of the kernel for the tables of a view, which count as memory of the service
+# What the tables of a view may take in the kernel, where they count as memory of the service.
 TABLE_MIB = 16
 
 AnySession = TypeVar("AnySession", bound=Session)
@@ -68,7 +67,8 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """What views need. kstat: nothing may be attached; fallback: kstats do where nothing can be."""
+    """What views need. kstat: nothing may be attached; fallback: where nothing can be attached,
+    kstats suffice."""
 
     host: Host
     stop: Stop
@@ -201,10 +201,10 @@ class Tracing(ABC, Generic[AnySession]):
 
     def rows(self) -> Sequence[JsonRow]:
         self._recorded = True
-        found, self._late = self._late, []
-        if self._meter:
-            found += self._meter.measure(step=True)[0]
-        return found
+        # first: an error in it must not lose the late ones
+        new = self._meter.measure(step=True)[0] if self._meter else ()
+        late, self._late = self._late, []
+        return [*late, *new]
 
     def losses(self) -> Losses:
         return self._lost
@@ -254,10 +254,4 @@ class Slots(Generic[Counts]):
 
     def _of(self, before: Counts, now: Counts) -> Counts:
         shrunk = any(a > b for a, b in zip(self._numbers(before), self._numbers(now)))
-        return self._nothing if shrunk or not _same(before, now) else before
-
-
-def _same(one: Identified, other: Identified) -> bool:
-    """Whether both are of one dataset, also after it was mounted again."""
-    mine, its = ((counts.pool, counts.objset, counts.rest) for counts in (one, other))
-    return mine == its and (one.objset != 0 or one.dev == other.dev)
+        return self._nothing if shrunk or not same_dataset(before, now) else before

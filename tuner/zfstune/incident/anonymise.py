@@ -36,15 +36,23 @@ Judged = Callable[[Json], Json]
 
 
 class Anonymiser:
-    """One file's words. judged, if given, makes the texts of a diagnosis again from its
-    measurements; without it known names are replaced in them, and so are words that happen to be a
-    name."""
+    """The words of one file. A name in a text is found only if it is known by then: learn() of all
+    records, before header() and record().
+
+    judged, if given, makes the texts of a diagnosis again from its measurements. Without it the
+    known names in them are replaced, and with them words that happen to be a name.
+    """
 
     def __init__(self, key: bytes | None = None, judged: Judged | None = None) -> None:
         self._key = os.urandom(32) if key is None else key
         self._judged = judged
         self._known: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
+
+    def learn(self, given: Json) -> None:
+        """Remembers the names in a header or a record, as a reader gives them."""
+        kind = fields.RECORDS[given["type"]] if "type" in given else fields.HEADER
+        kind.renamed(given, self._named)
 
     def header(self, header: Json) -> Json:
         """The header without names. Raises Refused."""

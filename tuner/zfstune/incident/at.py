@@ -9,9 +9,9 @@ from zfstrace.clock import iso_utc
 from zfstune.errors import UsageError
 from zfstune.incident.intervals import Incident, Interval
 from zfstune.incident.times import seconds_of
+from zfstune.term.units import SECOND
 
-_SECOND = 1_000_000_000
-_DAY = 24 * 3600 * _SECOND
+_DAY = 24 * 3600 * SECOND
 _TIME_OF_DAY = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 _MOMENT = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.[0-9]{1,9})?)?(Z?)",
@@ -37,13 +37,13 @@ def parse(text: str) -> Asked:
         hours, minutes, seconds = (int(part or 0) for part in daily.groups())
         if hours > 23 or minutes > 59 or seconds > 59:
             raise UsageError(f"--at: {text} is no time of day", _LIKE)
-        ns = ((hours * 60 + minutes) * 60 + seconds) * _SECOND
-        return Asked(text, ns, (1 if daily[3] else 60) * _SECOND, True)
+        ns = ((hours * 60 + minutes) * 60 + seconds) * SECOND
+        return Asked(text, ns, (1 if daily[3] else 60) * SECOND, True)
     match = _MOMENT.fullmatch(text)
     found = seconds_of(f"{match[1]}T{match[2]}:{match[3] or '00'}") if match else None
     if match is None or found is None:
         raise UsageError(f"--at: {text!r} is no time", _LIKE)
-    return Asked(text, found * _SECOND, (1 if match[3] else 60) * _SECOND, False)
+    return Asked(text, found * SECOND, (1 if match[3] else 60) * SECOND, False)
 
 
 def find(asked: Asked, span: tuple[int, int], name: str) -> int:

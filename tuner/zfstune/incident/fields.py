@@ -1,8 +1,8 @@
 """Every field of an incident file: its kind, and its limits.
 
-A field that is not here is dropped, and so is a record of a type that is not here. Of is what a
-name is of, so that anonymise.py finds all of them: a new field with a name in it says so here. A
-field that a recorder may leave out, or that a host may not know, is Maybe.
+A field that is not here is dropped, and so is a record of a type that is not here. A field that
+holds a name says what it names (`of`), so that anonymise.py finds all names. A field that a
+recorder may leave out, or that a host may not know, is Maybe.
 """
 
 from __future__ import annotations

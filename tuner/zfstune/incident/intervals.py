@@ -119,6 +119,6 @@ def load(reader: Reader, see: Callable[[Interval, Json], None] | None = None) ->
             see(found[-1], record)
     if found:
         found[-1].close()
-    # it was open to changes on its way
+    # anybody may have changed the file since it was written
     found.sort(key=lambda one: one.end_ns)
     return Incident(reader.name, reader.header, reader.span, found, reader.problems())

@@ -126,7 +126,7 @@ class Time(_Plain):
 
 @dataclass(frozen=True)
 class Maybe:
-    """Null or left out, too."""
+    """A value that may be null or missing."""
 
     kind: Kind
 
@@ -183,7 +183,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Tuple:
-    """A list of as many values as there are kinds."""
+    """A list with one value of each kind, in their order."""
 
     kinds: tuple[Kind, ...]
 

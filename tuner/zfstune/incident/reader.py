@@ -114,8 +114,7 @@ class Reader:
     def records(self) -> Iterator[Json]:
         """Each record that is not refused, with its type and its schema. Raises UsageError for a
         file that is larger than any that zfstune writes."""
-        for line, record in self.lines():
-            del line
+        for _line, record in self.lines():
             yield record
 
     def lines(self) -> Iterator[tuple[bytes, Json]]:

@@ -6,12 +6,11 @@ import functools
 import re
 from datetime import datetime, timezone
 
-_SECOND = 1_000_000_000
+from zfstune.term.units import SECOND
+
 _ISO = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
-FIRST_YEAR, LAST_YEAR = 1970, 2200
-
-
 _LONGEST = 32
+FIRST_YEAR, LAST_YEAR = 1970, 2200
 
 
 def ns_of(text: str) -> int | None:
@@ -30,7 +29,7 @@ def _ns_of(text: str) -> int | None:
     seconds = seconds_of(match[1])
     if seconds is None:
         return None
-    return seconds * _SECOND + int((match[2] or "0").ljust(9, "0"))
+    return seconds * SECOND + int((match[2] or "0").ljust(9, "0"))
 
 
 def seconds_of(text: str) -> int | None:

@@ -38,6 +38,15 @@ class Written:
     left_out: int = 0
 
 
+def encode(record: Json) -> bytes:
+    """A line without its line break; numbers that JSON does not have are null."""
+    try:
+        text = json.dumps(record, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(clean(record), separators=(",", ":"), allow_nan=False)
+    return text.encode()
+
+
 def write(
     target: Target, header: Json, records: Iterable[Json], *, most_bytes: int = MOST_FILE
 ) -> Written:
@@ -79,12 +88,13 @@ class _Pieces:
         yield piece
 
     def _lines(self) -> Iterator[bytes]:
-        yield self._line(
-            {"schema": fields.SCHEMA, "type": fields.HEADER_TYPE, **_without(self._header)}
-        )
+        head: Json = {"schema": fields.SCHEMA, "type": fields.HEADER_TYPE}
+        first = encode(head | _without(self._header)) + b"\n"
+        self._unpacked = len(first)
+        yield first
         full = False
         for record in self._given:
-            line = b"" if full else self._line(record)
+            line = b"" if full else encode(record) + b"\n"
             # what the compressor holds back is less than a piece
             full = full or (
                 self._unpacked + len(line) > MOST_BYTES - _END_BYTES
@@ -98,14 +108,7 @@ class _Pieces:
             self.records += 1
             yield line
         end: Json = {"schema": fields.SCHEMA, "type": fields.END_TYPE, "records": self.records}
-        yield self._line({**end, "left_out": self.left_out})
-
-    def _line(self, record: Json) -> bytes:
-        try:
-            text = json.dumps(record, separators=(",", ":"), allow_nan=False)
-        except ValueError:
-            text = json.dumps(clean(record), separators=(",", ":"), allow_nan=False)
-        return text.encode() + b"\n"
+        yield encode({**end, "left_out": self.left_out}) + b"\n"
 
 
 def _without(header: Json) -> Json:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable, Sequence
 
 from zfstune.changes.paths import INCIDENTS
-from zfstune.term.argtypes import span
+from zfstune.term.argtypes import names, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ Runs until a signal ends it, and then keeps its record for the next start. Witho
 pool it waits. SIGUSR1 makes it write an incident file, and so do triggers, at most once an
 hour. With the default of --budget, diagnoses take 1 % of one CPU.
 
-A trigger is METRIC>VALUE or METRIC<VALUE, and `for T`, of each pool by itself:
+A trigger is METRIC>VALUE or METRIC<VALUE, with `for T` if it has to last; each pool is
+judged by itself:
 {metrics}
 
 examples:
@@ -73,8 +75,8 @@ exit status:
 """
 
 _ANONYMISE = """\
-The same name gets the same word everywhere, and in each file another one: the key is made
-anew and kept nowhere.
+The same name gets the same word throughout a file, and another word in the next file: each
+has a key of its own, which is kept nowhere.
 
 examples:
   zfstune record anonymise incident.jsonl.gz -o ticket.jsonl.gz
@@ -131,7 +133,7 @@ def _add_run(commands: argparse._SubParsersAction[Any]) -> None:
     run.add_argument(
         "--views",
         metavar="NAMES",
-        type=views,
+        type=views(VIEWS),
         help=f"a list of {', '.join(VIEWS)}; default {','.join(DEFAULT_VIEWS)}",
     )
     run.add_argument(
@@ -187,25 +189,29 @@ def _add_directory(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def views(text: str) -> tuple[str, ...]:
-    """The names for --views, without duplicates."""
-    found = tuple(dict.fromkeys(text.split(",")))
-    for name in found:
-        if name not in VIEWS:
-            import difflib
+def views(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """The type of --views: names of these, without duplicates."""
 
-            near = difflib.get_close_matches(name, VIEWS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(VIEWS)}"
-            raise argparse.ArgumentTypeError(f"no view {name!r}\n{hint}")
-    return found
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(names(text))
+        for name in found:
+            if name not in known:
+                import difflib
+
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
+                raise argparse.ArgumentTypeError(f"there is no view {name!r}\n{hint}")
+        return found
+
+    return parse
 
 
 def budget(text: str) -> float:
-    """The share for --budget, 0 to 1, from a percentage."""
-    match = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)\s?%", text, re.ASCII)
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage\nwrite it like 1% or 0.5%")
-    share = float(match[1]) / 100
+    """A share of one CPU, more than 0 and at most 1, from a percentage: ``1%``, ``0.5%``."""
+    found = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,3})?) ?%", text)
+    share = float(found[1]) / 100 if found else 0.0
     if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is out of range\nuse more than 0% to 100%")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no share of a CPU\nwrite it like 1% or 0.5%, 100% at most"
+        )
     return share

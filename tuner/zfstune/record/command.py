@@ -32,6 +32,7 @@ def _run(args: argparse.Namespace) -> int:
     from zfstune.host import open_host
     from zfstune.record import triggers
     from zfstune.record.args import DEFAULT_VIEWS
+    from zfstune.record.changes import Writes
     from zfstune.record.recorder import Recorder, Settings, begun
     from zfstune.record.sources import Views, require
     from zfstune.term.signals import Stop
@@ -44,6 +45,7 @@ def _run(args: argparse.Namespace) -> int:
     # nothing is written to stdout, so nobody who leaves it ends the recording
     with Stop(io.StringIO()) as stop:
         views = Views(host, args.views, stop, no_fentry=args.no_fentry)
+        writes = Writes(host)
         recorder = Recorder(
             host,
             views.rows,
@@ -51,6 +53,7 @@ def _run(args: argparse.Namespace) -> int:
             open_host=open_host,
             off=lambda: views.off,
             lost=views.lost,
+            writes=writes.poll,
         )
         recorder.open()
 
@@ -66,6 +69,7 @@ def _run(args: argparse.Namespace) -> int:
             loop(stop, args.duration, None, tick)
         finally:
             recorder.close()
+            writes.close()
             views.close()
     return 0
 
@@ -173,23 +177,27 @@ def anonymise(source: str, output: str) -> int:
     """Writes an incident file without names; returns how many records it has. Raises UsageError,
     NotPossible."""
     from zfstune.incident.anonymise import Anonymiser
+    from zfstune.incident.intervals import load
     from zfstune.incident.reader import Reader
     from zfstune.incident.writer import write
 
+    names = Anonymiser(judged=_judged)
     with Reader(source) as reader:
-        names = Anonymiser(judged=_judged)
-        records = (made for one in reader.records() if (made := names.record(one)))
-        try:
-            written = write(
-                sys.stdout.fileno() if output == "-" else Path(output),
-                names.header(reader.header),
-                records,
-            )
-        except OSError as error:
-            why = error.strerror or error
-            raise NotPossible(f"cannot write {output}: {why}", "name another file by -o") from None
-        for problem in reader.problems():
-            say(problem)
+        # all names first: a text in the header may have one that only a later record has as a name
+        names.learn(reader.header)
+        incident = load(reader, lambda _interval, record: names.learn(record))
+    records = (one for interval in incident.intervals for one in interval.records())
+    try:
+        written = write(
+            sys.stdout.fileno() if output == "-" else Path(output),
+            names.header(incident.header),
+            (made for one in records if (made := names.record(one))),
+        )
+    except OSError as error:
+        why = error.strerror or error
+        raise NotPossible(f"cannot write {output}: {why}", "name another file by -o") from None
+    for problem in incident.problems:
+        say(problem)
     return written.records
 
 

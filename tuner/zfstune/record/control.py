@@ -139,7 +139,7 @@ class Server:
             request = None
         if not isinstance(request, dict):
             self.refused += 1
-            return Reply({"error": "the request is no object of JSON"})
+            return Reply({"error": "the request is not a JSON object"})
         self.served += 1
         try:
             return self._answer(request)

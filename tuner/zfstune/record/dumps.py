@@ -93,10 +93,12 @@ class Dumps:
 
     def open(self, host: Host) -> None:
         """Makes the directory, with mode 0700, if it is not there. Raises NotPossible if it is on
-        ZFS, if others may write there, or if another recorder uses it."""
+        ZFS, if others may write there or replace it, or if another recorder uses it."""
         try:
             self._refuse_zfs(host, disk.dev_of(self._nearest()))
             self._fd = open_directory(self.path, create=True)
+            # the socket is made by its path
+            files.require_private(self.path)
             self._refuse_zfs(host, disk.numbers(os.fstat(self._fd).st_dev))
             self._lock = open_file(self._fd, _LOCK, os.O_RDWR | os.O_CREAT)
         except NotPossible:
@@ -138,7 +140,9 @@ class Dumps:
         """Writes an incident file, and removes the oldest beyond KEPT. Raises OSError."""
         name = self._free(name)
         self._replace(name, header, part)
-        for old in self.names()[KEPT:]:
+        # after the clock was set back the new one may have the oldest time
+        others = [one for one in self.names() if one != name]
+        for old in others[KEPT - 1 :]:
             with contextlib.suppress(OSError):
                 os.unlink(old, dir_fd=self._fd)
         return self.path / name

@@ -53,7 +53,7 @@ def _host(host: Host) -> Json:
         "kernel": kernel.release,
         "zfs": host.version() or None,
         "cpus": os.cpu_count(),
-        "memory_bytes": host.memory_bytes(),
+        "memory_bytes": host.memory_bytes() or None,
     }
 
 

@@ -12,7 +12,10 @@ from typing import Any
 
 from zfstrace.types import Json
 from zfstune.record.triggers import Rows
+from zfstune.term.units import MS
 
+# A single fsync or commit that takes this long is reported.
+SLOW_NS = 100 * MS
 # Of each view and interval.
 MOST_ROWS: Mapping[str, int] = {"txg": 32, "throttle": 16, "device": 64}
 MOST = 24

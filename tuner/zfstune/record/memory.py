@@ -61,7 +61,7 @@ def _has_capability() -> bool:
 
 def preload() -> None:
     """Loads all modules and rules that the recorder will need, before memory is locked. Those that
-    attach come with the first diagnosis, a minute later."""
+    attach are loaded by the first diagnosis, and locked then."""
     import array  # noqa: F401 - socket.send_fds()
 
     from zfstune.diagnose import causes, judge, observe, quantities  # noqa: F401

@@ -2,7 +2,7 @@
 
 A diagnosis attaches all traces for ten seconds, which costs CPU: loading programs, running them,
 and reading what they counted. What each took is measured, and the next waits until that is no more
-than the budget's share of the time between them.
+than the budget's share of the time between them. Only the one after the first need not wait.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from zfstrace import processes
 from zfstrace.clock import iso_now
-from zfstrace.errors import Hinted, TraceError
+from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import WRITES_BLOCKED, Json, TraceOptions
+from zfstune.errors import in_one_line
+from zfstune.record.costed import Costed, costed, run_ns
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
 from zfstune.trace.live import Run
@@ -33,7 +35,8 @@ LONGEST_NS = 120 * SECOND
 _LEAST_NS = 60 * SECOND
 _END_S = 5.0
 _ZPOOL_S = 5.0
-_MOST_LAYOUT = 1024
+# Lines of a layout, and pools with one.
+_MOST_LAYOUT, _MOST_LAYOUTS = 1024, 256
 
 
 class ThreadStop(Stop):
@@ -63,21 +66,12 @@ class Observed:
     cpu_ns: int = 0
 
 
-@runtime_checkable
-class _Costed(Protocol):
-    """A session of libzfstrace."""
-
-    def count_cost(self) -> None: ...
-
-    def costs(self) -> list[tuple[Any, Any]]: ...
-
-
 class _Counted:
     """A host that remembers the sessions which can tell what their programs cost."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._sessions: list[_Costed] = []
+        self._sessions: list[Costed] = []
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._host, name)
@@ -86,19 +80,20 @@ class _Counted:
 
         def opened(options: Any) -> Any:
             session = found(options)
-            if isinstance(session, _Costed):
+            counting = costed(session)
+            if counting:
                 # one is enough for the kernel, which counts for all; each has to be closed. Only
                 # CAP_SYS_ADMIN may ask it to: without that, a diagnosis is worth more than its cost
                 with contextlib.suppress(TraceError):
-                    session.count_cost()
-                self._sessions.append(session)
+                    counting.count_cost()
+                self._sessions.append(counting)
             return session
 
         return opened
 
     def program_ns(self) -> int:
         """The time of their programs so far; of those that are open."""
-        return sum(cost.run_ns for session in self._sessions for _, cost in session.costs())
+        return sum(map(run_ns, self._sessions))
 
 
 def observe(host: Host, stop: Stop, why: str) -> Observed:
@@ -112,11 +107,9 @@ def observe(host: Host, stop: Stop, why: str) -> Observed:
     try:
         layouts = _layouts(host)
         records, programs = _diagnosed(cast("Host", counted), counted, stop, why)
-    except Hinted as refused:
-        error = refused.in_one_line()
     except Exception as wrong:
         # the recorder outlives it, and says so
-        error = f"{type(wrong).__name__}: {wrong}"
+        error = in_one_line(wrong)
     spent = time.thread_time_ns() + _children_ns() - begun
     return Observed(records, layouts, error, spent + programs)
 
@@ -208,8 +201,8 @@ class Observer:
     def _run(self, why: str) -> None:
         try:
             host = self._open_host()
-        except Hinted as error:
-            self._result = Observed(error=error.in_one_line())
+        except Exception as error:
+            self._result = Observed(error=in_one_line(error))
             return
         self._result = observe(host, self._stop, why)
 
@@ -225,8 +218,14 @@ class Observer:
         self._thread = None
         found = self._result or Observed(error="the diagnosis ended without a result")
         self.cpu_ns += found.cpu_ns
-        self.free_at = now + max(_LEAST_NS, round(found.cpu_ns / self._budget))
-        self.layouts.update(found.layouts)
+        # the first also loads what later ones need: what it took says nothing about these
+        if self.done or found.error:
+            self.free_at = now + max(_LEAST_NS, round(found.cpu_ns / self._budget))
+        else:
+            self.free_at = now
+        # those of the newest pools: a host may make and destroy any number of them
+        others = {pool: one for pool, one in self.layouts.items() if pool not in found.layouts}
+        self.layouts = dict([*others.items(), *found.layouts.items()][-_MOST_LAYOUTS:])
         self.error = found.error
         self.failed += bool(found.error)
         self.done += not found.error

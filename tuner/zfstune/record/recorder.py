@@ -23,24 +23,25 @@ from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import SCHEMA, Json
 from zfstune.changes.paths import INCIDENTS
-from zfstune.errors import CommandError, UsageError
+from zfstune.errors import CommandError, UsageError, in_one_line
 from zfstune.record import dumps, memory
-from zfstune.record.changes import ParameterChanges
+from zfstune.record.changes import Write
 from zfstune.record.control import Reply, Server
 from zfstune.record.dumps import Dumps, Part, fitting
 from zfstune.record.header import header
 from zfstune.record.interval import Pick, picked
 from zfstune.record.observing import Observer
 from zfstune.record.ring import Chunk, Limits, Ring
-from zfstune.record.triggers import METRICS, Rows, Trigger, Watch
+from zfstune.record.triggers import LOST, METRICS, Rows, Trigger, Watch
 from zfstune.rules.thresholds import threshold
 from zfstune.term.log import say
 from zfstune.term.units import SECOND, format_size, format_span
 
 INTERVAL_NS = 10 * SECOND
 HOUR_NS = 3600 * SECOND
-# Without a reason, so that there is one of the time before. The first loads what later ones need.
-_DIAGNOSE_NS, _FIRST_NS = 900 * SECOND, 60 * SECOND
+# Without a reason, so that there is one of the time before. The first comes soon: an incident may
+# be why somebody started the recorder.
+_DIAGNOSE_NS, _FIRST_NS = 900 * SECOND, 10 * SECOND
 # A trigger's dump waits that long for its diagnosis.
 _WAIT_NS = 60 * SECOND
 # A dump that found no room is tried again.
@@ -49,11 +50,13 @@ _AGAIN_NS, _TRIES = 60 * SECOND, 10
 _TIMES, _ENOUGH = 4, 30
 # How many chunks are corrected in a second after the clock was set.
 _RESTAMPED = 4
-_AT_LAST_NS = 1800 * SECOND
+# The span of a dump around a moment, if none is asked for.
+_AROUND_NS = 1800 * SECOND
 
 
 class Clock:
-    """ns since 1970, and of a clock that nobody sets and that goes on while the host sleeps."""
+    """Two clocks in ns: wall() since 1970, steady() of one that is never set and that goes on while
+    the host is suspended."""
 
     _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -81,18 +84,21 @@ class Settings:
 
 @dataclass
 class _Due:
-    """An automatic dump that waits for a diagnosis or for room."""
+    """An automatic dump that waits for a diagnosis or for room, until a time of CLOCK_MONOTONIC in
+    ns. diagnosed: the diagnosis was asked for its reason."""
 
     reason: str
     at: int
+    diagnosed: bool
     tries: int = 0
 
 
 class Recorder:
     """rows() gives, by view, the objects of `trace --json` since its last call, and may raise
     TraceError; off() says why a view is not attached, lost() how much each could not count since
-    the process began. open_host opens another host for diagnoses, which without it are none. All
-    are called in the thread that calls tick()."""
+    the process began; writes() gives the writes of parameters since its last call. open_host opens
+    another host for diagnoses, which without it are none. All are called in the thread that calls
+    tick()."""
 
     def __init__(
         self,
@@ -103,16 +109,17 @@ class Recorder:
         open_host: Callable[[], Host] | None = None,
         off: Callable[[], Mapping[str, str]] = _nothing,
         lost: Callable[[], Mapping[str, int]] = _nothing,
+        writes: Callable[[], Sequence[Write]] = list,
         clock: Clock | None = None,
     ) -> None:
         self._host, self._rows, self._settings = host, rows, settings
-        self._off, self._lost_now = off, lost
+        self._off, self._lost_now, self._writes = off, lost, writes
         self._clock = clock or Clock()
         self.ring = Ring(settings.limits)
         self.dumps = Dumps(settings.directory)
         self._server = Server(self.dumps.socket, self._answer)
-        self._watch = Watch(settings.triggers)
-        self._changes = ParameterChanges(host)
+        # a dump ends an interval early: what is true of a second is no trigger
+        self._watch = Watch(settings.triggers, settings.interval_ns // 2)
         self._observer = Observer(open_host, settings.budget) if open_host else None
         self._signalled = False
         self._before: Any = None
@@ -156,8 +163,10 @@ class Recorder:
         wall = self._clock.wall()
         try:
             chunks = self.dumps.load(self._ahead())
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            say(f"the record of the previous process is lost: {dumps.SAVED}: {_why(error)}")
+        except Exception as error:
+            # whatever the file holds, the recorder starts; a ValueError says what is wrong with it
+            why = str(error) if isinstance(error, ValueError) else in_one_line(error)
+            say(f"the record of the previous process is lost: {dumps.SAVED}: {why}")
             self.counts["errors"] += 1
             return
         if chunks and chunks[-1].end > wall:
@@ -165,19 +174,22 @@ class Recorder:
             return
         self.ring.restore([one for one in chunks if one.end > wall - self._settings.limits.span])
         if self.ring.records:
-            span = format_span(wall - self.ring.begin)
-            say(f"the record of the previous process is continued: it began {span} ago")
+            began, ended = (format_span(wall - at) for at in (self.ring.begin, self.ring.end))
+            say(
+                f"the record of the previous process is continued: it began {began} ago and ended "
+                f"{ended} ago"
+            )
 
     def close(self) -> None:
         """Ends the interval and saves the ring for the next process. May be called again."""
         if self._start is not None:
             self._note("the recorder ended")
+            # not judged: it is too late for a file or a diagnosis
             self._end_interval(max(self._now, self._start + 1))
             self._start = None
             if self._observer:
                 self._observer.close()
             self._save()
-        self._changes.close()
         self._server.close()
         if self.dumps.opened:
             self.dumps.unlink_socket()
@@ -192,7 +204,7 @@ class Recorder:
             self.dumps.save(self._header(begin, end, "saved at the end"), part)
         except OSError as error:
             self.counts["errors"] += 1
-            say(f"cannot keep the record for the next process: {_why(error)}")
+            say(f"cannot keep the record for the next process: {in_one_line(error)}")
 
     # --- the loop
 
@@ -202,9 +214,12 @@ class Recorder:
         if self._start is None:
             self._begin(now)
         self._look()
-        self._observe(now)
+        self._take_diagnosis(now)
         if now - (self._start or 0) >= self._settings.interval_ns:
-            self._end_interval(now)
+            self._judge(*self._end_interval(now), now)
+        # after what the interval may be a reason for
+        if now >= self._next_diagnosis:
+            self._diagnose("the clock", now)
         if self._signalled:
             self._signalled = False
             self._dump("SIGUSR1", now)
@@ -222,7 +237,10 @@ class Recorder:
         wall, last = self._clock.wall(), self.dumps.automatic_ns()
         if last is not None and last <= wall:
             self._automatic = self._clock.steady() - (wall - last)
-        self._note("the recorder began")
+        # a process that was killed has saved nothing: what is continued may be of the one before
+        gap = wall - self.ring.end if self.ring.records else 0
+        told = f"; nothing was recorded in the {format_span(gap)} before that"
+        self._note(f"the recorder began{told if gap >= self._settings.interval_ns else ''}")
 
     def _ahead(self) -> int:
         return self._clock.wall() - self._clock.steady()
@@ -235,8 +253,9 @@ class Recorder:
 
     def _look(self) -> None:
         """At what changes between intervals."""
-        for change in self._changes.poll():
-            self._add(change)
+        for write in self._writes():
+            if write.new != write.old:
+                self._add(write.to_json())
         states = {pool: self._host.pool_state(pool) for pool in self._host.pools()}
         for pool in sorted({*states, *self._states}):
             if states.get(pool) != self._states.get(pool):
@@ -247,9 +266,9 @@ class Recorder:
 
     # --- intervals
 
-    def _end_interval(self, now: int) -> None:
+    def _end_interval(self, now: int) -> tuple[Rows, int]:
+        """Adds it to the ring; returns its rows and its length."""
         duration = now - (self._start or now)
-        wall = self._clock.wall()
         off = dict(self._off())
         try:
             rows = self._rows()
@@ -259,23 +278,29 @@ class Recorder:
         pick = picked(rows)
         self.counts["intervals"] += 1
         self.counts["left_out"] += sum(pick.left_out.values())
-        self._add_interval(pick, off, wall, duration)
+        lost = self._lost_since()
+        self._add_interval(pick, off, lost, duration)
         self._start = now
-        # a dump ends an interval early: what is true of a second is no trigger
-        if duration * 2 >= self._settings.interval_ns:
-            self._judge(rows, duration, now)
+        return {**rows, LOST: [lost]}, duration
 
-    def _add_interval(self, pick: Pick, off: Mapping[str, str], wall: int, duration: int) -> None:
-        lost = dict(self._lost_now())
-        since = {view: n - self._lost.get(view, 0) for view, n in lost.items()}
-        self._lost = lost
+    def _lost_since(self) -> dict[str, int]:
+        """How much each view could not count since the last call, without those of 0."""
+        before, self._lost = self._lost, dict(self._lost_now())
+        since = {view: n - before.get(view, 0) for view, n in self._lost.items()}
+        return {view: n for view, n in since.items() if n}
+
+    def _add_interval(
+        self, pick: Pick, off: Mapping[str, str], lost: Mapping[str, int], duration: int
+    ) -> None:
+        # read after the rows: none of them has a later time
+        wall = self._clock.wall()
         first = {
             "schema": SCHEMA,
             "type": "interval",
             "time": iso_utc(wall),
             "duration_ns": duration,
             "off": off,
-            "lost": {view: n for view, n in since.items() if n},
+            "lost": lost,
         }
         if pick.left_out:
             told = ", ".join(f"{n} of {view}" for view, n in sorted(pick.left_out.items()))
@@ -311,16 +336,19 @@ class Recorder:
             self._next_diagnosis = now + _DIAGNOSE_NS
         return begun
 
-    def _observe(self, now: int) -> None:
+    def _take_diagnosis(self, now: int) -> None:
+        """What a diagnosis has found that ended, for the present interval."""
         found = self._observer.poll(now) if self._observer else None
-        if found:
-            self._pending += found.records
-            if found.error:
-                self._note(f"a diagnosis was not possible: {found.error}")
-            if self._due and not self._due.tries:
-                self._due.at = now
-        if now >= self._next_diagnosis:
-            self._diagnose("the clock", now)
+        if not found:
+            return
+        self._pending += found.records
+        if found.error:
+            self._note(f"a diagnosis was not possible: {found.error}")
+        due = self._due
+        if due and not due.tries:
+            # one that ran already may have watched before the trigger was true
+            again = not due.diagnosed and self._diagnose(due.reason, now)
+            due.diagnosed, due.at = True, now + _WAIT_NS if again else now
 
     # --- dumps
 
@@ -330,12 +358,14 @@ class Recorder:
         last = self._automatic
         if self._due or (last is not None and self._clock.steady() - last < HOUR_NS):
             self.counts["suppressed"] += 1
-            say(f"{reason}: no file, since one was written within the hour")
+            why = "one waits to be written" if self._due else "one was written within the hour"
+            say(f"{reason}: no file, since {why}")
             self._diagnose(reason, now)
             return
         say(reason)
-        waits = self._diagnose(reason, now) or bool(self._observer and self._observer.running)
-        self._due = _Due(reason, now + _WAIT_NS if waits else now)
+        begun = self._diagnose(reason, now)
+        waits = begun or bool(self._observer and self._observer.running)
+        self._due = _Due(reason, now + _WAIT_NS if waits else now, begun)
 
     def _dump_if_due(self, now: int) -> None:
         due = self._due
@@ -356,7 +386,7 @@ class Recorder:
         try:
             path, _ = self._write(reason, now, 0, None)
         except OSError as error:
-            say(f"cannot write an incident file to {self.dumps.path}: {_why(error)}")
+            say(f"cannot write an incident file to {self.dumps.path}: {in_one_line(error)}")
             return False
         say(f"{path} is written: {reason}")
         return True
@@ -382,7 +412,7 @@ class Recorder:
     def _taken(self, now: int, begin: int, end: int | None) -> tuple[Part, int, int]:
         """What the ring has up to this moment."""
         if self._start is not None and now - self._start >= SECOND:
-            self._end_interval(now)
+            self._judge(*self._end_interval(now), now)
         if self._pending:
             # of the interval that has just ended
             wall = self._clock.wall()
@@ -427,14 +457,13 @@ class Recorder:
 
     def _asked(self, last_ns: object, at: object) -> tuple[int, int | None]:
         """The span of --last and --at, ns since 1970. Raises UsageError."""
-        known = isinstance(last_ns, int) and last_ns > 0
-        span = last_ns if isinstance(last_ns, int) and known else None
+        span = last_ns if isinstance(last_ns, int) and last_ns > 0 else None
         if not isinstance(at, str):
             return (self._clock.wall() - span if span else 0), None
         from zfstune.incident.at import find, parse
 
         moment = find(parse(at), (self.ring.begin, self._clock.wall()), "the record")
-        half = (span or _AT_LAST_NS) // 2
+        half = (span or _AROUND_NS) // 2
         return moment - half, moment + half
 
     def status(self) -> Json:
@@ -464,12 +493,6 @@ class Recorder:
             "diagnoses": dict(self._observer.status(self._now)) if self._observer else None,
             **self.counts,
         }
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
 
 
 def begun(recorder: Recorder) -> str:

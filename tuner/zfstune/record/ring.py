@@ -4,9 +4,9 @@ A chunk is a gzip member of JSON lines, so that a file is written by putting chu
 other: nothing is compressed again while a host is in trouble. It is of a minute, which compresses
 ten times better than single intervals.
 
-Chunks remember how far the wall clock was ahead of one that nobody sets. When it is set, the times
-in older chunks are corrected, a few chunks at a time, so that all times are of the clock that
-people read now, and in order.
+Chunks remember how far the wall clock was ahead of one that is never set. When the wall clock is
+set, the times in older chunks are corrected, a few chunks at a time, so that all times are in order
+and agree with the clock that people read now.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from dataclasses import dataclass, replace
 from zfstrace.clock import iso_utc
 from zfstrace.types import Json
 from zfstune.incident.times import ns_of
-from zfstune.term.json import clean
+from zfstune.incident.writer import encode
 from zfstune.term.units import SECOND
+
+__all__ = ["Chunk", "Limits", "Ring", "chunk_of", "encode", "members", "shifted"]
 
 CHUNK_NS = 60 * SECOND
 # What Python keeps beside the bytes of a chunk and of a line; measured with sys.getsizeof.
@@ -65,14 +67,6 @@ class Chunk:
     def lines(self) -> list[bytes]:
         """Without their line breaks."""
         return gzip.decompress(self.data).split(b"\n")[:-1]
-
-
-def encode(record: Json) -> bytes:
-    """A line without its line break."""
-    try:
-        return json.dumps(record, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError:
-        return json.dumps(clean(record), separators=(",", ":")).encode()
 
 
 def chunk_of(lines: Sequence[bytes], begin: int, end: int, ahead: int) -> Chunk:

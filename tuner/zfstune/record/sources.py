@@ -21,22 +21,19 @@ from zfstrace.types import FsyncOptions, Json, LightOptions, SlowEvent, SlowFsyn
 from zfstune.errors import NotPossible
 from zfstune.preflight import instead_of, require_tracing
 from zfstune.record.args import DEFAULT_VIEWS
+from zfstune.record.interval import MOST_SLOW, SLOW_NS
 from zfstune.term.log import say
 from zfstune.term.signals import Stop
-from zfstune.term.units import MS, SECOND
+from zfstune.term.units import SECOND
 from zfstune.trace import light
 from zfstune.trace import sources as live_sources
 from zfstune.trace.live import Meter, Run
 from zfstune.trace.slow import slow_fsync
 from zfstune.trace.sources import Opened, Source
 
-# An fsync, or a commit, of that long is reported singly.
-SLOW_NS = 100 * MS
-# The slowest of an interval.
-_MOST_SLOW = 50
-# In the kernel, for each view, however many CPUs and datasets there are.
+# What the tables of a view may take in the kernel, however many CPUs and datasets there are.
 _TABLE_MIB = 32
-# Those that the host's tick() lets do what is due.
+# The views whose sessions do what is due in Host.tick().
 _FOLLOWED = ("light", "fsync", "throttle")
 _AGAIN_NS, _LIGHT_AGAIN_NS = 300 * SECOND, 60 * SECOND
 
@@ -91,14 +88,14 @@ class _Slowest:
 
     def poll(self) -> None:
         """To be called every second, so that no event finds the buffer full."""
-        events = heapq.nlargest(_MOST_SLOW, self._session.poll(0), key=lambda event: event.total_ns)
+        events = heapq.nlargest(MOST_SLOW, self._session.poll(0), key=lambda event: event.total_ns)
         if not events:
             return
         self._session.refresh()
         names = [name_of(one, self._host, None) for one in self._session.datasets()]
         for event in events:
             self._add(event, names)
-        self._found = heapq.nlargest(_MOST_SLOW, self._found)
+        self._found = heapq.nlargest(MOST_SLOW, self._found)
 
     def _add(self, event: SlowEvent, names: Sequence[tuple[str | None, str | None]]) -> None:
         known = event.dataset < len(names)
@@ -151,6 +148,7 @@ class Views:
         self._open: dict[str, Source] = {}
         self._module = ""
         self._again: dict[str, int] = {}
+        self._rows: dict[str, list[Json]] = {}
         self._lost: dict[str, int] = {}
         self._waits = ""
         self.off: dict[str, str] = {}
@@ -173,13 +171,15 @@ class Views:
 
     def _follow_module(self, now: int) -> None:
         """Opens what can be, and closes what keeps the module in the kernel."""
-        loaded = self._host.loaded()
-        module = self._host.parameters().identity() if loaded and self._host.pools() else ""
+        loaded, identity = self._host.loaded(), self._host.parameters().identity()
+        module = identity if loaded and self._host.pools() else ""
         if module != self._module:
-            for name in list(self._open):
-                # a light trace follows by itself
-                if name != "light":
-                    self._close(name)
+            # a light trace follows by itself
+            for name in [one for one in self._open if one != "light"]:
+                # the last seconds of a pool; kstats of another module would make nonsense
+                if identity == self._module:
+                    self._measure(name)
+                self._close(name)
             self._again.clear()
         self._module = module
         waits = "" if module else "no pool is imported" if loaded else "ZFS is not loaded"
@@ -204,7 +204,7 @@ class Views:
             if name == "light" and self._may_change:
                 self.names = tuple("fsync" if one == "light" else one for one in self.names)
                 self.off.pop(name, None)
-                say(f"the view light is not possible here: {error}; recording fsync instead")
+                say(f"view light is not possible here: {error}; recording fsync instead")
                 return
             self._fail(name, error, now)
         except TraceError as error:
@@ -212,13 +212,16 @@ class Views:
         else:
             self._open[name] = source
             self.off.pop(name, None)
-            source.restart()
+            try:
+                source.restart()
+            except TraceError as error:
+                self._fail(name, error, now)
 
     def _fail(self, name: str, error: TraceError, now: int) -> None:
         self._close(name)
         why = error.in_one_line()
         if self.off.get(name) != why:
-            say(f"the view {name} is off: {why}")
+            say(f"view {name} is off: {why}")
         self.off[name] = why
         self._again[name] = now + (_LIGHT_AGAIN_NS if name == "light" else _AGAIN_NS)
 
@@ -228,16 +231,22 @@ class Views:
             source.close()
 
     def rows(self) -> Mapping[str, Sequence[Json]]:
-        """What each open view has counted since the last call, by its name."""
-        found = {}
-        for name, source in list(self._open.items()):
-            reading = source.measure(step=True)
-            if reading.error:
-                self._fail(name, TraceError(reading.error), self._stop.now())
-                continue
-            self._lost[name] = self._lost.get(name, 0) + reading.losses.lost
-            found[name] = [row.to_json() for row in reading.rows]
+        """What each view has counted since the last call, by its name."""
+        for name in list(self._open):
+            error = self._measure(name)
+            if error:
+                self._fail(name, TraceError(error), self._stop.now())
+        found, self._rows = self._rows, {}
         return found
+
+    def _measure(self, name: str) -> str:
+        """Adds to the rows what an open view has counted; returns why that is not possible, "" if
+        it is."""
+        reading = self._open[name].measure(step=True)
+        if not reading.error:
+            self._lost[name] = self._lost.get(name, 0) + reading.losses.lost
+            self._rows.setdefault(name, []).extend(row.to_json() for row in reading.rows)
+        return reading.error
 
     def lost(self) -> Mapping[str, int]:
         """How much each view could not count, since the recorder began."""

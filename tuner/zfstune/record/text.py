@@ -85,5 +85,5 @@ def _incidents(found: Json) -> str:
         if found[name]:
             parts.append(f"{found[name]} {what}")
     if found["waiting"]:
-        parts.append(f"one waits for its diagnosis ({found['waiting']})")
+        parts.append(f"one waits to be written ({found['waiting']})")
     return f"{', '.join(parts)}; in {found['directory']}"

@@ -24,6 +24,9 @@ from zfstune.term.units import (
 
 # Rows of one interval by view, as the recorder gets them.
 Rows = Mapping[str, Sequence[Json]]
+# In the place of a view: one row with the losses of each view in the interval. Rows of the views do
+# not suffice, as a view without any may have lost something, too.
+LOST = "lost"
 # Values by pool; "" for what is of the whole host.
 Values = Mapping[str, float]
 
@@ -99,7 +102,11 @@ def _fsyncs(rows: Rows) -> tuple[dict[str, Json], str]:
 
 
 def _commits(rows: Rows) -> dict[str, Json]:
-    return _pools(rows.get("light", ()), "light_summary")
+    """The rows of pools. The view fsync, which takes the place of light where there are no light
+    traces, knows a commit by its fsync."""
+    if "light" in rows:
+        return _pools(rows["light"], "light_summary")
+    return _pools(rows.get("fsync", ()), "fsync_summary")
 
 
 def _latency(found: Mapping[str, Json], name: str) -> Values:
@@ -118,6 +125,24 @@ def _of_commits(name: str) -> Callable[[Rows, int], Values]:
     return lambda rows, _duration_ns: _latency(_commits(rows), name)
 
 
+def _of_blocks(name: str) -> Callable[[Rows, int], Values]:
+    """The p99 of a field of light traces; in the view fsync of the stage of that name, which is
+    what fsyncs waited of it."""
+    light = _most("light", f"{name}.p99")
+
+    def values(rows: Rows, duration_ns: int) -> Values:
+        if "light" in rows:
+            return light(rows, duration_ns)
+        return {
+            pool: float(stage["p99"])
+            for pool, row in _commits(rows).items()
+            for stage in row.get("stages") or ()
+            if stage["name"] == name and stage["count"]
+        }
+
+    return values
+
+
 def _rate(found: Mapping[str, Json], count: str, duration_ns: int) -> Values:
     return {
         pool: (row.get(count) or 0) * SECOND / max(1, duration_ns) for pool, row in found.items()
@@ -129,8 +154,7 @@ def _fsync_rate(rows: Rows, duration_ns: int) -> Values:
 
 
 def _commit_rate(rows: Rows, duration_ns: int) -> Values:
-    found = _commits(rows) if "light" in rows else _pools(rows.get("fsync", ()), "fsync_summary")
-    return _rate(found, "commits", duration_ns)
+    return _rate(_commits(rows), "commits", duration_ns)
 
 
 def _unfinished(rows: Rows, _duration_ns: int) -> Values:
@@ -191,15 +215,12 @@ def _hits(rows: Rows, _duration_ns: int) -> Values:
 
 
 def _lost(rows: Rows, _duration_ns: int) -> Values:
-    """Rows of one view have the same: the loss of its trace."""
-    losses = [
-        max((row.get("lost") or 0 for row in found if isinstance(row.get("lost"), int)), default=0)
-        for found in rows.values()
-    ]
-    return {"": float(sum(losses))}
+    return {"": float(sum(sum(row.values()) for row in rows.get(LOST, ())))}
 
 
-_FSYNCS, _ANY = ("fsync", "light"), ("light", "fsync", "txg", "throttle", "device", "arc")
+# The first is the better one.
+_FSYNCS, _COMMITS = ("fsync", "light"), ("light", "fsync")
+_ANY = ("light", "fsync", "txg", "throttle", "device", "arc")
 _QUANTILES = (("p50", "median"), ("p99", "p99"), ("p999", "p99.9"), ("max", "longest"))
 _METRICS = (
     *(
@@ -220,16 +241,16 @@ _METRICS = (
         Metric(
             f"commit.{name}",
             "time",
-            ("light",),
-            f"{what} of ZIL commits",
+            _COMMITS,
+            f"{what} of ZIL commits (fsync: fsyncs)",
             _of_commits(name),
             hangs=True,
         )
         for name, what in _QUANTILES
     ),
-    Metric("commit.rate", "rate", _FSYNCS, "ZIL commits per second", _commit_rate),
-    Metric("log.p99", "time", ("light",), "p99 of log blocks", _most("light", "log_write.p99")),
-    Metric("flush.p99", "time", ("light",), "p99 of cache flushes", _most("light", "flush.p99")),
+    Metric("commit.rate", "rate", _COMMITS, "ZIL commits per second", _commit_rate),
+    Metric("log.p99", "time", _COMMITS, "p99 of log blocks", _of_blocks("log_write")),
+    Metric("flush.p99", "time", _COMMITS, "p99 of cache flushes", _of_blocks("flush")),
     Metric("txg.sync", "time", ("txg",), "longest sync of a txg", _most("txg", "sync_ns")),
     Metric("txg.open", "time", ("txg",), "longest time that one was open", _most("txg", "open_ns")),
     Metric(
@@ -269,7 +290,7 @@ _METRICS = (
         "waits for eviction per second",
         _sum("arc", "waits", _per_second),
     ),
-    Metric("lost", "count", _ANY, "what the traces could not count", _lost),
+    Metric(LOST, "count", _ANY, "what the traces could not count", _lost),
 )
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
 
@@ -358,10 +379,12 @@ def require_views(triggers: Sequence[Trigger], views: Sequence[str]) -> None:
 
 
 class Watch:
-    """The state of all triggers. A pool whose value is not known any more is not true."""
+    """The state of all triggers. A pool whose value is not known any more is not true. A trigger
+    has to be true for least_ns, whatever it says: an interval may be of a second only."""
 
-    def __init__(self, triggers: Sequence[Trigger]) -> None:
+    def __init__(self, triggers: Sequence[Trigger], least_ns: int = 0) -> None:
         self.triggers = triggers
+        self._least_ns = least_ns
         # for how long each has been true, and whether it has fired
         self._true: dict[tuple[int, str], tuple[int, bool]] = {}
         # the value of the worst pool in the last interval, None if it was not known
@@ -381,7 +404,7 @@ class Watch:
                     continue
                 held, before = self._true.get((i, pool), (0, False))
                 held += duration_ns
-                now = before or held >= one.hold_ns
+                now = before or held >= max(one.hold_ns, self._least_ns)
                 states[i, pool] = held, now
                 if now and not before:
                     fired.append(Fired(one, pool, value))

@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from zfstrace.clock import iso_utc
 from zfstrace.flame import output
 from zfstune.diagnose.from_file import Again, again
 from zfstune.errors import UsageError
@@ -22,7 +21,7 @@ from zfstune.incident.reader import Reader
 from zfstune.incident.times import ns_of
 from zfstune.report import incident_plots, incident_tables
 from zfstune.report.incident_data import Fold, Story
-from zfstune.report.incident_plots import Mark
+from zfstune.report.incident_plots import Mark, clock
 from zfstune.report.svg import Plot
 from zfstune.report.target import require_writable
 from zfstune.term.log import say
@@ -31,6 +30,8 @@ from zfstune.term.units import format_count, format_span, format_time
 # More plots than that say nothing.
 _MOST_PLOTS = 4
 _MOST_NAMES = 10
+# Each has an element in each panel.
+_MOST_MARKS = 60
 _VERDICTS = {
     "causes": ("worse", "Cause found"),
     "unknown": ("worse", "Cause unknown"),
@@ -82,12 +83,12 @@ def _rank(one: Again) -> tuple[int, int]:
 
 def render(story: Story) -> str:
     """The page."""
-    slowest = incident_tables.slowest(story.fold.slowest())
+    slowest = incident_tables.slowest(story.fold)
     sections = [
         Section("timeline", "Timeline", "Timeline", _timeline(story)),
         Section("diagnosis", "Diagnosis", "Why", incident_tables.diagnoses(story.diagnoses)),
         Section("moment", "Moment", _title(story), incident_tables.moment(story.interval)),
-        Section("slowest", "Slowest", "The slowest fsyncs", slowest),
+        Section("slowest", "Slowest", "The slowest operations", slowest),
         Section("changes", "Changes", "Changes and events", incident_tables.changes(story.fold)),
         Section("losses", "Losses", "What was not seen", incident_tables.losses(story)),
         Section("host", "Host", "The host", incident_tables.host(story)),
@@ -99,11 +100,7 @@ def render(story: Story) -> str:
 def _title(story: Story) -> str:
     interval = story.interval
     span = format_span(interval.duration_ns)
-    return f"The {span} until {_clock(interval.end_ns)} UTC"
-
-
-def _clock(ns: int) -> str:
-    return iso_utc(ns)[11:19]
+    return f"The {span} until {clock(interval.end_ns)} UTC"
 
 
 def _head(story: Story) -> str:
@@ -122,7 +119,7 @@ def _head(story: Story) -> str:
     sentence = f"No fsync was recorded {when}"
     if p99:
         sentence = (
-            f"The p99 of {what} was {format_time(p99)} {when}, {_clock(story.interval.end_ns)} UTC"
+            f"The p99 of {what} was {format_time(p99)} {when}, {clock(story.interval.end_ns)} UTC"
         )
     evidence = ""
     if story.diagnoses:
@@ -153,11 +150,16 @@ def _notes(story: Story) -> Iterable[str]:
         )
     if story.fold.outside:
         yield f"{format_count(story.fold.outside)} rows have a time outside of the file."
+    if story.fold.crowded:
+        rows = format_count(story.fold.crowded)
+        yield f"{rows} rows are of more pools than the timeline has room for."
     if story.fold.best.odd:
         yield f"{format_count(story.fold.best.odd)} diagnoses have values of the wrong type."
 
 
 def _marks(story: Story) -> list[Mark]:
+    """Those in the time of the file."""
+    bins = story.fold.bins
     found = [Mark("moment", story.interval.end_ns, "the moment of this page")]
     for one in story.diagnoses:
         measured = one.diagnosis.measurements
@@ -168,7 +170,7 @@ def _marks(story: Story) -> list[Mark]:
         if change["type"] != "note":
             said = incident_tables.change(change)
             found.append(Mark("change", ns_of(change["time"]) or 0, said))
-    return found
+    return [one for one in found if bins.first_ns <= one.time_ns <= bins.last_ns]
 
 
 def _timeline(story: Story) -> str:
@@ -177,10 +179,16 @@ def _timeline(story: Story) -> str:
     shown = busy[:_MOST_PLOTS]
     made = ""
     for number, pool in enumerate(shown):
-        plot = incident_plots.timeline(f"timeline-{number}", pool, bins, marks)
+        plot = incident_plots.timeline(f"timeline-{number}", pool, bins, marks[:_MOST_MARKS])
         if plot:
             heading = f"<h3>Pool {code(pool or '(unknown)')}</h3>\n" if len(shown) > 1 else ""
             made += heading + _figure(plot, _caption(story, pool)) + _key(story, pool)
+    unmarked = len(marks[_MOST_MARKS:]) + story.fold.more_marks
+    if made and unmarked:
+        left = format_count(unmarked)
+        made += paragraph(
+            f"Changes and diagnoses without a mark, as there are too many: {left}.", "small"
+        )
     if len(busy) > len(shown):
         left = format_count(len(busy) - len(shown))
         made += paragraph(f"{left} pools with fewer fsyncs are not drawn.", "small")
@@ -228,6 +236,7 @@ def _data(story: Story) -> str:
             "time": story.interval.time,
             "diagnoses": [one.to_json() for one in story.diagnoses],
             "slowest": story.fold.slowest(),
+            "slow_commits": story.fold.slow_commits(),
             "changes": story.fold.changes,
         }
     )

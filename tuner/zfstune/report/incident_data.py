@@ -15,7 +15,7 @@ from zfstune.term.units import SECOND
 
 # As many points as a plot has pixels for.
 _MOST_BINS = 360
-# More pools than that are counted; the page draws the busiest.
+# The first ones; the page draws the busiest of them.
 _MOST_POOLS = 32
 MOST_SLOW, MOST_CHANGES = 20, 200
 _CHANGES = ("parameter_change", "pool_state", "note")
@@ -59,9 +59,7 @@ class Bins:
         return self.first_ns + self.step_ns * (place + 0.5)
 
     def at(self, pool: str, time_ns: int, duration_ns: int = 0) -> Bin | None:
-        """The bin of a row; None for one outside the time of the file, or of too many pools."""
-        if not self.first_ns <= time_ns <= self.last_ns:
-            return None
+        """The bin of a row in the time of the file; None if there are too many pools."""
         if pool not in self.pools and len(self.pools) >= _MOST_POOLS:
             return None
         # times are those of ends: the end of a part belongs to it
@@ -92,6 +90,11 @@ def bins_of(span: tuple[int, int], interval_ns: int | None) -> Bins:
     return Bins(first, step, -(-whole // step))
 
 
+def by_view(lost: int | dict[str, int] | None) -> dict[str, int]:
+    """A field `lost`, which may have no views."""
+    return {"all": lost} if isinstance(lost, int) else lost or {}
+
+
 class Fold:
     """What the page needs, collected record by record."""
 
@@ -99,12 +102,16 @@ class Fold:
         self.bins = bins_of(span, interval_ns)
         self.best = Best(moment)
         self.changes: list[Json] = []
-        self.more_changes = 0
+        # those after the first ones, and how many of them the timeline would mark
+        self.more_changes = self.more_marks = 0
         self.lost: Counter[str] = Counter()
         self.off: dict[str, tuple[str, int]] = {}
-        self.intervals = self.records = self.outside = 0
+        # rows that are in no bin: of another time, or of too many pools
+        self.outside = self.crowded = 0
+        self.intervals = self.records = 0
         self.missing: dict[str, Json] = {}
         self._slow: list[tuple[int, int, Json]] = []
+        self._commits: dict[tuple[int, str], Json] = {}
 
     def see(self, interval: Interval, record: Json) -> None:
         """A record of the file."""
@@ -125,29 +132,44 @@ class Fold:
             entry = (record["total_ns"], self.records, record)
             push = heapq.heappush if len(self._slow) < MOST_SLOW else heapq.heappushpop
             push(self._slow, entry)
+        elif name == "light_window":
+            self._slow_commit(record)
         elif name in _CHANGES:
             if len(self.changes) < MOST_CHANGES:
                 self.changes.append(record)
             else:
                 self.more_changes += 1
+                self.more_marks += name != "note"
 
     def slowest(self) -> list[Json]:
         """The slowest operations, the slowest first."""
         return [record for _, _, record in sorted(self._slow, key=lambda one: (-one[0], one[1]))]
 
+    def _slow_commit(self, record: Json) -> None:
+        """Of the rows of a window, that of the dataset with the most time stays."""
+        key = record["cause"]["total_ns"], record["time"]
+        other = self._commits.get(key)
+        if other is None or _time(other) < _time(record):
+            self._commits[key] = record
+        if len(self._commits) > MOST_SLOW:
+            del self._commits[min(self._commits)]
+
+    def slow_commits(self) -> list[Json]:
+        """The slowest commits of a light trace, the slowest first."""
+        return [self._commits[key] for key in sorted(self._commits, reverse=True)]
+
     def _bin(self, record: Json) -> Bin | None:
         time_ns = ns_of(record["time"]) or 0
-        found = self.bins.at(record["pool"] or "", time_ns, record.get("duration_ns") or 0)
-        if found is None:
+        if not self.bins.first_ns <= time_ns <= self.bins.last_ns:
             self.outside += 1
+            return None
+        found = self.bins.at(record["pool"] or "", time_ns, record.get("duration_ns") or 0)
+        self.crowded += found is None
         return found
 
     def _interval(self, record: Json) -> None:
         self.intervals += 1
-        lost = record["lost"]
-        if isinstance(lost, int):
-            lost = {"all": lost}
-        for name, count in (lost or {}).items():
+        for name, count in by_view(record["lost"]).items():
             if len(self.lost) < 64 or name in self.lost:
                 self.lost[name] += count
         for name, why in (record["off"] or {}).items():
@@ -190,6 +212,12 @@ class Fold:
         if found:
             found.txgs += 1
             found.sync_ns = max(found.sync_ns, record["sync_ns"] or 0)
+
+
+def _time(window: Json) -> int:
+    """Of all fsyncs in it, in ns."""
+    total: int = sum(window["stages"].values())
+    return total
 
 
 @dataclass(frozen=True)

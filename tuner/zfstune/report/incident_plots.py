@@ -35,8 +35,6 @@ _DAY = 24 * 3600
 _STEPS_S = (1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, _DAY)
 _HEIGHTS = (880, 900)
 _GAP = 16
-# each has an element in each panel
-_MOST_MARKS = 60
 
 # A pool's bins that have anything in them, by their place.
 Found = Sequence[tuple[int, Bin]]
@@ -68,11 +66,11 @@ class _Part:
 
 
 def timeline(name: str, pool: str, bins: Bins, marks: Sequence[Mark]) -> Plot | None:
-    """The plot of a pool; None without anything in it. name is that of its elements."""
+    """The plot of a pool; None without anything in it. name is that of its elements. marks are of
+    the time of the bins."""
     found = sorted(bins.pools.get(pool, {}).items())
     if not found:
         return None
-    marks = [one for one in marks if bins.first_ns <= one.time_ns <= bins.last_ns][:_MOST_MARKS]
     what = "fsyncs" if pool in bins.exact else "commits"
 
     def draw(box: Box, narrow: bool) -> Iterable[object]:
@@ -97,13 +95,14 @@ def timeline(name: str, pool: str, bins: Bins, marks: Sequence[Mark]) -> Plot | 
 
     worst = max(found, key=lambda one: one[1].p99)
     said = (
-        f"Pool {pool}, {what} from {_clock(bins.first_ns)} to {_clock(bins.last_ns)} UTC: highest "
-        f"p99 {format_time(worst[1].p99)} near {_clock(int(bins.middle(worst[0])))}"
+        f"Pool {pool}, {what} from {clock(bins.first_ns)} to {clock(bins.last_ns)} UTC: highest "
+        f"p99 {format_time(worst[1].p99)} near {clock(int(bins.middle(worst[0])))}"
     )
     return plot(name, draw, _HEIGHTS, f"Timeline of pool {pool}", said)
 
 
-def _clock(ns: int) -> str:
+def clock(ns: int) -> str:
+    """The time of day, UTC: ``03:05:10``."""
     return iso_utc(ns)[11:19]
 
 
@@ -135,7 +134,7 @@ def _line(panel: Panel, mark: Mark) -> str:
     color, dash, wide, _ = _MARKS[mark.kind]
     x = panel.x(mark.time_ns / SECOND)
     line = path(f"M{x:.1f} {panel.y.last:.1f}V{panel.y.first:.1f}", color, wide, dash)
-    return tipped(line, f"{_clock(mark.time_ns)} {mark.said}")
+    return tipped(line, f"{clock(mark.time_ns)} {mark.said}")
 
 
 def _parts(found: Found, bins: Bins, what: str) -> list[_Part]:

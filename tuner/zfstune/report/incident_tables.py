@@ -10,7 +10,9 @@ from zfstune.diagnose.from_file import Again
 from zfstune.diagnose.judge import Finding
 from zfstune.html.page import code, details, esc, facts, paragraph, raw_json, scrolled, table
 from zfstune.incident.intervals import Interval
-from zfstune.report.incident_data import Fold, Story
+from zfstune.incident.times import ns_of
+from zfstune.report.incident_data import Fold, Story, by_view
+from zfstune.report.incident_plots import clock
 from zfstune.term.units import (
     format_count,
     format_percent,
@@ -26,6 +28,14 @@ from zfstune.trace.throttle import KINDS, dirty
 
 _MOST_ROWS = 100
 _MOST_LAYOUT = 400
+_NOT_SINGLY = (
+    "There are single fsyncs only in the view fsync: "
+    "record with --views fsync,txg,throttle,arc to have them."
+)
+_AFTER = (
+    "The view light keeps at most one slow commit a minute, not of which dataset it was, and the "
+    "fsyncs of the seconds after it: shown is the dataset with the most time in them."
+)
 
 
 def _more(rows: Sequence[Sequence[str]], what: str) -> str:
@@ -188,8 +198,13 @@ def _devices(rows: Sequence[Any]) -> str:
 # --- the whole file
 
 
-def slowest(records: Sequence[Json]) -> str:
-    """Single operations."""
+def slowest(fold: Fold) -> str:
+    """Single fsyncs, and the commits of a light trace."""
+    made = _slow_fsyncs(fold.slowest()) + _slow_commits(fold.slow_commits())
+    return made if fold.bins.exact else made + paragraph(_NOT_SINGLY, "small")
+
+
+def _slow_fsyncs(records: Sequence[Json]) -> str:
     cells = [
         [
             esc(one["time"][11:23]),
@@ -202,11 +217,32 @@ def slowest(records: Sequence[Json]) -> str:
         ]
         for one in records
     ]
-    if not cells:
-        return ""
     head = ["time (UTC)", "took", "program", "dataset", "kind", "txg", "largest stages"]
     looks = ["name", "n", "c", "", "", "", "w"]
-    return table(head, looks, cells, "The slowest fsyncs")
+    return _part("Fsyncs", "The slowest fsyncs", head, looks, cells, "fsyncs")
+
+
+def _slow_commits(records: Sequence[Json]) -> str:
+    cells = [
+        [
+            esc(_began(one)),
+            esc(format_time(one["cause"]["total_ns"])),
+            code(f"{one['cause']['comm']} {one['cause']['pid']}"),
+            code(one["dataset"] or one["pool"] or "?"),
+            format_count(one["fsyncs"]),
+            esc(largest_stages(one["stages"], 60)),
+        ]
+        for one in records
+    ]
+    head = ["time (UTC)", "took", "program", "dataset after it", "fsyncs", "largest stages"]
+    looks = ["name", "n", "c", "", "n", "w"]
+    made = _part("Commits", "The slowest commits", head, looks, cells, "commits")
+    return made and made + paragraph(_AFTER, "small")
+
+
+def _began(window: Json) -> str:
+    """When a window began, which is when the commit was seen."""
+    return clock(max(0, (ns_of(window["time"]) or 0) - window["duration_ns"]))
 
 
 def change(record: Json) -> str:
@@ -237,9 +273,7 @@ def changes(fold: Fold) -> str:
 def losses(story: Story) -> str:
     """What the recorder did not see."""
     fold, header = story.fold, story.incident.header
-    began = header["lost"] or {}
-    if isinstance(began, int):
-        began = {"all": began}
+    began = by_view(header["lost"])
     names = list(dict.fromkeys([*fold.lost, *began, *fold.off]))
     cells = []
     for name in names:

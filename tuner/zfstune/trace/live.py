@@ -198,9 +198,11 @@ def loop(
         if ended or (end is not None and now >= end):
             break
         if now >= next_tick:
-            next_tick = now + _TICK_NS
             if tick():
                 break
+            # from its end: a tick of more than a second must leave a pause, too
+            now = stop.now()
+            next_tick = now + _TICK_NS
         if due is not None and interval_ns and now >= due:
             if show():
                 break
