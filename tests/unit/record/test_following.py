@@ -1,0 +1,299 @@
+"""Which views are on, whatever the host and its traces do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.exported import Exported
+from support.fake_host import FakeHost, FakeSession
+from support.samples import arc, counts, txg, waits
+
+from zfstrace.errors import NoPrivilege, NotSupported, TraceError
+from zfstrace.types import Losses
+from zfstune.term.units import MS
+
+
+class Followed:
+    """Views that are followed, with a clock that a test moves."""
+
+    def __init__(self, host: FakeHost, *views: str, **given: Any) -> None:
+        self.it = Exported(host, *views, **given)
+        self.rows, self.off = self.it.collector.rows, self.it.collector.off
+        self.missing, self.lost = self.it.collector.missing, self.it.collector.losses
+        self.close, self.tick = self.it.collector.close, self.it.tick
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """How many there were of each part, without those of 0."""
+        found = self.it.scrape(0).of("zfstune_exporter_errors_total")
+        return {what: number for (what,), number in found.items() if number}
+
+
+class Ticking(FakeSession):
+    """What Host.tick() lets do what is due, such as to read the output of a script."""
+
+    broken = False
+
+    def tick(self) -> None:
+        if self.broken:
+            raise TraceError("dtrace(1) has ended")
+
+
+def hosting(**sessions: Any) -> FakeHost:
+    host = FakeHost()
+    host.sessions = sessions
+    return host
+
+
+def fsyncs(n: int) -> Any:
+    return [counts(objset=68, stages={"flush": [MS] * n})]
+
+
+def counted(it: Followed) -> int:
+    """The fsyncs of all rows since the last call."""
+    rows = it.rows().get("fsync", ())
+    return sum(row["count"] for row in rows if row["dataset"] == "tank/db")
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def call(*_: object) -> Any:
+        raise error
+
+    return call
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line.removeprefix("zfstune: ") for line in capsys.readouterr().err.splitlines()]
+
+
+# --- again
+
+
+@pytest.mark.parametrize(("view", "after"), [("throttle", 300), ("light", 60)])
+def test_a_view_that_fails_is_tried_again(
+    view: str, after: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = FakeSession([([], [], [])] if view == "light" else [[], []])
+    host = hosting(**{view: [TraceError("no probe", "look"), session]})
+    it = Followed(host, view)
+    it.tick(after)
+    assert it.off() == {view: "no probe; look"}
+    assert sum(line.startswith(f"view {view} is off: no probe; look") for line in said(capsys)) == 1
+    it.tick()
+    assert it.off() == {}
+    assert it.errors == {view: 1}
+
+
+def test_another_module_is_tried_at_once() -> None:
+    host = hosting(throttle=[TraceError("no probe"), FakeSession([[], []])])
+    it = Followed(host, "throttle")
+    it.tick(3)
+    assert it.off()
+    host.loaded_as = "boot:2"
+    it.tick()
+    assert it.off() == {}
+
+
+def test_a_view_that_failed_says_so_while_nothing_is_there() -> None:
+    host = hosting(throttle=TraceError("no probe"), txg=FakeSession())
+    it = Followed(host, "throttle", "txg")
+    it.tick()
+    host.imported = []
+    it.tick()
+    assert it.off() == {"throttle": "no probe", "txg": "no pool is imported"}
+    host.unloaded, host.loaded_as = True, ""
+    it.tick()
+    assert it.off() == {"throttle": "no probe", "txg": "ZFS is not loaded"}
+
+
+def test_where_there_is_no_view_another_takes_its_place() -> None:
+    host = hosting(
+        light=NotSupported("there are no light traces on FreeBSD"), fsync=FakeSession([fsyncs(1)])
+    )
+    it = Followed(host, "light", instead={"light": "fsync"})
+    it.tick(2)
+    assert it.off() == {} and list(it.rows()) == ["fsync"]
+    asked = Followed(host, "light")
+    asked.tick()
+    assert asked.off() == {"light": "there are no light traces on FreeBSD"}
+
+
+def test_where_nothing_can_be_attached_kstats_do(capsys: pytest.CaptureFixture[str]) -> None:
+    kstat = FakeSession(events=[txg(1)], probes=())
+    host = hosting(**{"txg": NoPrivilege("no"), "txg kstat": kstat, "throttle": NoPrivilege("no")})
+    it = Followed(host, "txg", "throttle")
+    it.tick()
+    assert it.missing() == {"throttle": "privilege"}
+    assert "view txg: by kstats" in said(capsys)
+    strict = Followed(host, "txg", fallback=False)
+    strict.tick()
+    assert strict.missing() == {"txg": "privilege"}
+
+
+# --- pools and modules that come and go
+
+
+def test_without_a_pool_nothing_keeps_the_module() -> None:
+    sessions = {
+        "light": FakeSession([([], [], [])]),
+        "txg": FakeSession(),
+        "throttle": FakeSession([[]]),
+    }
+    host = hosting(**sessions)
+    it = Followed(host, *sessions)
+    it.tick()
+    host.imported = []
+    it.tick()
+    # a light trace lets go by itself
+    assert [session.closed for session in sessions.values()] == [False, True, True]
+    assert sorted(it.off()) == ["throttle", "txg"]
+
+
+def test_the_last_rows_of_a_closed_session_are_kept() -> None:
+    session = FakeSession([fsyncs(1)])
+    host = hosting(fsync=session)
+    it = Followed(host, "fsync")
+    it.tick()
+    assert counted(it) == 1
+    session.states = [fsyncs(4)]
+    host.imported = []
+    it.tick()
+    assert session.closed and counted(it) == 3
+    # it does not know of any more
+    assert it.rows() == {}
+
+
+def test_kstats_of_another_module_make_no_row() -> None:
+    host = hosting(arc=[FakeSession([arc(9), arc(9), arc(1)]), FakeSession([arc(1)])])
+    it = Followed(host, "arc")
+    it.tick()
+    it.rows()
+    host.loaded_as = "boot:2"
+    it.tick()
+    assert [row["demand_hits"] for row in it.rows()["arc"]] == [0]
+
+
+def test_losses_never_go_back() -> None:
+    first, second = (FakeSession([fsyncs(1)], losses=Losses(start=n)) for n in (5, 2))
+    host = hosting(fsync=[first, second])
+    it = Followed(host, "fsync")
+    it.tick()
+    host.loaded_as = "boot:2"
+    it.tick()
+    assert it.lost() == {"fsync": 5}
+    it.it.collector.read(0)
+    assert it.lost() == {"fsync": 7}
+    second._losses = Losses()
+    it.it.collector.read(0)
+    assert it.lost() == {"fsync": 7}
+
+
+# --- failures
+
+
+def test_a_session_that_fails_gives_its_last_rows() -> None:
+    session = Ticking([fsyncs(1)])
+    host = hosting(fsync=session)
+    it = Followed(host, "fsync")
+    it.tick()
+    assert counted(it) == 1
+    session.states, session.broken = [fsyncs(3)], True
+    host.fails = TraceError("dtrace(1) has ended")
+    it.tick()
+    assert session.closed and it.off() == {"fsync": "dtrace(1) has ended"}
+    assert counted(it) == 2
+
+
+def test_a_view_that_cannot_be_read_is_off_and_the_others_go_on() -> None:
+    host = hosting(
+        throttle=FakeSession([[], TraceError("gone")]), arc=FakeSession([arc(1), arc(2)])
+    )
+    it = Followed(host, "throttle", "arc")
+    it.tick()
+    it.rows()
+    assert list(it.rows()) == ["arc"]
+    assert it.off() == {"throttle": "gone"} and it.errors == {"throttle": 1}
+
+
+def test_of_those_that_the_host_ticks_only_who_fails_is_off() -> None:
+    sessions = {
+        "fsync": Ticking([fsyncs(1)]),
+        "throttle": Ticking([[waits(rest=True)]]),
+        "arc": Ticking([arc(1)]),
+    }
+    host = hosting(**sessions)
+    it = Followed(host, *sessions)
+    it.tick()
+    sessions["arc"].broken = True
+    host.fails = TraceError("dtrace(1) has ended")
+    it.tick()
+    assert it.off() == {"arc": "dtrace(1) has ended"}
+    assert [session.closed for session in sessions.values()] == [False, False, True]
+
+
+@pytest.mark.parametrize("error", [TraceError("cannot look"), OSError(5, "Input/output error")])
+def test_an_error_of_the_host_itself_is_of_no_view(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = hosting(fsync=Ticking([fsyncs(1)]), txg=FakeSession())
+    it = Followed(host, "fsync", "txg")
+    it.tick()
+    said(capsys)
+    for _ in range(3):
+        host.fails = error
+        it.tick()
+    assert it.off() == {} and it.errors == {"host": 3}
+    assert len(said(capsys)) == 1
+
+
+@pytest.mark.parametrize("what", ["loaded", "parameters", "pools"])
+def test_a_host_that_does_not_answer_is_survived(
+    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = hosting(throttle=FakeSession([[], []]))
+    it = Followed(host, "throttle")
+    it.tick()
+    said(capsys)
+    with monkeypatch.context() as broken:
+        broken.setattr(host, what, raising(OSError(5, "Input/output error")))
+        it.tick(3)
+        assert list(it.rows()) == ["throttle"]
+        assert it.off() == {}
+    assert said(capsys) == ["host: Input/output error"]
+    assert it.errors == {"host": 3}
+
+
+def test_a_view_with_a_bug_is_off() -> None:
+    session = FakeSession([[], []])
+    host = hosting(throttle=session, txg=FakeSession(events=[txg(1)]))
+    it = Followed(host, "throttle", "txg")
+    it.tick()
+    session.states = [ValueError("a bug")]
+    assert list(it.rows()) == ["txg"]
+    assert it.off() == {"throttle": "ValueError: a bug"}
+
+
+def test_a_light_session_that_goes_on_without_probes_says_why() -> None:
+    session = FakeSession([([], [], [])])
+    host = hosting(light=session)
+    it = Followed(host, "light")
+    it.tick()
+    assert it.off() == {}
+    session.waiting, session.why = True, "cannot attach: no memory"
+    it.tick()
+    assert it.off() == {"light": "cannot attach: no memory"} and it.errors == {"light": 1}
+    session.why, host.imported = "", []
+    it.tick()
+    assert it.off() == {"light": "no pool is imported"}
+
+
+def test_all_are_closed_although_one_cannot_be() -> None:
+    sessions = {"throttle": FakeSession([[]]), "txg": FakeSession()}
+    host = hosting(**sessions)
+    it = Followed(host, *sessions)
+    it.tick()
+    sessions["throttle"].close = raising(OSError(5, "Input/output error"))  # type: ignore[method-assign]
+    it.close()
+    assert sessions["txg"].closed
