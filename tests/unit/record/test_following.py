@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.exported import Exported
 from support.fake_host import FakeHost, FakeSession
-from support.samples import arc, counts, txg, waits
+from support.samples import arc, counts, slow_event, txg, waits
 
 from zfstrace.errors import NoPrivilege, NotSupported, TraceError
 from zfstrace.types import Losses
@@ -190,6 +190,82 @@ def test_losses_never_go_back() -> None:
     assert it.lost() == {"fsync": 7}
 
 
+# --- rows
+
+
+def test_the_first_interval_is_complete() -> None:
+    first = counts(objset=68, stages={"flush": [200 * MS]})
+    ended = FakeSession(events=[txg(1)])
+    host = hosting(fsync=FakeSession([[first]], [slow_event(0, flush=200)]), txg=ended)
+    it = Followed(host, "fsync", "txg")
+    it.tick(9)
+    rows = it.rows()
+    assert [row["type"] for row in rows["txg"]] == ["txg"]
+    assert [row["type"] for row in rows["fsync"]].count("slow_fsync") == 1
+    assert [row["count"] for row in rows["fsync"] if "count" in row and row["dataset"]] == [1]
+
+
+def test_of_an_interval_the_slowest_are_kept() -> None:
+    session = FakeSession([fsyncs(1)])
+    host = hosting(fsync=session)
+    it = Followed(host, "fsync")
+    it.tick()
+    for low in (1, 200):
+        session._events = [slow_event(0, flush=ms) for ms in range(low, low + 199)]
+        it.tick()
+    session._events = [slow_event(9, flush=1000)]
+    slow = [row for row in it.rows()["fsync"] if row["type"] == "slow_fsync"]
+    assert sorted(row["total_ns"] for row in slow) == [
+        *(ms * MS for ms in range(350, 399)),
+        1000 * MS,
+    ]
+    assert {row["dataset"] for row in slow} == {"tank/db", "<unknown>"}
+
+
+def test_what_a_txg_did_meanwhile_is_asked_at_once() -> None:
+    """Its kstat has the last hundred."""
+    asked: list[int] = []
+    session = FakeSession([fsyncs(1)])
+    host = hosting(fsync=session)
+    it = Followed(host, "fsync")
+    it.tick()
+    host.txg_state = lambda _pool, start, _end: asked.append(start)  # type: ignore[assignment,method-assign]
+    session._events = [slow_event(0, flush=200)]
+    it.tick()
+    assert len(asked) == 1
+
+
+def test_losses_are_as_of_the_last_rows() -> None:
+    session = FakeSession([fsyncs(1)], losses=Losses(start=2))
+    it = Followed(hosting(fsync=session), "fsync")
+    it.tick()
+    it.rows()
+    assert it.lost() == {"fsync": 2}
+
+
+def test_a_recorder_that_takes_nothing_fills_no_memory() -> None:
+    host = hosting(txg=FakeSession(), fsync=FakeSession([fsyncs(1)]))
+    ended, slow = host.sessions["txg"], host.sessions["fsync"]
+    assert isinstance(ended, FakeSession) and isinstance(slow, FakeSession)
+    it = Followed(host, "txg", "fsync")
+    for _ in range(9):
+        ended._events = [txg(n) for n in range(400)]
+        slow._events = [slow_event(0, flush=200)] * 40
+        it.tick()
+    rows = it.rows()
+    assert len(rows["txg"]) == 1024
+    assert sum(row["type"] == "slow_fsync" for row in rows["fsync"]) == 50
+
+
+def test_for_no_recorder_nothing_is_kept() -> None:
+    host = hosting(
+        txg=FakeSession(events=[txg(1)]), fsync=FakeSession([fsyncs(1)], [slow_event(0)])
+    )
+    it = Followed(host, "txg", "fsync", recorded=False)
+    it.tick()
+    assert it.rows() == {"txg": [], "fsync": []}
+
+
 # --- failures
 
 
@@ -252,14 +328,14 @@ def test_an_error_of_the_host_itself_is_of_no_view(
 def test_a_host_that_does_not_answer_is_survived(
     what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    host = hosting(throttle=FakeSession([[], []]))
-    it = Followed(host, "throttle")
+    host = hosting(device=FakeSession([[], []]))
+    it = Followed(host, "device")
     it.tick()
     said(capsys)
     with monkeypatch.context() as broken:
         broken.setattr(host, what, raising(OSError(5, "Input/output error")))
         it.tick(3)
-        assert list(it.rows()) == ["throttle"]
+        assert list(it.rows()) == ["device"]
         assert it.off() == {}
     assert said(capsys) == ["host: Input/output error"]
     assert it.errors == {"host": 3}

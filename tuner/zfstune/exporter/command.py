@@ -147,6 +147,7 @@ def _collector(
         no_fentry=args.no_fentry,
         kstat=args.source == "kstat",
         fallback=args.source == "auto",
+        recorded=_records(args),
     )
     # a D script has all of its probes or none
     instead = {} if args.views else {"light": "fsync"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
@@ -25,6 +26,7 @@ _SPARE = 16
 # With many CPUs fewer of them fit, and the rest is summed.
 _TABLE_MIB = 32
 
+_UNKNOWN = None, "<unknown>"
 _NOTHING = DatasetCounts(
     "", 0, (0, 0), False, 0, 0, 0, (0,) * len(KINDS), Hist(), (Hist(),) * len(NAMES)
 )
@@ -70,14 +72,31 @@ class FsyncView(Tracing[FsyncSession]):
     def tick(self) -> None:
         # before their buffer overflows
         if self.session is not None:
-            self._slow = slowest(self._slow + self.session.poll(0))
+            self._see(self.session)
+
+    def _see(self, session: FsyncSession) -> None:
+        """The slow ones since the last call. Those for the recorder are named at once: what their
+        txg did is not known for long."""
+        events = session.poll(0)
+        self._slow = slowest(self._slow + events)
+        if not (events and self._setup.recorded):
+            return
+        session.refresh()
+        counts = session.datasets()
+        found = []
+        for event in heapq.nlargest(MOST_SLOW, events, key=_took):
+            known = event.dataset < len(counts)
+            name = name_of(counts[event.dataset], self._host, None) if known else _UNKNOWN
+            found.append(slow_fsync(event, *name, self._host, session))
+        self._slowest = heapq.nlargest(MOST_SLOW, self._slowest + found, key=_took)
 
     def _count(self, session: FsyncSession) -> None:
+        self._see(session)
         counts = session.datasets()
         for now, before in self._slots.changed(counts):
             if now.total.count or now.commits or now.errors:
                 self._add(self._names.dataset(name_of(now, self._host, None)), now, before)
-        slow, self._slow = slowest(self._slow + session.poll(0)), []
+        slow, self._slow = self._slow, []
         for event in slow:
             if event.dataset < len(counts):
                 self._show(event, counts[event.dataset], session)
@@ -103,9 +122,6 @@ class FsyncView(Tracing[FsyncSession]):
         if series:
             labels = {"comm": event.comm, "txg": str(found.txg or "")}
             series.show(Shown(event.total_ns, self._setup.wall(), labels))
-        if self._recorded:
-            slower = sorted([*self._slowest, found], key=lambda one: -one.total_ns)
-            self._slowest = slower[:MOST_SLOW]
 
     def rows(self) -> Sequence[JsonRow]:
         found = list(super().rows())
@@ -121,6 +137,10 @@ class FsyncView(Tracing[FsyncSession]):
             yield counters.family()
         unfinished = self._lost.unfinished if self.session is not None else None
         yield one("zfstune_fsync_unfinished", unfinished)
+
+
+def _took(one: SlowEvent | SlowFsync) -> int:
+    return one.total_ns
 
 
 def slowest(events: Sequence[SlowEvent]) -> list[SlowEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
@@ -15,7 +16,7 @@ from zfstrace.summary import name_of
 from zfstrace.types import LightOptions
 from zfstune.exporter.families import Histograms, Labels, Shown, gauge, one
 from zfstune.exporter.views import Setup, Slots, Tracing
-from zfstune.record.interval import SLOW_NS
+from zfstune.record.interval import MOST_SLOW, SLOW_NS
 from zfstune.term.units import SECOND
 from zfstune.trace.light import EVERY, WINDOW
 from zfstune.trace.live import JsonRow, Meter
@@ -43,7 +44,7 @@ class LightView(Tracing[LightSession]):
         )
         self._windows: list[tuple[Window, Times]] = []
         self._shares: dict[Labels, float] = {}
-        self._kept: list[Window] = []
+        self._kept: deque[Window] = deque(maxlen=MOST_SLOW)
         self._missing = 0
 
     @property
@@ -90,7 +91,7 @@ class LightView(Tracing[LightSession]):
         self._see(session.windows())
         for window in session.kept():
             self._show(window, counts)
-            if self._recorded:
+            if self._setup.recorded:
                 self._kept.append(window)
 
     def _see(self, windows: Sequence[Window]) -> None:
@@ -155,5 +156,6 @@ class LightView(Tracing[LightSession]):
 
     def rows(self) -> Sequence[JsonRow]:
         found = list(super().rows())
-        kept, self._kept = self._kept, []
-        return found + [row for window in kept for row in light_summary.kept(window, self._host)]
+        kept = [row for one in self._kept for row in light_summary.kept(one, self._host)]
+        self._kept.clear()
+        return found + kept

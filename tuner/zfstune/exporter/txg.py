@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric
@@ -15,6 +16,8 @@ from zfstune.trace.live import Meter
 
 # A sync that takes this long may become an exemplar.
 _SLOW_NS = 1000 * MS
+# So many wait for a recorder.
+_MOST_ENDED = 1024
 
 
 class TxgView(Tracing[TxgSession]):
@@ -27,7 +30,7 @@ class TxgView(Tracing[TxgSession]):
         super().__init__(setup)
         self._phases = Histograms("zfstune_txg_duration_seconds")
         self._reasons = Counters("zfstune_txgs_total")
-        self._ended: list[Txg] = []
+        self._ended: deque[Txg] = deque(maxlen=_MOST_ENDED)
         self._dirty: dict[Labels, float] = {}
 
     def _end(self) -> None:
@@ -39,7 +42,8 @@ class TxgView(Tracing[TxgSession]):
     def _metered(self, session: TxgSession) -> Meter[list[Txg], Txg]:
         def read() -> list[Txg]:
             self._count(session)
-            found, self._ended = self._ended, []
+            found = list(self._ended)
+            self._ended.clear()
             return found
 
         # each txg is read once: all that read() returns is new
@@ -56,7 +60,7 @@ class TxgView(Tracing[TxgSession]):
             self._know(pool)
         for txg in session.poll(0):
             self._add(txg)
-            if self._recorded:
+            if self._setup.recorded:
                 self._ended.append(txg)
         self._dirty = {of: dirty for of, dirty in self._dirty.items() if of[0] in pools}
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -24,6 +25,8 @@ from zfstune.trace.live import JsonRow, Meter
 RETRY_NS = 300 * SECOND
 # What the tables of a view may take in the kernel, where they count as memory of the service.
 TABLE_MIB = 16
+# Of so many measurements the rows wait for a recorder, which takes them each 10 s.
+_MOST_LATE = 64
 
 AnySession = TypeVar("AnySession", bound=Session)
 Counts = TypeVar("Counts", bound=Identified)
@@ -68,7 +71,7 @@ class View(Protocol):
 @dataclass(frozen=True)
 class Setup:
     """What views need. kstat: nothing may be attached; fallback: where nothing can be attached,
-    kstats suffice."""
+    kstats suffice; recorded: a recorder takes their rows."""
 
     host: Host
     stop: Stop
@@ -76,6 +79,7 @@ class Setup:
     no_fentry: bool = False
     kstat: bool = False
     fallback: bool = True
+    recorded: bool = True
     wall: Callable[[], float] = time.time
 
     def options(self, *, kstat: bool) -> TraceOptions:
@@ -99,8 +103,8 @@ class Tracing(ABC, Generic[AnySession]):
         # whether the session is one of kstats, so that nothing is attached
         self.by_kstat = False
         self._meter: Meter[Any, Any] | None = None
-        self._recorded = False
-        self._late: list[JsonRow] = []
+        # of each measurement
+        self._late: deque[Sequence[JsonRow]] = deque(maxlen=_MOST_LATE)
         self._past = self._lost = Losses()
 
     @property
@@ -163,16 +167,14 @@ class Tracing(ABC, Generic[AnySession]):
 
     def close(self) -> None:
         session, self.session = self.session, None
-        meter, self._meter = self._meter, None
         if session is None:
             return
         try:
             # what it has counted since the last reading; not if it has failed
             with contextlib.suppress(TraceError):
-                self._read(session)
-                if self._recorded and meter:
-                    self._late += meter.measure(step=True)[0]
+                self._measure(session)
         finally:
+            self._meter = None
             self._past = replace(self._lost, unfinished=0)
             self._end()
             with contextlib.suppress(TraceError):
@@ -192,19 +194,28 @@ class Tracing(ABC, Generic[AnySession]):
 
     def read(self) -> None:
         if self.session is not None:
-            self._read(self.session)
+            self.session.refresh()
+            self._sum(self.session)
 
-    def _read(self, session: AnySession) -> None:
-        session.refresh()
+    def _sum(self, session: AnySession) -> None:
         self._count(session)
         self._lost = _most(self._lost, self._past.plus(session.losses()))
 
     def rows(self) -> Sequence[JsonRow]:
-        self._recorded = True
-        # first: an error in it must not lose the late ones
-        new = self._meter.measure(step=True)[0] if self._meter else ()
-        late, self._late = self._late, []
-        return [*late, *new]
+        if self.session is not None:
+            self._measure(self.session)
+        found = [row for rows in self._late for row in rows]
+        self._late.clear()
+        return found
+
+    def _measure(self, session: AnySession) -> None:
+        """read(), and what is new as rows."""
+        if self._setup.recorded and self._meter:
+            # kept first: an error in what follows must not lose them
+            self._late.append(self._meter.measure(step=True)[0])
+        else:
+            session.refresh()
+        self._sum(session)
 
     def losses(self) -> Losses:
         return self._lost
