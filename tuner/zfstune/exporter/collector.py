@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client.core import Metric
 
@@ -32,12 +32,13 @@ from zfstune.exporter.metrics import KSTAT
 from zfstune.exporter.read import ReadView
 from zfstune.exporter.throttle import ThrottleView
 from zfstune.exporter.txg import TxgView
-from zfstune.exporter.views import Setup, Tracing, View
+from zfstune.exporter.views import Setup, View
 from zfstune.record.changes import Write
+from zfstune.record.traced import Traced
 from zfstune.term.log import say
 from zfstune.term.units import SECOND, format_percent, format_span
 
-_CLASSES: tuple[Callable[[Setup], Tracing[Any]], ...] = (
+_CLASSES: tuple[type[Traced[Any]], ...] = (
     LightView,
     FsyncView,
     TxgView,
@@ -67,16 +68,16 @@ _MEANING = {
 }
 
 
-def view_named(name: str, setup: Setup) -> Tracing[Any]:
+def view_named(name: str, setup: Setup) -> Traced[Any]:
     """A view, which is not open yet."""
-    return {view.name: view for view in _CLASSES}[name](setup)  # type: ignore[attr-defined]
+    return {view.name: view for view in _CLASSES}[name](setup)
 
 
 @dataclass
 class Kept:
     """A view, and why it is off: "" if it is on. It is tried again at retry_ns."""
 
-    view: Tracing[Any]
+    view: Traced[Any]
     why: str = NO_ZFS
     retry_ns: int = 0
     # the error because of which it is off, and its hint
@@ -302,7 +303,8 @@ class Collector:
             return True
 
     def _made(self) -> Iterator[Metric]:
-        views: list[View] = [kept.view for kept in self._views]
+        # each of _CLASSES implements it
+        views = cast("list[View]", [kept.view for kept in self._views])
         for view in (*views, self._kstats):
             found: list[Metric] = []
             if self._try(view.name, functools.partial(_take, view, found)):
@@ -414,7 +416,7 @@ def _take(view: View, into: list[Metric]) -> None:
     into.extend(view.families())
 
 
-def _attached(view: Tracing[Any]) -> str:
+def _attached(view: Traced[Any]) -> str:
     probes = view.probes()
     there = sum(not probe.missing for probe in probes)
     return f"{there} of {len(probes)} probes attached"

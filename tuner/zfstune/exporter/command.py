@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _PORT = ("127.0.0.1", 9810)
 _INTERVAL_NS = 15 * SECOND
 _MOST_INTERVAL_NS = 3600 * SECOND
+# Slots in the kernel beyond those with series of their own: a dataset that is mounted again takes
+# another one, and all of them cost memory on each CPU.
+_SPARE = 16
 # With a recorder the counters are read even if nobody scrapes: what it keeps is of that time.
 _RECORDED_NS = 5 * SECOND
 # A scrape that is asked for by nobody is text.
@@ -143,11 +146,12 @@ def _collector(
     setup = Setup(
         host,
         stop,
-        Names(args.max_datasets, patterns),
         no_fentry=args.no_fentry,
         kstat=args.source == "kstat",
         fallback=args.source == "auto",
         recorded=_records(args),
+        max_datasets=args.max_datasets + _SPARE,
+        names=Names(args.max_datasets, patterns),
     )
     # a D script has all of its probes or none
     instead = {} if args.views else {"light": "fsync"}

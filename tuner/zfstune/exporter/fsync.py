@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
@@ -11,34 +10,24 @@ from zfstrace.hist import Hist
 from zfstrace.host import FsyncSession
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.summary import name_of
-from zfstrace.types import DatasetCounts, FsyncOptions, FsyncSummary, SlowEvent, SlowFsync
+from zfstrace.types import DatasetCounts, SlowEvent
 from zfstune.exporter.families import Counters, Histograms, Shown, one, place
-from zfstune.exporter.views import Setup, Slots, Tracing
-from zfstune.record.interval import MOST_SLOW, SLOW_NS
+from zfstune.exporter.views import Setup, Slots
+from zfstune.record.sources import Fsync
 from zfstune.term.units import SECOND
-from zfstune.trace import fsync
-from zfstune.trace.live import JsonRow, Meter
 from zfstune.trace.slow import slow_fsync
 
-# Slots in the kernel beyond those with series of their own: a dataset that is mounted again takes
-# another one, and all of them cost memory on each CPU.
-_SPARE = 16
-# With many CPUs fewer of them fit, and the rest is summed.
-_TABLE_MIB = 32
-
-_UNKNOWN = None, "<unknown>"
 _NOTHING = DatasetCounts(
     "", 0, (0, 0), False, 0, 0, 0, (0,) * len(KINDS), Hist(), (Hist(),) * len(NAMES)
 )
 
 
-class FsyncView(Tracing[FsyncSession]):
+class FsyncView(Fsync):
     """Implements View."""
-
-    name = "fsync"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self._names, self._wall = setup.names, setup.wall
         self._total = Histograms("zfstune_fsync_duration_seconds")
         self._stages = Histograms("zfstune_fsync_stage_duration_seconds")
         self._stage_ns = Counters("zfstune_fsync_stage_seconds_total", SECOND)
@@ -51,47 +40,17 @@ class FsyncView(Tracing[FsyncSession]):
             lambda c: (c.total.count, c.total.sum_ns, c.commits, c.errors, c.no_zil, *c.kinds),
         )
         self._slow: list[SlowEvent] = []
-        self._slowest: list[SlowFsync] = []
-        self._options = FsyncOptions(
-            slow_ns=SLOW_NS,
-            no_fentry=setup.no_fentry,
-            max_datasets=setup.names.max_datasets + _SPARE,
-            table_mib=_TABLE_MIB,
-        )
-
-    def _open(self, *, kstat: bool) -> FsyncSession:
-        return self._host.open_fsync_trace(self._options)
-
-    def _metered(self, session: FsyncSession) -> Meter[Sequence[DatasetCounts], FsyncSummary]:
-        return fsync.meter(session, self._host, self._options, self._setup.stop)
 
     def _begin(self, session: FsyncSession) -> None:
         self._slots.restart()
         self._slow = []
 
-    def tick(self) -> None:
-        # before their buffer overflows
-        if self.session is not None:
-            self._see(self.session)
-
-    def _see(self, session: FsyncSession) -> None:
-        """The slow ones since the last call. Those for the recorder are named at once: what their
-        txg did is not known for long."""
-        events = session.poll(0)
-        self._slow = slowest(self._slow + events)
-        if not (events and self._setup.recorded):
-            return
-        session.refresh()
-        counts = session.datasets()
-        found = []
-        for event in heapq.nlargest(MOST_SLOW, events, key=_took):
-            known = event.dataset < len(counts)
-            name = name_of(counts[event.dataset], self._host, None) if known else _UNKNOWN
-            found.append(slow_fsync(event, *name, self._host, session))
-        self._slowest = heapq.nlargest(MOST_SLOW, self._slowest + found, key=_took)
+    def _see(self, session: FsyncSession, events: Sequence[SlowEvent]) -> None:
+        self._slow = slowest([*self._slow, *events])
+        super()._see(session, events)
 
     def _count(self, session: FsyncSession) -> None:
-        self._see(session)
+        super()._count(session)
         counts = session.datasets()
         for now, before in self._slots.changed(counts):
             if now.total.count or now.commits or now.errors:
@@ -121,15 +80,10 @@ class FsyncView(Tracing[FsyncSession]):
         series = self._total.get(*self._names.dataset(key))
         if series:
             labels = {"comm": event.comm, "txg": str(found.txg or "")}
-            series.show(Shown(event.total_ns, self._setup.wall(), labels))
-
-    def rows(self) -> Sequence[JsonRow]:
-        found = list(super().rows())
-        slow, self._slowest = self._slowest, []
-        return found + sorted(slow, key=lambda one: one.time)
+            series.show(Shown(event.total_ns, self._wall(), labels))
 
     def families(self) -> Iterator[Metric]:
-        now = self._setup.wall()
+        now = self._wall()
         yield self._total.family(now)
         yield self._stage_ns.family()
         yield self._stages.family(now)
@@ -137,10 +91,6 @@ class FsyncView(Tracing[FsyncSession]):
             yield counters.family()
         unfinished = self._lost.unfinished if self.session is not None else None
         yield one("zfstune_fsync_unfinished", unfinished)
-
-
-def _took(one: SlowEvent | SlowFsync) -> int:
-    return one.total_ns
 
 
 def slowest(events: Sequence[SlowEvent]) -> list[SlowEvent]:
