@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from support.exported import Exported
-from support.fake_host import FakeHost, FakeSession
+from support.fake_host import FakeHost, FakeSession, FakeStop
 from support.samples import arc, counts, slow_event, txg, waits
 
 from zfstrace.errors import NoPrivilege, NotSupported, TraceError
 from zfstrace.types import Losses
-from zfstune.term.units import MS
+from zfstune.record.following import BUDGET, Following
+from zfstune.record.sources import view_named
+from zfstune.record.traced import Attach
+from zfstune.term.units import MS, SECOND
 
 
 class Followed:
     """Views that are followed, with a clock that a test moves."""
 
-    def __init__(self, host: FakeHost, *views: str, **given: Any) -> None:
-        self.it = Exported(host, *views, **given)
-        self.rows, self.off = self.it.collector.rows, self.it.collector.off
-        self.missing, self.lost = self.it.collector.missing, self.it.collector.losses
-        self.close, self.tick = self.it.collector.close, self.it.tick
+    def __init__(
+        self,
+        host: FakeHost,
+        *views: str,
+        instead: Mapping[str, str] | None = None,
+        **given: Any,
+    ) -> None:
+        self._stop = FakeStop()
+        self.errors: Counter[str] = Counter()
+        attach = Attach(host, self._stop, **given)
+        made = functools.partial(view_named, attach=attach)
+        self.following = Following(attach, made, views, instead, self._count)
+        self.rows, self.off = self.following.rows, self.following.in_words
+        self.missing, self.lost = self.following.missing, self.following.lost
+        self.close = self.following.close
 
-    @property
-    def errors(self) -> dict[str, float]:
-        """How many there were of each part, without those of 0."""
-        found = self.it.scrape(0).of("zfstune_exporter_errors_total")
-        return {what: number for (what,), number in found.items() if number}
+    def _count(self, number: int, what: str) -> None:
+        if number:
+            self.errors[what] += number
+
+    def tick(self, seconds: int = 1) -> None:
+        for _ in range(seconds):
+            self.following.tick()
+            self._stop.clock += SECOND
 
 
 class Ticking(FakeSession):
@@ -94,6 +111,53 @@ def test_another_module_is_tried_at_once() -> None:
     host.loaded_as = "boot:2"
     it.tick()
     assert it.off() == {}
+
+
+def test_the_first_pool_is_tried_at_once() -> None:
+    """Symbols and layouts of ZFS are searched in what is there."""
+    host = hosting(throttle=[TraceError("no probe"), FakeSession([[], []])])
+    it = Followed(host, "throttle")
+    it.tick(3)
+    host.imported = []
+    it.tick(3)
+    assert it.off()
+    host.imported = ["tank"]
+    it.tick()
+    assert it.off() == {}
+
+
+def test_what_is_off_for_the_budget_stays_so() -> None:
+    host = hosting(txg=[FakeSession(), FakeSession()])
+    it = Followed(host, "txg")
+    it.tick()
+    (kept,) = it.following.on()
+    it.following.off(kept, BUDGET, 1 << 62)
+    for host.loaded_as, host.imported in (("boot:2", ["tank"]), ("boot:2", []), ("boot:3", ["a"])):
+        it.tick()
+        assert it.off() == {"txg": "above the budget"}
+
+
+def test_what_views_wait_for_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    host = hosting(light=FakeSession([([], [], [])]), txg=FakeSession(), throttle=FakeSession([[]]))
+    host.unloaded, host.loaded_as, host.imported = True, "", []
+    it = Followed(host, "light", "txg", "throttle")
+    it.tick(3)
+    assert said(capsys) == ["ZFS is not loaded: waiting for it; run `modprobe zfs`"]
+    assert it.off() == dict.fromkeys(("light", "txg", "throttle"), "ZFS is not loaded")
+    assert it.rows() == {}
+    host.unloaded, host.loaded_as = False, "boot:1"
+    it.tick(3)
+    assert said(capsys) == [
+        "view light: 1 of 2 probes attached",
+        "no pool is imported: waiting for one",
+    ]
+    host.imported = ["tank"]
+    it.tick(3)
+    assert it.off() == {}
+    assert len(said(capsys)) == 2
+    host.imported = []
+    it.tick(3)
+    assert said(capsys) == ["no pool is imported: waiting for one"]
 
 
 def test_a_view_that_failed_says_so_while_nothing_is_there() -> None:
@@ -183,10 +247,10 @@ def test_losses_never_go_back() -> None:
     host.loaded_as = "boot:2"
     it.tick()
     assert it.lost() == {"fsync": 5}
-    it.it.collector.read(0)
+    it.rows()
     assert it.lost() == {"fsync": 7}
     second._losses = Losses()
-    it.it.collector.read(0)
+    it.rows()
     assert it.lost() == {"fsync": 7}
 
 
@@ -280,6 +344,15 @@ def test_a_session_that_fails_gives_its_last_rows() -> None:
     it.tick()
     assert session.closed and it.off() == {"fsync": "dtrace(1) has ended"}
     assert counted(it) == 2
+
+
+def test_an_error_beside_the_rows_does_not_lose_them() -> None:
+    session = FakeSession([fsyncs(1)])
+    it = Followed(hosting(fsync=session), "fsync")
+    it.tick()
+    session.on_poll = raising(TraceError("the ring is gone"))
+    assert it.rows() == {} and it.off() == {"fsync": "the ring is gone"}
+    assert counted(it) == 1
 
 
 def test_a_view_that_cannot_be_read_is_off_and_the_others_go_on() -> None:

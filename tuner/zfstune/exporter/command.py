@@ -127,8 +127,6 @@ def _require_host(args: argparse.Namespace, host: Host, views: tuple[str, ...]) 
             if args.source == "auto":
                 error.hint += "; or add --source kstat, for what needs no privilege"
             raise
-    if not host.loaded():
-        say(f"ZFS is not loaded: waiting for it; run `{host.parameters().loading()}`")
     for pool in host.pools():
         state = host.pool_state(pool)
         if state in WRITES_BLOCKED:
@@ -201,8 +199,8 @@ def _recorder(
         collector.rows,
         Settings(args.dump_dir, wanted, args.budget),
         open_host=open_host,
-        off=collector.off,
-        lost=collector.losses,
+        off=collector.in_words,
+        lost=collector.lost,
         writes=collector.writes,
     )
     try:
