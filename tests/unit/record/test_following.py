@@ -11,7 +11,7 @@ import pytest
 from support.fake_host import FakeHost, FakeSession, FakeStop
 from support.samples import arc, counts, slow_event, txg, waits
 
-from zfstrace.errors import NoPrivilege, NotSupported, TraceError
+from zfstrace.errors import NoPrivilege, NotSupported, NoZfs, TraceError
 from zfstrace.types import Losses
 from zfstune.record.following import BUDGET, Following
 from zfstune.record.sources import view_named
@@ -170,6 +170,16 @@ def test_a_view_that_failed_says_so_while_nothing_is_there() -> None:
     host.unloaded, host.loaded_as = True, ""
     it.tick()
     assert it.off() == {"throttle": "no probe", "txg": "ZFS is not loaded"}
+
+
+def test_what_zfs_lacks_is_named_while_it_is_there() -> None:
+    host = hosting(throttle=NoZfs("ZFS has no spa_sync()"))
+    it = Followed(host, "throttle")
+    it.tick()
+    assert it.off() == {"throttle": "ZFS has no spa_sync()"}
+    host.unloaded, host.loaded_as, host.imported = True, "", []
+    it.tick()
+    assert it.off() == {"throttle": "ZFS is not loaded"}
 
 
 def test_where_there_is_no_view_another_takes_its_place() -> None:

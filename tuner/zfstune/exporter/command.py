@@ -22,7 +22,7 @@ from zfstune.exporter.service import Service
 from zfstune.exporter.tls import TlsOptions, tls_options
 from zfstune.host import open_host
 from zfstune.preflight import require_tracing
-from zfstune.record.args import DEFAULT_VIEWS
+from zfstune.record.args import DEFAULT_VIEWS, INSTEAD
 from zfstune.term.log import say
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
@@ -151,9 +151,7 @@ def _collector(
         max_datasets=args.max_datasets + _SPARE,
         names=Names(args.max_datasets, patterns),
     )
-    # a D script has all of its probes or none
-    instead = {} if args.views else {"light": "fsync"}
-    return Collector(setup, views, args.budget, instead)
+    return Collector(setup, views, args.budget, {} if args.views else INSTEAD)
 
 
 def _print(collector: Collector) -> int:

@@ -1,5 +1,5 @@
-"""What the views of the exporter have beside those of the recorder: metrics, from sums that outlive
-each session."""
+"""What the views of the exporter have beside those of the recorder: metrics, of sums that outlive
+sessions."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class Setup(Attach):
-    """What its views need."""
+    """What the views need. Their tables count as memory of the service."""
 
-    # where they count as memory of the service
     table_mib: int = 16
     names: Names = field(default_factory=Names)
     wall: Callable[[], float] = time.time
