@@ -38,9 +38,7 @@ class Exported:
         self.host, self.stop = host, FakeStop()
         self.wall = 1_700_000_000.0
         root = where or Path("/nonexistent")
-        made = Setup(
-            host, self.stop, names or Names(), wall=lambda: self.wall, **({"kstat": False} | setup)
-        )
+        made = Setup(host, self.stop, names=names or Names(), wall=lambda: self.wall, **setup)
         self.kstats = KstatView(made, Places(root / "state", root / "run/zfstune"))
         self.collector = Collector(made, views, budget, instead, self.kstats)
 

@@ -446,7 +446,7 @@ def test_it_waits_for_zfs(capsys: pytest.CaptureFixture[str]) -> None:
     it = Exported(host, "light", "fsync", "txg")
     scrape = it.scrape(3)
     assert whys(scrape) == dict.fromkeys(("light", "fsync", "txg"), "no_zfs")
-    assert capsys.readouterr().err.count("waits: ZFS is not loaded") == 3
+    assert capsys.readouterr().err.count("ZFS is not loaded: waiting for it; run ") == 1
     host.unloaded, host.loaded_as, host.imported = False, "boot:1", ["tank"]
     last = it.scrape()
     assert whys(last) == {} and last.get(TOTAL, **DB) == 3
@@ -467,7 +467,7 @@ def test_losses_are_summed_over_sessions() -> None:
     assert scrape.get(lost, view="fsync", reason="start") == 7
     assert scrape.get(lost, view="fsync", reason="cut") == 1
     assert scrape.get("zfstune_fsync_unfinished") == 1
-    assert it.collector.losses() == {"fsync": 7}
+    assert it.collector.lost() == {"fsync": 7}
 
 
 def test_the_end_detaches_everything() -> None:
@@ -496,18 +496,18 @@ def test_a_person_is_told_why_in_words() -> None:
     host.sessions["fsync"] = NoPrivilege("not permitted", "run as root")
     it = Exported(host, "fsync", "txg", "light")
     it.tick()
-    assert it.collector.off() == {"fsync": "not permitted; run as root"}
+    assert it.collector.in_words() == {"fsync": "not permitted; run as root"}
     light = host.sessions["light"]
     assert isinstance(light, FakeSession)
     light.waiting, host.imported = True, []
     it.tick()
-    assert it.collector.off() == {
+    assert it.collector.in_words() == {
         "fsync": "not permitted; run as root",
         "txg": "no pool is imported",
         "light": "no pool is imported",
     }
     light.why, host.imported = "cannot attach: no memory", ["tank"]
-    assert it.collector.off()["light"] == "cannot attach: no memory"
+    assert it.collector.in_words()["light"] == "cannot attach: no memory"
 
 
 def test_another_part_that_fails_is_counted_and_said_once(

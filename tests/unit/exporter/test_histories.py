@@ -167,7 +167,16 @@ class World(FakeHost):
             self.sick = not self.sick
 
 
-EVENTS = ("operation",) * 6 + ("import", "export", "rename", "reload", "age", "lose", "read")
+EVENTS = ("operation",) * 6 + (
+    "import",
+    "export",
+    "rename",
+    "reload",
+    "age",
+    "lose",
+    "read",
+    "record",
+)
 ROUGH = ("end", "sick", "wait")
 
 
@@ -183,11 +192,19 @@ def counted(scrape: Scrape) -> dict[str, float]:
     return {view: sum(scrape.of(name).values()) for view, name in COUNTS.items()}
 
 
-def lived(history: list[tuple[str, str, int, int]]) -> tuple[World, Scrape]:
-    """The host and the last scrape; each one is compared with the one before."""
+def recorded(it: Exported) -> int:
+    """The fsyncs in the rows since the last call."""
+    rows = it.collector.rows().get("fsync", ())
+    return sum(row["count"] for row in rows if row["type"] == "fsync_summary" and row["dataset"])
+
+
+def lived(history: list[tuple[str, str, int, int]]) -> tuple[World, Scrape, int]:
+    """The host, the last scrape, and how many fsyncs a recorder got; each scrape is compared with
+    the one before."""
     host = World()
     it = Exported(host, *VIEWS, names=Names(5))
     last = it.scrape()
+    taken = 0
     for what, pool, number, ns in history:
         host.do(what, pool, number, ns)
         if what in ("read", "import", "export", "reload", "sick"):
@@ -196,12 +213,16 @@ def lived(history: list[tuple[str, str, int, int]]) -> tuple[World, Scrape]:
             last = now
         elif what == "wait":
             it.tick(301)
+        elif what == "record":
+            taken += recorded(it)
     host.sick = False
     now = it.scrape()
     assert not gone_back(last, now)
     for view, total in counted(now).items():
         assert total <= host.happened[view], view
-    return host, now
+    taken += recorded(it)
+    assert taken <= host.happened["fsync"]
+    return host, now, taken
 
 
 @settings(max_examples=40)
@@ -215,14 +236,16 @@ def test_no_counter_ever_goes_back(history: list[tuple[str, str, int, int]]) -> 
 def test_everything_is_counted_once_if_nothing_fails(
     history: list[tuple[str, str, int, int]],
 ) -> None:
-    host, scrape = lived(history)
+    host, scrape, taken = lived(history)
+    assert taken == host.happened["fsync"]
     # a light session is one of many modules, so the fake one goes on with its counts
     assert counted(scrape) == host.happened
 
 
 def test_the_worlds_sessions_count() -> None:
     """So that the tests above do not compare nothing with nothing."""
-    host, scrape = lived([("operation", "tank", 1, MS), ("reload", "tank", 0, 1)] * 3)
+    host, scrape, taken = lived([("operation", "tank", 1, MS), ("reload", "tank", 0, 1)] * 3)
     assert host.happened == dict.fromkeys(VIEWS, 3) and counted(scrape) == host.happened
+    assert taken == 3
     assert len([session for session in host.made if session.kind == "fsync"]) == 4
     assert len([session for session in host.made if session.kind == "light"]) == 1

@@ -15,8 +15,9 @@ import pytest
 from support import incidents
 from support.driven import Driven, all_of, incident
 from support.errors import ONE_ERROR, REFUSED
-from support.fake_host import FakeHost, FakeStop
+from support.fake_host import FakeHost, FakeSession, FakeStop
 from support.recording import light_row
+from support.samples import arc
 
 from zfstrace.types import Check
 from zfstune import cli
@@ -211,11 +212,38 @@ def test_it_waits_for_zfs_and_keeps_its_record(
     out, err = capsys.readouterr()
     assert out == ""
     assert "recording the last 6 h 0 m in 8.00M of memory" in err
-    assert "ZFS is not loaded: waiting for it" in err
+    assert err.count("ZFS is not loaded: waiting for it; run `modprobe zfs`") == 1
     with Reader(str(tmp_path / "run" / SAVED)) as reader:
         found = [one for one in reader.records() if one["type"] == "interval"]
     assert len(found) == 6
     assert found[0]["off"]["light"] == "ZFS is not loaded"
+
+
+def test_a_host_that_does_not_answer_does_not_end_it(
+    alone: FakeHost,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answers = 0
+
+    def pools() -> list[str]:
+        nonlocal answers
+        answers += 1
+        if 20 < answers < 80:
+            raise OSError(5, "Input/output error")
+        return ["tank"]
+
+    monkeypatch.setattr(alone, "pools", pools)
+    alone.sessions = {"txg": FakeSession(), "arc": FakeSession([arc(1)])}
+    words = ("run", "--dump-dir", str(tmp_path / "run"), "--duration", "2m", "--views", "txg,arc")
+    assert record(*words) == 0
+    err = capsys.readouterr().err
+    assert err.count("host: Input/output error") == 1
+    assert err.count("recorder: Input/output error") == 1
+    with Reader(str(tmp_path / "run" / SAVED)) as reader:
+        found = [one for one in reader.records() if one["type"] == "interval"]
+    assert len(found) > 5 and not any(one["off"] for one in found)
 
 
 def test_it_never_recovers(

@@ -6,21 +6,16 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from zfstrace.arc import ArcRow, ArcState
 from zfstrace.hist import Hist
 from zfstrace.host import ArcSession
 from zfstune.exporter.families import Counters, Rising, added
-from zfstune.exporter.views import Setup, Tracing
+from zfstune.exporter.views import Setup
+from zfstune.record.sources import Arc
 from zfstune.term.units import SECOND
-from zfstune.trace import arc
-from zfstune.trace.live import Meter
 
 
-class ArcView(Tracing[ArcSession]):
-    """Implements View; by kstats without the waits."""
-
-    name = "arc"
-    kstat_too = True
+class ArcView(Arc):
+    """Implements View."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -30,23 +25,10 @@ class ArcView(Tracing[ArcSession]):
         self._waits = Counters("zfstune_arc_eviction_waits_total")
         self._times = Counters("zfstune_arc_eviction_wait_seconds_total", SECOND)
         self._before = Hist()
-        self._module = ""
-
-    def _open(self, *, kstat: bool) -> ArcSession:
-        return self._host.open_arc_trace(self._setup.options(kstat=kstat))
-
-    def _metered(self, session: ArcSession) -> Meter[ArcState, ArcRow]:
-        return arc.meter(session, self._setup.stop)
 
     def _begin(self, session: ArcSession) -> None:
         self._before = Hist()
-        self._module = self._host.parameters().identity()
-
-    def close(self) -> None:
-        if self._host.parameters().identity() != self._module:
-            # the kstat is that of another module, or gone: the last row would be nonsense
-            self._meter = None
-        super().close()
+        super()._begin(session)
 
     def _count(self, session: ArcSession) -> None:
         state = session.state()

@@ -52,7 +52,6 @@ class Names:
         self._datasets = _Few(max_datasets)
         self._vdevs = _Few(MOST_VDEVS)
         self._patterns = tuple(patterns)
-        self.max_datasets = max_datasets
 
     def pool(self, name: str | None) -> str:
         return self._pools.of(name) if name else UNKNOWN

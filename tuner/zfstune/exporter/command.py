@@ -22,7 +22,7 @@ from zfstune.exporter.service import Service
 from zfstune.exporter.tls import TlsOptions, tls_options
 from zfstune.host import open_host
 from zfstune.preflight import require_tracing
-from zfstune.record.args import DEFAULT_VIEWS
+from zfstune.record.args import DEFAULT_VIEWS, INSTEAD
 from zfstune.term.log import say
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _PORT = ("127.0.0.1", 9810)
 _INTERVAL_NS = 15 * SECOND
 _MOST_INTERVAL_NS = 3600 * SECOND
+# Slots in the kernel beyond those with series of their own: a dataset that is mounted again takes
+# another one, and all of them cost memory on each CPU.
+_SPARE = 16
 # With a recorder the counters are read even if nobody scrapes: what it keeps is of that time.
 _RECORDED_NS = 5 * SECOND
 # A scrape that is asked for by nobody is text.
@@ -124,8 +127,6 @@ def _require_host(args: argparse.Namespace, host: Host, views: tuple[str, ...]) 
             if args.source == "auto":
                 error.hint += "; or add --source kstat, for what needs no privilege"
             raise
-    if not host.loaded():
-        say(f"ZFS is not loaded: waiting for it; run `{host.parameters().loading()}`")
     for pool in host.pools():
         state = host.pool_state(pool)
         if state in WRITES_BLOCKED:
@@ -143,14 +144,14 @@ def _collector(
     setup = Setup(
         host,
         stop,
-        Names(args.max_datasets, patterns),
         no_fentry=args.no_fentry,
         kstat=args.source == "kstat",
         fallback=args.source == "auto",
+        recorded=_records(args),
+        max_datasets=args.max_datasets + _SPARE,
+        names=Names(args.max_datasets, patterns),
     )
-    # a D script has all of its probes or none
-    instead = {} if args.views else {"light": "fsync"}
-    return Collector(setup, views, args.budget, instead)
+    return Collector(setup, views, args.budget, {} if args.views else INSTEAD)
 
 
 def _print(collector: Collector) -> int:
@@ -196,8 +197,8 @@ def _recorder(
         collector.rows,
         Settings(args.dump_dir, wanted, args.budget),
         open_host=open_host,
-        off=collector.off,
-        lost=collector.losses,
+        off=collector.in_words,
+        lost=collector.lost,
         writes=collector.writes,
     )
     try:

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from zfstrace.device import ClassCounts, DeviceCounts, DeviceRow
+from zfstrace.device import ClassCounts, DeviceCounts
 from zfstrace.host import DeviceSession
 from zfstrace.types import OTHERS
 from zfstune.exporter.families import Histograms
-from zfstune.exporter.views import Setup, Tracing
-from zfstune.trace import device
-from zfstune.trace.live import Meter
+from zfstune.exporter.views import Setup
+from zfstune.record.sources import Device
 
 _NOTHING = ClassCounts()
 
 
-class DeviceView(Tracing[DeviceSession]):
+class DeviceView(Device):
     """Implements View."""
-
-    name = "device"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self._names, self._wall = setup.names, setup.wall
         self._device = Histograms("zfstune_device_io_duration_seconds")
         self._queue = Histograms("zfstune_device_queue_duration_seconds")
         self._vdevs: dict[tuple[str, int], str] = {}
         self._before: dict[tuple[str, int, str], ClassCounts] = {}
-
-    def _open(self, *, kstat: bool) -> DeviceSession:
-        return self._host.open_device_trace(self._setup.options(kstat=kstat))
-
-    def _metered(self, session: DeviceSession) -> Meter[Sequence[DeviceCounts], DeviceRow]:
-        options = self._setup.options(kstat=False)
-        return device.meter(session, self._host, options, self._setup.stop)
 
     def _begin(self, session: DeviceSession) -> None:
         self._before = {}
@@ -66,6 +57,6 @@ class DeviceView(Tracing[DeviceSession]):
         return self._vdevs[one.pool, one.guid]
 
     def families(self) -> Iterator[Metric]:
-        now = self._setup.wall()
+        now = self._wall()
         yield self._device.family(now)
         yield self._queue.family(now)

@@ -10,33 +10,24 @@ from zfstrace.hist import Hist
 from zfstrace.host import FsyncSession
 from zfstrace.stages import KINDS, NAMES
 from zfstrace.summary import name_of
-from zfstrace.types import DatasetCounts, FsyncOptions, FsyncSummary, SlowEvent, SlowFsync
+from zfstrace.types import DatasetCounts, SlowEvent
 from zfstune.exporter.families import Counters, Histograms, Shown, one, place
-from zfstune.exporter.views import Setup, Slots, Tracing
-from zfstune.record.interval import MOST_SLOW, SLOW_NS
+from zfstune.exporter.views import Setup, Slots
+from zfstune.record.sources import Fsync
 from zfstune.term.units import SECOND
-from zfstune.trace import fsync
-from zfstune.trace.live import JsonRow, Meter
 from zfstune.trace.slow import slow_fsync
-
-# Slots in the kernel beyond those with series of their own: a dataset that is mounted again takes
-# another one, and all of them cost memory on each CPU.
-_SPARE = 16
-# With many CPUs fewer of them fit, and the rest is summed.
-_TABLE_MIB = 32
 
 _NOTHING = DatasetCounts(
     "", 0, (0, 0), False, 0, 0, 0, (0,) * len(KINDS), Hist(), (Hist(),) * len(NAMES)
 )
 
 
-class FsyncView(Tracing[FsyncSession]):
+class FsyncView(Fsync):
     """Implements View."""
-
-    name = "fsync"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self._names, self._wall = setup.names, setup.wall
         self._total = Histograms("zfstune_fsync_duration_seconds")
         self._stages = Histograms("zfstune_fsync_stage_duration_seconds")
         self._stage_ns = Counters("zfstune_fsync_stage_seconds_total", SECOND)
@@ -49,35 +40,22 @@ class FsyncView(Tracing[FsyncSession]):
             lambda c: (c.total.count, c.total.sum_ns, c.commits, c.errors, c.no_zil, *c.kinds),
         )
         self._slow: list[SlowEvent] = []
-        self._slowest: list[SlowFsync] = []
-        self._options = FsyncOptions(
-            slow_ns=SLOW_NS,
-            no_fentry=setup.no_fentry,
-            max_datasets=setup.names.max_datasets + _SPARE,
-            table_mib=_TABLE_MIB,
-        )
-
-    def _open(self, *, kstat: bool) -> FsyncSession:
-        return self._host.open_fsync_trace(self._options)
-
-    def _metered(self, session: FsyncSession) -> Meter[Sequence[DatasetCounts], FsyncSummary]:
-        return fsync.meter(session, self._host, self._options, self._setup.stop)
 
     def _begin(self, session: FsyncSession) -> None:
         self._slots.restart()
         self._slow = []
 
-    def tick(self) -> None:
-        # before their buffer overflows
-        if self.session is not None:
-            self._slow = slowest(self._slow + self.session.poll(0))
+    def _see(self, session: FsyncSession, events: Sequence[SlowEvent]) -> None:
+        self._slow = slowest([*self._slow, *events])
+        super()._see(session, events)
 
     def _count(self, session: FsyncSession) -> None:
+        super()._count(session)
         counts = session.datasets()
         for now, before in self._slots.changed(counts):
             if now.total.count or now.commits or now.errors:
                 self._add(self._names.dataset(name_of(now, self._host, None)), now, before)
-        slow, self._slow = slowest(self._slow + session.poll(0)), []
+        slow, self._slow = self._slow, []
         for event in slow:
             if event.dataset < len(counts):
                 self._show(event, counts[event.dataset], session)
@@ -102,18 +80,10 @@ class FsyncView(Tracing[FsyncSession]):
         series = self._total.get(*self._names.dataset(key))
         if series:
             labels = {"comm": event.comm, "txg": str(found.txg or "")}
-            series.show(Shown(event.total_ns, self._setup.wall(), labels))
-        if self._recorded:
-            slower = sorted([*self._slowest, found], key=lambda one: -one.total_ns)
-            self._slowest = slower[:MOST_SLOW]
-
-    def rows(self) -> Sequence[JsonRow]:
-        found = list(super().rows())
-        slow, self._slowest = self._slowest, []
-        return found + sorted(slow, key=lambda one: one.time)
+            series.show(Shown(event.total_ns, self._wall(), labels))
 
     def families(self) -> Iterator[Metric]:
-        now = self._setup.wall()
+        now = self._wall()
         yield self._total.family(now)
         yield self._stage_ns.family()
         yield self._stages.family(now)

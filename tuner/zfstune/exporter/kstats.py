@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from zfstrace.types import Losses, Probe
 from zfstune.changes.state_dir import Places, places
 from zfstune.exporter.bounded import label
 from zfstune.exporter.families import Counters, Rising, gauge, one
@@ -15,7 +14,6 @@ from zfstune.exporter.parameters import Written, sessions
 from zfstune.exporter.views import Setup
 from zfstune.term.log import say
 from zfstune.term.units import SECOND
-from zfstune.trace.live import JsonRow
 
 # The kstat has fewer; a later one may not have any number of them.
 _MOST_COUNTERS = 32
@@ -87,15 +85,6 @@ class KstatView:
         yield gauge("zfstune_pool_state", self._states)
         yield gauge("zfstune_session_active", self._sessions)
         yield from self.written.families()
-
-    def rows(self) -> Sequence[JsonRow]:
-        return ()
-
-    def losses(self) -> Losses:
-        return Losses()
-
-    def probes(self) -> tuple[Probe, ...]:
-        return ()
 
     def close(self) -> None:
         self.written.close()

@@ -9,32 +9,24 @@ from prometheus_client.core import Metric
 from zfstrace import light_summary
 from zfstrace.hist import index
 from zfstrace.host import LightSession
-from zfstrace.light import CommitCounts, LightRow, Window, shares
+from zfstrace.light import CommitCounts, Window, shares
 from zfstrace.stages import NAMES
 from zfstrace.summary import name_of
-from zfstrace.types import LightOptions
 from zfstune.exporter.families import Histograms, Labels, Shown, gauge, one
-from zfstune.exporter.views import Setup, Slots, Tracing
-from zfstune.record.interval import SLOW_NS
-from zfstune.term.units import SECOND
-from zfstune.trace.light import EVERY, WINDOW
-from zfstune.trace.live import JsonRow, Meter
+from zfstune.exporter.views import Setup, Slots
+from zfstune.record.sources import Light
 
 # The time of fsyncs by stage in a window (ns, in the order of stages.NAMES), by pool.
 Times = dict[str, tuple[int, ...]]
 _NO_TIME = (0,) * len(NAMES)
 
 
-class LightView(Tracing[LightSession]):
-    """Implements View. Its session outlives the module, and waits without a pool."""
-
-    name = "light"
-    lasting = True
-    # an attempt costs a second or two of CPU time
-    retry_ns = 60 * SECOND
+class LightView(Light):
+    """Implements View."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self._names, self._wall = setup.names, setup.wall
         self._commits = Histograms("zfstune_zil_commit_duration_seconds")
         self._writes = Histograms("zfstune_zil_log_write_duration_seconds")
         self._flushes = Histograms("zfstune_zil_flush_duration_seconds")
@@ -43,34 +35,7 @@ class LightView(Tracing[LightSession]):
         )
         self._windows: list[tuple[Window, Times]] = []
         self._shares: dict[Labels, float] = {}
-        self._kept: list[Window] = []
         self._missing = 0
-
-    @property
-    def problem(self) -> str:
-        """What keeps the session from attaching, or from opening windows; "" if nothing does."""
-        return self.session.why if self.session is not None else ""
-
-    @property
-    def waiting(self) -> bool:
-        """Whether nothing is attached: no pool is imported, or that has failed."""
-        return self.session is not None and self.session.waiting
-
-    def _open(self, *, kstat: bool) -> LightSession:
-        options = LightOptions(None, None, None, SLOW_NS, EVERY, WINDOW, self._setup.no_fentry)
-        return self._host.open_light_trace(options)
-
-    def _metered(self, session: LightSession) -> Meter[Sequence[CommitCounts], LightRow]:
-        host = self._host
-        return Meter(
-            session,
-            self._setup.stop,
-            (),
-            session.commits,
-            lambda now, earlier, span: light_summary.rows(
-                light_summary.since(now, earlier), session.windows(), host, span
-            ),
-        )
 
     def _begin(self, session: LightSession) -> None:
         self._slots.restart()
@@ -88,10 +53,8 @@ class LightView(Tracing[LightSession]):
             self._writes.at(pool).add(now.log_write, before.log_write)
             self._flushes.at(pool).add(now.flush, before.flush)
         self._see(session.windows())
-        for window in session.kept():
+        for window in self._taken(session):
             self._show(window, counts)
-            if self._recorded:
-                self._kept.append(window)
 
     def _see(self, windows: Sequence[Window]) -> None:
         """Names are looked up once for each window: a host may have thousands of datasets."""
@@ -136,10 +99,10 @@ class LightView(Tracing[LightSession]):
             return
         series = self._commits.get(*self._names.dataset(name_of(could[0], self._host, None)))
         if series:
-            series.show(Shown(cause.total_ns, self._setup.wall(), {"comm": cause.comm}))
+            series.show(Shown(cause.total_ns, self._wall(), {"comm": cause.comm}))
 
     def families(self) -> Iterator[Metric]:
-        now = self._setup.wall()
+        now = self._wall()
         for histograms in (self._commits, self._writes, self._flushes):
             yield histograms.family(now)
         there = self.session is not None and not self.waiting
@@ -152,8 +115,3 @@ class LightView(Tracing[LightSession]):
     def lost(self) -> Iterator[tuple[str, int]]:
         yield from super().lost()
         yield "window", self._missing
-
-    def rows(self) -> Sequence[JsonRow]:
-        found = list(super().rows())
-        kept, self._kept = self._kept, []
-        return found + [row for window in kept for row in light_summary.kept(window, self._host)]

@@ -10,18 +10,20 @@ from zfstrace.host import ReadSession
 from zfstrace.read import ReadCounts, ReadRow, ReadState
 from zfstrace.summary import name_of
 from zfstune.exporter.families import Histograms
-from zfstune.exporter.views import Setup, Slots, Tracing
+from zfstune.exporter.views import Setup, Slots
+from zfstune.record.traced import Traced
 from zfstune.trace import read
 from zfstune.trace.live import Meter
 
 
-class ReadView(Tracing[ReadSession]):
+class ReadView(Traced[ReadSession]):
     """Implements View."""
 
     name = "read"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self._names, self._wall = setup.names, setup.wall
         self._reads = Histograms("zfstune_read_duration_seconds")
         self._writes = Histograms("zfstune_write_duration_seconds")
         self._slots: Slots[ReadCounts] = Slots(
@@ -30,11 +32,10 @@ class ReadView(Tracing[ReadSession]):
         )
 
     def _open(self, *, kstat: bool) -> ReadSession:
-        return self._host.open_read_trace(self._setup.options(kstat=kstat))
+        return self._host.open_read_trace(self._attach.options())
 
     def _metered(self, session: ReadSession) -> Meter[ReadState, ReadRow]:
-        options = self._setup.options(kstat=False)
-        return read.meter(session, self._host, options, self._setup.stop)
+        return read.meter(session, self._host, self._attach.options(), self._attach.stop)
 
     def _begin(self, session: ReadSession) -> None:
         self._slots.restart()
@@ -50,6 +51,6 @@ class ReadView(Tracing[ReadSession]):
             self._writes.at(*key).add(now.write.latency, before.write.latency)
 
     def families(self) -> Iterator[Metric]:
-        now = self._setup.wall()
+        now = self._wall()
         yield self._reads.family(now)
         yield self._writes.family(now)

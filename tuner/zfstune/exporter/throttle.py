@@ -7,32 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client.core import Metric
 
 from zfstrace.host import ThrottleSession
-from zfstrace.throttle import KINDS, ThrottleCounts, ThrottleRow, Waits
+from zfstrace.throttle import KINDS, ThrottleCounts, Waits
 from zfstrace.types import OTHERS
 from zfstune.exporter.families import Counters
-from zfstune.exporter.views import Setup, Tracing
+from zfstune.exporter.views import Setup
+from zfstune.record.sources import Throttle
 from zfstune.term.units import SECOND
-from zfstune.trace import throttle
-from zfstune.trace.live import Meter
 
 
-class ThrottleView(Tracing[ThrottleSession]):
+class ThrottleView(Throttle):
     """Implements View."""
-
-    name = "throttle"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self._names = setup.names
         self._waits = Counters("zfstune_throttle_waits_total")
         self._times = Counters("zfstune_throttle_wait_seconds_total", SECOND)
         self._before: Sequence[ThrottleCounts] = ()
-
-    def _open(self, *, kstat: bool) -> ThrottleSession:
-        return self._host.open_throttle_trace(self._setup.options(kstat=kstat))
-
-    def _metered(self, session: ThrottleSession) -> Meter[Sequence[ThrottleCounts], ThrottleRow]:
-        options = self._setup.options(kstat=False)
-        return throttle.meter(session, self._host, options, self._setup.stop)
 
     def _begin(self, session: ThrottleSession) -> None:
         self._before = ()

@@ -9,55 +9,33 @@ from prometheus_client.core import Metric
 from zfstrace.host import TxgSession
 from zfstrace.txg import REASONS, Txg
 from zfstune.exporter.families import Counters, Histograms, Labels, Shown, gauge
-from zfstune.exporter.views import Setup, Tracing
+from zfstune.exporter.views import Setup
+from zfstune.record.sources import Txgs
 from zfstune.term.units import MS
-from zfstune.trace.live import Meter
 
 # A sync that takes this long may become an exemplar.
 _SLOW_NS = 1000 * MS
 
 
-class TxgView(Tracing[TxgSession]):
-    """Implements View; also by kstats."""
-
-    name = "txg"
-    kstat_too = True
+class TxgView(Txgs):
+    """Implements View."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self._names, self._wall = setup.names, setup.wall
         self._phases = Histograms("zfstune_txg_duration_seconds")
         self._reasons = Counters("zfstune_txgs_total")
-        self._ended: list[Txg] = []
         self._dirty: dict[Labels, float] = {}
 
     def _end(self) -> None:
         self._dirty = {}
 
-    def _open(self, *, kstat: bool) -> TxgSession:
-        return self._host.open_txg_trace(self._setup.options(kstat=kstat))
-
-    def _metered(self, session: TxgSession) -> Meter[list[Txg], Txg]:
-        def read() -> list[Txg]:
-            self._count(session)
-            found, self._ended = self._ended, []
-            return found
-
-        # each txg is read once: all that read() returns is new
-        return Meter(session, self._setup.stop, [], read, lambda now, _earlier, _span: now)
-
-    def tick(self) -> None:
-        # before their buffer overflows
-        if self.session is not None:
-            self._count(self.session)
-
     def _count(self, session: TxgSession) -> None:
         pools = {self._names.pool(pool) for pool in self._host.pools()}
         for pool in pools:
             self._know(pool)
-        for txg in session.poll(0):
+        for txg in self._taken(session):
             self._add(txg)
-            if self._recorded:
-                self._ended.append(txg)
         self._dirty = {of: dirty for of, dirty in self._dirty.items() if of[0] in pools}
 
     def _know(self, pool: str) -> None:
@@ -80,10 +58,10 @@ class TxgView(Tracing[TxgSession]):
             if ns is not None:
                 self._phases.at(pool, phase).observe(ns)
         if txg.sync_ns is not None and txg.sync_ns >= _SLOW_NS:
-            shown = Shown(txg.sync_ns, self._setup.wall(), {"txg": str(txg.txg)})
+            shown = Shown(txg.sync_ns, self._wall(), {"txg": str(txg.txg)})
             self._phases.at(pool, "sync").show(shown)
 
     def families(self) -> Iterator[Metric]:
-        yield self._phases.family(self._setup.wall())
+        yield self._phases.family(self._wall())
         yield self._reasons.family()
         yield gauge("zfstune_txg_dirty_bytes", self._dirty)

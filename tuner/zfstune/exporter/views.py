@@ -1,228 +1,40 @@
-"""What every view of the exporter is, and what the views of a trace share: a session that may be
-closed and opened again, and sums that outlive it."""
+"""What the views of the exporter have beside those of the recorder: metrics, of sums that outlive
+sessions."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from prometheus_client.core import Metric
 
-from zfstrace.errors import TraceError
-from zfstrace.host import Host, Session
-from zfstrace.types import Identified, Losses, Probe, TraceOptions, same_dataset
+from zfstrace.types import Identified, same_dataset
 from zfstune.exporter.bounded import Names
-from zfstune.term.signals import Stop
-from zfstune.term.units import SECOND
-from zfstune.trace.live import JsonRow, Meter
+from zfstune.record.traced import Attach
 
-# A view that failed is tried again after this time.
-RETRY_NS = 300 * SECOND
-# What the tables of a view may take in the kernel, where they count as memory of the service.
-TABLE_MIB = 16
-
-AnySession = TypeVar("AnySession", bound=Session)
 Counts = TypeVar("Counts", bound=Identified)
 
 
 class View(Protocol):
-    """A part of what is exported. All its methods belong to the thread that holds the collector's
-    lock."""
+    """A part of what is exported, for the thread that holds the collector's lock."""
 
     @property
     def name(self) -> str: ...
-
-    def tick(self) -> None:
-        """To be called every second. Raises TraceError."""
-        ...
-
-    def read(self) -> None:
-        """Adds what the kernel has counted to sums that never go back. Raises TraceError."""
-        ...
 
     def families(self) -> Iterator[Metric]:
         """The metrics of the sums."""
         ...
 
-    def rows(self) -> Sequence[JsonRow]:
-        """What was counted since the last call, as `trace --json` has it. Raises TraceError."""
-        ...
-
-    def losses(self) -> Losses:
-        """Since the process began, over all sessions."""
-        ...
-
-    def probes(self) -> tuple[Probe, ...]:
-        """Those of the present session."""
-        ...
-
-    def close(self) -> None:
-        """Detaches. May be called again."""
-        ...
-
 
 @dataclass(frozen=True)
-class Setup:
-    """What views need. kstat: nothing may be attached; fallback: where nothing can be attached,
-    kstats suffice."""
+class Setup(Attach):
+    """What the views need. Their tables count as memory of the service."""
 
-    host: Host
-    stop: Stop
-    names: Names
-    no_fentry: bool = False
-    kstat: bool = False
-    fallback: bool = True
+    table_mib: int = 16
+    names: Names = field(default_factory=Names)
     wall: Callable[[], float] = time.time
-
-    def options(self, *, kstat: bool) -> TraceOptions:
-        """The options of a trace of anything but fsyncs."""
-        return TraceOptions(no_fentry=self.no_fentry, kstat=kstat, table_mib=TABLE_MIB)
-
-
-class Tracing(ABC, Generic[AnySession]):
-    """Implements View for a trace. Between close() and open() it has only its sums."""
-
-    name: ClassVar[str]
-    # whether its session lasts while the module comes and goes
-    lasting: ClassVar[bool] = False
-    # whether it does without BPF
-    kstat_too: ClassVar[bool] = False
-    retry_ns: ClassVar[int] = RETRY_NS
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup, self._host, self._names = setup, setup.host, setup.names
-        self.session: AnySession | None = None
-        # whether the session is one of kstats, so that nothing is attached
-        self.by_kstat = False
-        self._meter: Meter[Any, Any] | None = None
-        self._recorded = False
-        self._late: list[JsonRow] = []
-        self._past = self._lost = Losses()
-
-    @property
-    def only_kstat(self) -> bool:
-        """Whether it is to attach nothing."""
-        return self.kstat_too and self._setup.kstat
-
-    @property
-    def problem(self) -> str:
-        """What a session that goes on lacks, in one line; "" for nothing."""
-        return ""
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a session that goes on has nothing attached."""
-        return False
-
-    # --- what a subject adds
-
-    @abstractmethod
-    def _open(self, *, kstat: bool) -> AnySession:
-        """Attaches. Raises TraceError."""
-
-    @abstractmethod
-    def _metered(self, session: AnySession) -> Meter[Any, Any]:
-        """The meter of `zfstune trace`."""
-
-    @abstractmethod
-    def _count(self, session: AnySession) -> None:
-        """Adds what a refreshed session has counted since the last call."""
-
-    @abstractmethod
-    def families(self) -> Iterator[Metric]: ...
-
-    def _begin(self, session: AnySession) -> None:
-        """A session has begun: its counts begin with 0."""
-
-    def _end(self) -> None:
-        """The session is gone: gauges of the present have no value now."""
-
-    # --- its life
-
-    def open(self) -> None:
-        """Attaches, to nothing but kstats where that is not possible and suffices. Raises
-        TraceError."""
-        kstat = self.only_kstat
-        try:
-            session = self._open(kstat=kstat)
-        except TraceError:
-            if kstat or not (self.kstat_too and self._setup.fallback):
-                raise
-            kstat, session = True, self._open(kstat=True)
-        try:
-            self._begin(session)
-            self._meter = self._metered(session)
-        except BaseException:
-            session.close()
-            raise
-        self.session, self.by_kstat = session, kstat
-
-    def close(self) -> None:
-        session, self.session = self.session, None
-        meter, self._meter = self._meter, None
-        if session is None:
-            return
-        try:
-            # what it has counted since the last reading; not if it has failed
-            with contextlib.suppress(TraceError):
-                self._read(session)
-                if self._recorded and meter:
-                    self._late += meter.measure(step=True)[0]
-        finally:
-            self._past = replace(self._lost, unfinished=0)
-            self._end()
-            with contextlib.suppress(TraceError):
-                session.close()
-
-    def tick(self) -> None:
-        """Nothing to do but what Host.tick() does. Raises TraceError."""
-
-    def tick_session(self) -> None:
-        """What Host.tick() does for its session: after an error of that, to find out whose it is.
-        Raises TraceError."""
-        tick = getattr(self.session, "tick", None)
-        if tick is not None:
-            tick()
-
-    # --- what it has counted
-
-    def read(self) -> None:
-        if self.session is not None:
-            self._read(self.session)
-
-    def _read(self, session: AnySession) -> None:
-        session.refresh()
-        self._count(session)
-        self._lost = _most(self._lost, self._past.plus(session.losses()))
-
-    def rows(self) -> Sequence[JsonRow]:
-        self._recorded = True
-        # first: an error in it must not lose the late ones
-        new = self._meter.measure(step=True)[0] if self._meter else ()
-        late, self._late = self._late, []
-        return [*late, *new]
-
-    def losses(self) -> Losses:
-        return self._lost
-
-    def lost(self) -> Iterator[tuple[str, int]]:
-        """The number of losses by reason."""
-        losses = self.losses()
-        yield from losses.to_json().items()
-        yield "cut", losses.cut
-
-    def probes(self) -> tuple[Probe, ...]:
-        return self.session.probes() if self.session is not None else ()
-
-
-def _most(one: Losses, other: Losses) -> Losses:
-    """None of them goes back; unfinished is no loss, but a number of the present."""
-    most = Losses(*map(max, astuple(one), astuple(other)))
-    return replace(most, unfinished=other.unfinished)
 
 
 class Slots(Generic[Counts]):

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 VIEWS = ("light", "fsync", "txg", "throttle", "device", "arc")
 DEFAULT_VIEWS = ("light", "txg", "throttle", "arc")
+# Unless views are asked for, where the system does not have one: a D script has all of its probes
+# or none
+INSTEAD = {"light": "fsync"}
 TRIGGER_HELP = "write an incident file when this is true, like 'fsync.p99>200ms for 30s'"
 
 _RECORD = """\

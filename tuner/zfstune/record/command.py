@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -31,46 +33,52 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from zfstune.host import open_host
     from zfstune.record import triggers
-    from zfstune.record.args import DEFAULT_VIEWS
+    from zfstune.record.args import DEFAULT_VIEWS, INSTEAD
     from zfstune.record.changes import Writes
+    from zfstune.record.following import Following
     from zfstune.record.recorder import Recorder, Settings, begun
-    from zfstune.record.sources import Views, require
+    from zfstune.record.sources import require, view_named
+    from zfstune.record.traced import Attach
     from zfstune.term.signals import Stop
     from zfstune.trace.live import loop
 
     wanted = [triggers.parse(text) for text in args.trigger]
-    triggers.require_views(wanted, args.views or DEFAULT_VIEWS)
+    views = args.views or DEFAULT_VIEWS
+    triggers.require_views(wanted, views)
     host = open_host()
-    require(host, args.views or DEFAULT_VIEWS)
+    require(host, views)
     # nothing is written to stdout, so nobody who leaves it ends the recording
-    with Stop(io.StringIO()) as stop:
-        views = Views(host, args.views, stop, no_fentry=args.no_fentry)
+    with Stop(io.StringIO()) as stop, ExitStack() as stack:
+
+        def count(number: int, _what: str) -> None:
+            recorder.counts["errors"] += number
+
+        attach = Attach(host, stop, no_fentry=args.no_fentry)
+        made = functools.partial(view_named, attach=attach)
+        following = Following(attach, made, views, {} if args.views else INSTEAD, count)
+        stack.callback(following.close)
         writes = Writes(host)
+        stack.callback(writes.close)
         recorder = Recorder(
             host,
-            views.rows,
+            following.rows,
             Settings(args.dump_dir, wanted, args.budget),
             open_host=open_host,
-            off=lambda: views.off,
-            lost=views.lost,
+            off=following.in_words,
+            lost=following.lost,
             writes=writes.poll,
         )
         recorder.open()
+        stack.callback(following.survive, "recorder", recorder.close)
 
         def tick() -> bool:
-            now = stop.now()
-            views.tick(now)
-            recorder.tick(now)
+            following.tick()
+            following.survive("recorder", functools.partial(recorder.tick, stop.now()))
             return False
 
-        try:
-            say(f"{begun(recorder)}; Ctrl-C to end")
-            tick()
-            loop(stop, args.duration, None, tick)
-        finally:
-            recorder.close()
-            writes.close()
-            views.close()
+        say(f"{begun(recorder)}; Ctrl-C to end")
+        tick()
+        loop(stop, args.duration, None, tick)
     return 0
 
 
