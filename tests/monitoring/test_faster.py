@@ -15,7 +15,7 @@ from support.paths import ROOT
 from support.prometheus import LEAST_INTERVAL_MS, LEAST_WINDOW_MS, faster, located, shorter
 
 RULES = sorted((ROOT / "platform/monitoring").glob("*.yml"))
-FACTORS = (10, 120)
+FACTORS = (5, 120)
 _DURATION = re.compile(r"\b(\d+)(ms|[smhdwy])\b")
 _MS = {"ms": 1, "s": 1000, "m": 60 * 1000, "h": 3600 * 1000, "d": 24 * 3600 * 1000}
 

@@ -80,7 +80,7 @@ TRICKLE = ("sh", "-c", "while :; do date >>/long/file; sleep 1; done")
 TRY_MS, SYNC_MS = 400, 14_000
 # Of rates of the dashboard and of a first measurement of costs
 HEALTHY_S = 70
-LONGEST_S = 360
+LONGEST_S = 720
 AGAIN = "a pool imported again and again"
 
 

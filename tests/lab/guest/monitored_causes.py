@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# How much faster time goes for rules: 5 minutes are 30 s, and what is to last for 10 lasts for one.
-FACTOR = 10
-# Between two scrapes, each of which may take as long under emulation
-INTERVAL_S = 4
+# How much faster time goes for rules: 5 minutes are a minute, and so is what is to last for 5.
+FACTOR = 5
+# Between two scrapes. One of all views and six pools takes seconds under emulation.
+INTERVAL_S = 6
 # The exporters, by what is special about them: one with all views, as on a healthy host, and two
 # with one view each, which may cost next to nothing.
 PORTS = {"all": 9810, "light": 9811, "fsync": 9812}
