@@ -170,6 +170,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
     "flame": (0,),
     "faults": (1,),
     "counts": (0, 1),
+    "exporter": (0,),
     "dist": (0,),
 }
 
@@ -178,7 +179,7 @@ SAMPLE: dict[str, tuple[int, ...]] = {
 MATRIX_ONLY = {
     *("slots", "endurance", "packages", "python39", "bench_matrix", "databases", "arc", "cost"),
     *("advise", "bench", "causes", "light", "reads", "weeks"),
-    *("beside", "exporter", "service", "role", "recorder", "lasting", "monitored"),
+    *("beside", "service", "role", "recorder", "lasting", "monitored"),
     *("freebsd_robust", "freebsd_check", "freebsd_tune", "freebsd_bench", "freebsd_changes"),
     *("freebsd_diagnose", "freebsd_exporter", "freebsd_reads"),
 }
