@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 from exporting import labels
@@ -94,7 +95,9 @@ def test_its_record_outlives_a_restart(service: Json) -> None:
     assert status["memory_locked"] is True and status["errors"] == 0
     first, second = found["first"]["head"], found["second"]["head"]
     assert found["again"]["status"] == 0
-    assert first["time_from"] == second["time_from"]
+    # in ms, of a clock that each process reads anew
+    begun = [datetime.fromisoformat(one["time_from"]) for one in (first, second)]
+    assert abs(begun[1] - begun[0]) < timedelta(milliseconds=100)
     assert first["time_to"] < second["time_to"]
     assert "continued" in service["journal"]
 
@@ -126,15 +129,10 @@ def test_stopping_leaves_nothing(service: Json) -> None:
         assert service[key] == {"programs": [], "events": ""}
 
 
-def test_less_privilege(service: Json, flavour: str) -> None:
-    """Where module BTF is not asked for, CAP_BPF and CAP_PERFMON suffice."""
+def test_less_privilege(service: Json) -> None:
+    """For kprobes CAP_BPF and CAP_PERFMON suffice."""
     less = service["less"]
     assert "Traceback" not in less["journal"]
-    if flavour.startswith("bookworm"):
-        refused = [line for line in less["journal"].splitlines() if "is off: " in line]
-        refused += [line for line in less["journal"].splitlines() if "error: " in line]
-        assert refused, less["journal"]
-        return
     assert less["start"]["status"] == 0, less["journal"]
     is_exact(less["counted"])
     # CAP_PERFMON is 38, CAP_BPF 39

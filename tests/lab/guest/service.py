@@ -221,11 +221,12 @@ def module(results: Json) -> None:
     progress("the module, again")
     sh("zpool export -a")
     until("the module unloaded", unloaded)
-    waits = scraper.fresh()
+    off = "zfstune_trace_off_info"
+    waits = scraper.until("no ZFS", lambda found: total(found, off, why="no_zfs") == len(DEFAULT))
     sh("modprobe zfs; zpool import -a")
     scraper.until_up(DEFAULT)
     results["module"] = {
-        "off": select(waits, "zfstune_trace_off_info"),
+        "off": select(waits, off),
         "counted": counted(),
         "went_back": scraper.went_back,
         "restarts": shown("NRestarts")["NRestarts"],
