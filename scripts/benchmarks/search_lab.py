@@ -11,7 +11,6 @@ have. With --scene there is only one load, so both can run at once.
 """
 
 import argparse
-import datetime
 import json
 import os
 import statistics
@@ -43,7 +42,8 @@ on {date}: {cores} cores, trixie in the lab (emulated where there is no KVM) wit
 disk of 30 MB/s, eight log writers and a bulk writer (`scripts/benchmarks/search_guest.py`).
 {load}
 Each search has sessions of {budget} in turns, objective p99 of fsync, default limits. The change is
-that of the session's own proof, on fresh blocks.{optuna}
+that of the session's own proof, on fresh blocks; in brackets where the gain or the limits were not
+shown beyond doubt.{optuna}
 
 | search | proved | change of p99, each seed | minutes until it was proved |
 |---|---|---|---|
@@ -121,9 +121,11 @@ def ways(scene: str) -> list[str]:
 
 
 def page(scene: str, runs: Sequence[Run], args: argparse.Namespace) -> str:
+    # of the sessions: the page may be written again later
+    ended = [run["session"]["ended"] for run in runs if run["session"]]
     left_out = "" if OPTUNA.exists() else " Without TPE: there was no optuna in the guest."
     text = HEAD.format(
-        date=datetime.date.today().isoformat(),
+        date=max(ended)[:10] if ended else "a day without a session",
         cores=os.cpu_count(),
         scene=scene,
         load=SCENES[scene].about,
@@ -141,11 +143,19 @@ def page(scene: str, runs: Sequence[Run], args: argparse.Namespace) -> str:
 def row(way: str, each: Sequence[Any]) -> str:
     """A search, of its sessions."""
     proved = [one for one in each if one and one["in_force"]]
-    shown = [f"{one['verdict']['change']:+.0%}" if one in proved else "-" for one in each]
+    shown = [change(one) for one in each]
     minutes = [end_s(one) / 60 for one in proved]
     middle = f"{statistics.median(minutes):.1f}" if minutes else "-"
     count = f"{len(proved)} of {len(each)}"
     return f"| {way} | {count} | {', '.join(shown)} | {middle} |\n"
+
+
+def change(session: Any) -> str:
+    """That of the last proof, in brackets if it was not proved."""
+    if not (session and session["verdict"]):
+        return "-"
+    text = f"{session['verdict']['change']:+.0%}"
+    return text if session["in_force"] else f"({text})"
 
 
 def end_s(session: Any) -> float:

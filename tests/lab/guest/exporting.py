@@ -137,6 +137,15 @@ class Scraper:
         with self._lock:
             self.last = {}
 
+    def answers(self) -> bool:
+        """Whether another process serves by now."""
+        try:
+            self.begin_anew()
+            self.scrape()
+        except OSError:
+            return False
+        return True
+
     def until(self, what: str, true: Callable[[Samples], object]) -> Samples:
         """Scrapes until true(samples). Raises RuntimeError."""
         end = time.monotonic() + PATIENT_S

@@ -38,15 +38,6 @@ def process() -> int:
     return int(sh(f"pgrep -P {daemon}", check=False) or 0)
 
 
-def answers() -> bool:
-    try:
-        scraper.begin_anew()
-        scraper.scrape()
-    except OSError:
-        return False
-    return True
-
-
 def install(results: Json) -> None:
     progress("install")
     packages = Path(sysconfig.get_path("purelib"))
@@ -63,7 +54,7 @@ def start(results: Json) -> None:
     progress("start")
     results["before"] = service("onestatus")
     results["start"] = service("onestart")
-    until("an answer", answers)
+    until("an answer", scraper.answers)
     scraper.until_up(VIEWS)
     results["status"] = service("onestatus")
     first = process()
@@ -97,7 +88,7 @@ def killed(results: Json) -> None:
     os.kill(first, signal.SIGKILL)
     until("another process", lambda: process() not in (0, first))
     results["pause_s"] = time.monotonic() - begun
-    until("an answer", answers)
+    until("an answer", scraper.answers)
     scraper.until_up(VIEWS)
 
 
@@ -106,7 +97,7 @@ def stop(results: Json) -> None:
     results["stop"] = service("onestop")
     results["stopped"] = service("onestatus")
     results["left"] = {
-        "answers": answers(),
+        "answers": scraper.answers(),
         "pidfile": PIDFILE.exists(),
         "dtrace": run(["pgrep", "-l", "dtrace"])["stdout"],
         "files": sorted(path.name for path in DIRECTORY.iterdir()),

@@ -86,15 +86,6 @@ def journal() -> str:
     return sh(f"journalctl --no-pager -o cat -u {UNIT}", check=False)
 
 
-def answers() -> bool:
-    try:
-        scraper.begin_anew()
-        scraper.scrape()
-    except OSError:
-        return False
-    return True
-
-
 def started(*views: str) -> Json:
     """Starts the unit, or starts it again: it returns when the unit is ready."""
     begun = time.monotonic()
@@ -186,7 +177,7 @@ def until_another(signum: int) -> None:
     pid = main_pid()
     os.kill(pid, signum)
     until("another process", lambda: main_pid() not in (0, pid))
-    until("an answer", answers)
+    until("an answer", scraper.answers)
     scraper.until_up(DEFAULT)
 
 

@@ -15,6 +15,7 @@ from benchmarks import search_lab
 from benchmarks.search_guest import RESULT, SCENES
 
 MADE_UP: dict[str, Any] = {
+    "ended": "2026-11-27T22:17:47.362Z",
     "in_force": True,
     "verdict": {"change": -0.58},
     "winner": {"zfs_txg_timeout": 2},
@@ -112,6 +113,7 @@ def test_each_load_has_a_guest_and_a_page_of_its_own(
     assert "| model + local | 2 of 2 | -58%, -58% | 3.0 |" in full
     assert "| model + TPE | 2 of 2 | -58%, -58% | 3.0 |" in paced
     assert "| model + TPE |" not in full
+    assert "\non 2026-11-27: " in full
     assert "| random | 2 | zfs_txg_timeout 2 |" in paced
     assert "Without TPE" not in paced
 
@@ -138,6 +140,8 @@ def test_a_row_of_sessions_without_a_gain() -> None:
     row = search_lab.row("random", [None, none, MADE_UP])
     assert row == "| random | 1 of 3 | -, -, -58% | 3.0 |\n"
     assert search_lab.row("random", [None]) == "| random | 0 of 1 | - | - |\n"
+    shown = MADE_UP | {"in_force": False}
+    assert search_lab.row("random", [shown]) == "| random | 0 of 1 | (-58%) | - |\n"
 
 
 def test_seeds_beyond_those_asked_for_are_not_on_the_page() -> None:

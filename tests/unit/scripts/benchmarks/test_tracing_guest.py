@@ -141,3 +141,12 @@ def test_a_goal_is_that_of_how_probes_attach(btf: bool, said: str) -> None:
     lines = tracing.verdicts(run(btf))
     assert lines[0] == f"* zfstune trace fsync, 1 job: +2.0%, {said}."
     assert lines[-1] == "* zfstune trace fsync: attached after 1.20 s, within the goal of 1.2."
+
+
+def test_a_tool_of_ours_says_when_it_has_attached() -> None:
+    """Words of `zfstune trace` and `zfstune exporter`; what comes before them is no sign."""
+    attached = tracing_guest.ATTACHED.search
+    assert attached("zfstune: fentry, tracing tank; Ctrl-C to end\n")
+    before = "zfstune: view arc: 2 of 2 probes attached\n"
+    served = "zfstune: serving http on 127.0.0.1, port 9810: /metrics\n"
+    assert attached(before + served) and not attached(before)
