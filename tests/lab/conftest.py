@@ -174,6 +174,9 @@ SAMPLE: dict[str, tuple[int, ...]] = {
     "dist": (0,),
 }
 
+# With --sample these do less, by the word "few"; counts only where they are not the first.
+SHORTENED = {"counts", "diagnose", "dist", "exporter", "flame", "tools", "tune", "views"}
+
 # With --sample these do not run: they are about long runs and large machines, take long, or repeat
 # for a system or a way to install what others show.
 MATRIX_ONLY = {
@@ -291,17 +294,21 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
         return ["1", FEW[name]] if option("--runs") == "0" else [option("--runs")]
     return {
         "bench_matrix": [option("--signals")],
-        "dist": ["few"] if option("--sample") else [],
         "endurance": [option("--endurance")],
         "faults": [option("--rounds")],
         "freebsd_faults": [",".join(FEW_FAULTS) if option("--sample") else option("--rounds")],
         "freebsd_tune": FREEBSD_TUNE[option("--tune")],
         "lasting": [option("--lasting")],
         "robust": ["5" if option("--sample") else "25"],
-        "tools": ["few"] if option("--sample") else [],
         "tune": TUNE[option("--tune")],
         "weeks": [option("--weeks")],
     }.get(name, [])
+
+
+def few(name: str, flavour: str, config: pytest.Config) -> list[str]:
+    """The last argument of a scenario that does less, if it is to."""
+    whole = name == "counts" and flavour == wanted_flavours(config)[0]
+    return ["few"] if config.getoption("--sample") and name in SHORTENED and not whole else []
 
 
 def undisturbed(config: pytest.Config) -> set[str]:
@@ -343,7 +350,8 @@ def scenario(
 
     def start(name: str, flavour: str) -> None:
         out = tmp_path_factory.mktemp(f"{name}-{flavour}")
-        runs[name, flavour] = guests.submit(_run, name, flavour, out, arguments(name, config))
+        words = [*arguments(name, config), *few(name, flavour, config)]
+        runs[name, flavour] = guests.submit(_run, name, flavour, out, words)
 
     for one, where in sorted(wanted, key=lambda job: list(SCENARIOS).index(job[0])):
         if one not in alone:
@@ -385,6 +393,15 @@ def _run(name: str, flavour: str, out: Path, arguments: list[str]) -> Json | str
     return f"scenario {name} on {flavour} ended with status {done.status}:\n{done.log[-4000:]}"
 
 
+class Results(Json):
+    """Of a scenario. A test of what it left out, being a sample, is skipped."""
+
+    def __missing__(self, key: str) -> Any:
+        if key in self.get("left_out", ()):
+            pytest.skip("not in a sample")
+        raise KeyError(key)
+
+
 @dataclass(frozen=True)
 class Done:
     """One run of a scenario; results only if it came to its end."""
@@ -418,7 +435,7 @@ def _run_once(name: str, flavour: str, out: Path, arguments: list[str]) -> Done:
     print(f"{flavour}: scenario {name} took {took:.0f} s", file=sys.stderr, flush=True)
     results = out / "results.json"
     whole = not status and results.exists()
-    found: Json | None = json.loads(results.read_text()) if whole else None
+    found = Results(json.loads(results.read_text())) if whole else None
     if found is not None and name == "cost":
         found["counted"] = [asdict(one) for one in instructions.read(out / "counts", out)]
     return Done(status, log.read_text(errors="replace"), found)

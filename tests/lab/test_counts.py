@@ -64,6 +64,8 @@ def test_commits_are_those_of_the_kstat(counts: Json, key: str) -> None:
 def test_percentiles_are_those_of_fio(counts: Json, key: str, percentile: str) -> None:
     """fio's time includes the system call itself, ours the probes. The median of the tries is
     judged: more of them wrong than right is an error of the tracer, not of a busy host."""
+    if counts["comparable"] == 1:
+        pytest.skip("one try is not judged: a sample")
     name = {"50.000000": "p50", "99.000000": "p99"}[percentile]
     ratios = [
         dataset_row(one["rows"], "tank/db")["latency"][name]

@@ -20,19 +20,9 @@ BCC = ("zilslower.py", "zildist.py")
 FLUSH_US = 30_000  # 40 ms by the slow pool's disk, which at times is early by a tick or two
 
 
-class Few(Json):
-    """What a sample has of the results."""
-
-    def __missing__(self, key: str) -> Json:
-        pytest.skip("not with --sample")
-
-
 @pytest.fixture
-def tools(
-    scenario: Callable[[str, str], Json], flavour: str, request: pytest.FixtureRequest
-) -> Json:
-    found = scenario("tools", flavour)
-    return Few(found) if request.config.getoption("--sample") else found
+def tools(scenario: Callable[[str, str], Json], flavour: str) -> Json:
+    return scenario("tools", flavour)
 
 
 def scalar(text: str, name: str) -> int:

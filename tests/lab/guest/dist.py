@@ -1,7 +1,7 @@
 """Scenario: the one file alone, on a system without a compiler, bpftrace, libbpf, further packages
 of Python and this checkout; from file systems that refuse; under faults. /share has the files.
 
-dist.py few: without a session of `tune`.
+dist.py few: without a session of `tune`, and where fewer things are refused.
 
 The pool is on /dev/mapper/vdb-delay, whose flushes are slow.
 """
@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from labkit import (
     sh,
     sync_writes,
     values,
+    whole,
 )
 from uses import changed, everything, traced
 
@@ -61,15 +61,18 @@ def mounted(where: str, options: str) -> Path:
     return place / FILE.name
 
 
+def on_file_system(results: Json, key: str, options: str) -> None:
+    """One that is mounted so."""
+    progress(key)
+    file = mounted(f"/mnt/{key}", options)
+    results[key] = {
+        "trace": traced(command(file), "tank"),
+        "doctor": run([*command(file), "doctor", "--json"]),
+    }
+
+
 def refusing(results: Json) -> None:
-    """File systems and kernels that refuse something."""
-    for key, options in {"noexec": "noexec", "read_only": "ro,noexec"}.items():
-        progress(key)
-        file = mounted(f"/mnt/{key}", options)
-        results[key] = {
-            "trace": traced(command(file), "tank"),
-            "doctor": run([*command(file), "doctor", "--json"]),
-        }
+    """A kernel that runs no memory files as programs, and a full /tmp."""
     progress("memfd_noexec")
     sysctl = Path("/proc/sys/vm/memfd_noexec")  # Linux 6.3
     if sysctl.exists():
@@ -162,8 +165,11 @@ def main() -> None:
     sh(f"rm -rf {ABSENT}", check=False)
     results["absent"] = sh("ls -d /zfstune/* $(which gcc cc make bpftrace pip3) || true").split()
     results["imports"] = run(["python3", "-I", "-c", "import numpy"])["status"]
-    results["everything"] = everything(command(), "tank", tune=sys.argv[1:] != ["few"])
-    refusing(results)
+    results["everything"] = everything(command(), "tank", tune=whole(results, "tune"))
+    on_file_system(results, "noexec", "noexec")
+    if whole(results, "read_only", "memfd_noexec", "full"):
+        on_file_system(results, "read_only", "ro,noexec")
+        refusing(results)
     bad_files(results)
     replaced(results)
     results["left"] = sh("find / -xdev -newer /root/zfstune.pyz -name '*zfstune*' -type f").split()

@@ -1,6 +1,8 @@
 """Scenario: `zfstune exporter` with all views: its counts beside those of the kstat and of `zfstune
 trace`, its formats, parameters that others write, a budget, hostile scrapers, bad input, and
-datasets, pools and the module that come and go."""
+datasets, pools and the module that come and go; exporter.py few: without other ways to run it, and
+bad input.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +46,7 @@ from labkit import (
     sh,
     sync_writes,
     values,
+    whole,
 )
 
 # Of all views twelve have series of their own, and a few more are written to; of the default ones,
@@ -353,9 +356,11 @@ def main() -> None:
         cheap = Exporter(*CHEAP, port=BUDGET_PORT)
         with ThreadPoolExecutor(1) as other:
             # what fails in it is raised
-            beside = [other.submit(once, results), other.submit(text_file, results)]
+            more = whole(results, "once", "nobody", "textfile", "bad")
+            beside = [other.submit(what, results) for what in (once, text_file) if more]
             by_hand(results, exporter)
-            bad_input(results, exporter)
+            if more:
+                bad_input(results, exporter)
         for one in beside:
             one.result()
         budget(results, cheap)

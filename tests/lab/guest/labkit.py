@@ -321,5 +321,14 @@ def finish(results: Json) -> None:
     (OUT / "results.json").write_text(json.dumps(results))
 
 
+def whole(results: Json, *keys: str) -> bool:
+    """Whether these are wanted among the results; not in a sample, of which the last argument is
+    "few", and whose tests of them are skipped."""
+    if sys.argv[-1] != "few":
+        return True
+    results.setdefault("left_out", []).extend(keys)
+    return False
+
+
 def progress(text: str) -> None:
     print(f"[{time.monotonic():7.1f}] {text}", file=sys.stderr, flush=True)

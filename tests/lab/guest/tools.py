@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from threading import Event, Thread
@@ -22,11 +21,17 @@ from labkit import (
     run,
     sh,
     sync_writes,
+    whole,
 )
 
 TRACERS = Path("/zfstune/tracers")
 DIRTY_MAX = Path("/sys/module/zfs/parameters/zfs_dirty_data_max")
 TXGS = Path("/proc/spl/kstat/zfs/slow/txgs")
+# Not of each kind the first
+MORE = (
+    *("zilslower.bt", "zfsflush.bt", "fsyncoffcpu.bt", "txgstate.bt", "zfsthrottle.bt"),
+    *("zilslower.py", "busy zilcommit.bt", "busy zildist.py", "busy zilslower.bt"),
+)
 ASSIGN = Path("/proc/spl/kstat/zfs/tank/dmu_tx_assign")
 
 
@@ -169,7 +174,7 @@ def main() -> None:
     sync_writes("/slow/file", 1)
     zilcommit(results)
     threads(results, "zildist.py", "1")
-    if "few" not in sys.argv:
+    if whole(results, *MORE):
         slow(results, "zilslower.bt", "30")
         slow(results, "zfsflush.bt")
         slow(results, "fsyncoffcpu.bt")

@@ -1,6 +1,6 @@
 """Scenario: sessions of `zfstune tune`: a pool without a load, one that is stopped, and one that is
 resumed; tune.py BUDGET BLOCK, e.g. 15m 10s: also a whole one on a slow disk where values matter,
-and on a fast one where the defaults are right.
+and on a fast one where the defaults are right; tune.py few: without the pool without a load.
 """
 
 from __future__ import annotations
@@ -13,7 +13,19 @@ import sys
 import time
 from pathlib import Path
 
-from labkit import OUT, PARAMETERS, Json, finish, make_pool, programs, progress, run, sh, values
+from labkit import (
+    OUT,
+    PARAMETERS,
+    Json,
+    finish,
+    make_pool,
+    programs,
+    progress,
+    run,
+    sh,
+    values,
+    whole,
+)
 
 BULK = "--name=bulk --rw=write --bs=1M --size=1500M"
 WAL = "--name=wal --rw=write --bs=8k --size=64M --fsync=1"
@@ -97,7 +109,7 @@ def too_few(results: Json) -> None:
     results["idle"]["after"] = changed(before)
 
 
-def whole(results: Json, key: str, pool: str, jobs: str, *options: str) -> None:
+def whole_session(results: Json, key: str, pool: str, jobs: str, *options: str) -> None:
     out = Path(f"/tmp/tune-{key}")
     load = f"{FIO} --directory=/{pool}/db {jobs}"
     tune(results, key, out, pool, "--workload", load, "--seed", "1", "--out", str(out), *options)
@@ -108,12 +120,13 @@ def main() -> None:
     make_pool("slow", "/dev/vdb")
     make_pool("tank", "/dev/vdc")
     sh("zfs create slow/db; zfs create tank/db")
-    too_few(results)
+    if whole(results, "idle"):
+        too_few(results)
     stopped(results)
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
         time_and_block = ("--budget", sys.argv[1], "--block", sys.argv[2])
-        whole(results, "slow", "slow", f"{BULK} {WAL}", *time_and_block)
-        whole(results, "fast", "tank", WAL, *time_and_block, "--objective", "fsync.p50")
+        whole_session(results, "slow", "slow", f"{BULK} {WAL}", *time_and_block)
+        whole_session(results, "fast", "tank", WAL, *time_and_block, "--objective", "fsync.p50")
     finish(results)
 
 
