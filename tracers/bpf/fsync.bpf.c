@@ -56,7 +56,8 @@ struct {
 	__uint(max_entries, 4096);
 } slow_events SEC(".maps");
 
-/* When counting began, again after a pause: what a thread was in before that is no loss. */
+/* When counting began, again after a pause: what a thread was in before that has been counted as
+ * cut. It is no loss, and no part of what comes later. */
 __u64 resumed SEC(".data.resumed") = 0;
 
 /* ---- operations and stages ---------------------------------------------- */
@@ -196,8 +197,10 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	__u64 total;
 	__u32 slot, kind, index;
 
-	advance(op, now, true);
 	op->active = 0;
+	if (op->start < resumed)
+		return;
+	advance(op, now, true);
 	COUNT(finished);
 	if (op->slot == NO_SLOT)
 		op->slot = slot_again(&op->known, 0, op->file);
@@ -282,6 +285,8 @@ static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 	struct op *op = op_active();
 	__u64 now = bpf_ktime_get_ns();
 
+	if (op && op->start < resumed) /* it may have ended in the pause */
+		op = 0;
 	if (op && op->in_commit) {
 		/* zil_commit does not nest: its return was missed. Outside an
 		 * fsync that was the operation's end, and op_begin() counts it. */

@@ -48,6 +48,9 @@ static __always_inline struct lwb_set *lwb_set(__u64 lwb)
 	return bpf_map_lookup_elem(&lwbs, &n);
 }
 
+/* The address of no log block, and of no free place in the table, where it is 0. */
+#define NO_LWB 1
+
 /* NULL if it is not in the table. */
 static __always_inline struct lwb_times *lwb_find(__u64 lwb)
 {
@@ -155,7 +158,7 @@ static __always_inline __u64 zcw_lwb(__u64 zcw, __u64 lock, __u64 zilog)
 }
 
 /* io_private of a zio of a log block: without BTF the one word that is the
- * address of an issued block. */
+ * address of an issued block. NO_LWB until one was seen to be issued. */
 static __always_inline __u64 zio_lwb(struct zio *zio, bool typed)
 {
 	if (bpf_core_field_exists(zio->io_private))
@@ -170,7 +173,7 @@ static __always_inline __u64 zio_lwb(struct zio *zio, bool typed)
 			}
 		}
 	}
-	return off_io_private ? read_u64((__u64)zio + off_io_private) : 0;
+	return off_io_private ? read_u64((__u64)zio + off_io_private) : NO_LWB;
 }
 
 #endif

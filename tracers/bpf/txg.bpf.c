@@ -121,6 +121,8 @@ static __always_inline void on_quiescing(__u64 dp, __u64 txg)
 	p = find_pool(pool_spa(dp));
 	if (!p)
 		return;
+	if (txg < p->open_txg) /* of another pool, with a spa_t where that of the old one was */
+		p->wanted_txg = p->last_syncing = 0;
 	row = find_row(p, txg);
 	row->quiescing = bpf_ktime_get_ns();
 	row->last_syncing = p->last_syncing;

@@ -43,8 +43,13 @@ static int attach_probe(struct zfstrace *t, unsigned int i)
 	const struct probe_def *d = p->def;
 	const char *known = p->symbol;
 
-	if (p->how == ZFSTRACE_SAMPLING)
-		return sampler_attach(t, prog, d->hz);
+	if (p->how == ZFSTRACE_SAMPLING) {
+		int err = sampler_attach(t, prog, d->hz);
+
+		if (err)
+			snprintf(p->why, sizeof(p->why), "%s", strerror(-err));
+		return err;
+	}
 	if (p->how != ZFSTRACE_KPROBE)
 		p->link = bpf_program__attach(prog);
 	for (unsigned int j = 0; p->how == ZFSTRACE_KPROBE && j < MAX_SYMBOLS && !p->link; j++) {
@@ -69,6 +74,13 @@ int session_enable(struct zfstrace *t, int on)
 	uint32_t zero = 0;
 
 	return bpf_map_update_elem(maps_fd(t, ".data.enabled"), &zero, &on, BPF_ANY);
+}
+
+static int start_counting(struct zfstrace *t)
+{
+	int err = session_enable(t, t->turn);
+
+	return err ? fail(t, err, "cannot start counting: %s", strerror(-err)) : 0;
 }
 
 /* The programs are loaded: what is forbidden then is a perf event, at a level that the kernels of
@@ -108,11 +120,10 @@ int session_attach(struct zfstrace *t)
 				    "%s: cannot attach to %s (%s)", t->probes[i].def->cost,
 				    t->probes[i].def->name, t->probes[i].why);
 	}
-	err = session_enable(t, t->turn);
-	if (err)
-		return fail(t, err, "cannot start counting: %s", strerror(-err));
-	t->attached = true;
-	return 0;
+	err = start_counting(t);
+	if (!err)
+		t->attached = true;
+	return err;
 }
 
 void session_detach(struct zfstrace *t)
@@ -141,16 +152,22 @@ static void count_kprobes(struct zfstrace *t)
 
 /* Hits at which the kernel did not run a program: see preemption(). For kprobes it reports them
  * from Linux 6.7 on. */
+static void add_skipped(struct zfstrace *t, unsigned int i, const struct bpf_program *prog)
+{
+	struct bpf_prog_info info = {};
+	uint32_t size = sizeof(info);
+
+	if (!bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &size))
+		*probes_missed(t, t->probes[i].def) += info.recursion_misses;
+}
+
 static void count_skipped(struct zfstrace *t)
 {
 	for (unsigned int i = 0; i < t->probe_count; i++) {
 		const struct bpf_program *prog = programs_find(t, i);
-		struct bpf_prog_info info = {};
-		uint32_t size = sizeof(info);
 
-		if (prog && t->probes[i].how != ZFSTRACE_SAMPLING &&
-		    !bpf_obj_get_info_by_fd(bpf_program__fd(prog), &info, &size))
-			*probes_missed(t, t->probes[i].def) += info.recursion_misses;
+		if (prog && t->probes[i].how != ZFSTRACE_SAMPLING)
+			add_skipped(t, i, prog);
 	}
 }
 
@@ -167,17 +184,18 @@ void session_count_missed(struct zfstrace *t)
  * that. Returns 1, or a negative errno. */
 int session_fall_back(struct zfstrace *t)
 {
+	const struct bpf_program *programs[t->probe_count];
 	struct bpf_link *old[t->probe_count];
 	int err = 0;
 
+	memset(programs, 0, sizeof(programs));
 	memset(old, 0, sizeof(old));
-	t->before_entries = t->missed_entries;
-	t->before_returns = t->missed_returns;
 	for (unsigned int i = 0; i < t->probe_count && !err; i++) {
 		struct probe *p = &t->probes[i];
 
 		if (p->how != ZFSTRACE_FENTRY)
 			continue;
+		programs[i] = programs_find(t, i);
 		old[i] = p->link;
 		p->link = NULL;
 		p->symbol = p->stands_in ? NULL : p->symbol;
@@ -191,10 +209,17 @@ int session_fall_back(struct zfstrace *t)
 	}
 	t->turn = COUNT_KPROBE;
 	if (!err)
-		err = session_enable(t, t->turn);
+		err = start_counting(t);
 	t->config.lazy = false;
-	for (unsigned int i = 0; i < t->probe_count; i++)
+	/* only now: attaching takes a second, in which the kernel may have skipped more */
+	t->missed_entries = t->missed_returns = 0;
+	for (unsigned int i = 0; i < t->probe_count; i++) {
+		if (programs[i])
+			add_skipped(t, i, programs[i]);
 		bpf_link__destroy(old[i]);
+	}
+	t->before_entries = t->missed_entries;
+	t->before_returns = t->missed_returns;
 	return err ? err : 1;
 }
 
@@ -264,8 +289,8 @@ int zfstrace_resume(struct zfstrace *t)
 
 	if (!t->attached)
 		return fail(t, -EINVAL, "cannot resume: this session has not begun");
-	if (!t->paused)
-		return 0;
+	if (!t->paused) /* the pause still waits for operations */
+		return start_counting(t);
 	since = session_now_ns();
 	if (maps_fd(t, ".data.resumed") >= 0)
 		(void)bpf_map_update_elem(maps_fd(t, ".data.resumed"), &zero, &since, BPF_ANY);

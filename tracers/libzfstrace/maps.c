@@ -21,7 +21,7 @@ static uint32_t ring_size(const struct zfstrace *t, const struct zfstrace_opts *
 
 	if (!want && opts->slow_ns)
 		want = opts->slow_buffer ? opts->slow_buffer : 1U << 20;
-	while (bytes < want)
+	while (bytes < want && bytes < 1U << 31)
 		bytes *= 2;
 	return bytes;
 }

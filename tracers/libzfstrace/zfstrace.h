@@ -86,11 +86,11 @@ struct zfstrace;
 /* What to trace: everything, if all members but size are 0. */
 struct zfstrace_opts {
 	size_t size; /* sizeof(struct zfstrace_opts) */
-	/* "fsync", "read", "throttle", "stacks": only this process (tgid), 0 = all */
+	/* "fsync", "commit", "read", "throttle", "stacks": only this process (tgid), 0 = all */
 	uint32_t pid;
-	/* How many datasets ("fsync", "read"), processes ("throttle") or vdevs ("device") have
-	 * their own entry at a time; the others are summed. 0 = 32, 255 or 63. At most 1023, and no
-	 * more than fit into 256 MiB of kernel memory. */
+	/* How many datasets ("fsync", "commit", "read"), processes ("throttle") or vdevs ("device")
+	 * have their own entry at a time; the others are summed. 0 = 32, 255 or 63. At most 1023,
+	 * and no more than fit into 256 MiB of kernel memory. */
 	uint32_t max_entries;
 	/* "fsync": report operations that took at least this long, 0 = none */
 	uint64_t slow_ns;
@@ -169,13 +169,13 @@ void zfstrace_close(struct zfstrace *t);
  */
 const char *zfstrace_error(const struct zfstrace *t);
 
-/* How a probe is attached. */
+/* How a probe is attached; of zfstrace_survey() how it would be. */
 enum zfstrace_how {
 	ZFSTRACE_MISSING = 0,
 	ZFSTRACE_FENTRY = 1,
 	ZFSTRACE_KPROBE = 2,
 	ZFSTRACE_TRACEPOINT = 3,
-	ZFSTRACE_FOUND = 4,    /* zfstrace_survey(): it could be attached */
+	ZFSTRACE_FOUND = 4,    /* not in use */
 	ZFSTRACE_SAMPLING = 5, /* timer of every CPU */
 };
 
@@ -255,11 +255,10 @@ int zfstrace_resume(struct zfstrace *t);
  * zfstrace_refresh() - Read what the kernel has counted
  * @t: the session, of any tracer
  *
- * Brings the datasets of "fsync" and the losses of all tracers up to date. Tables need no refresh.
+ * Brings datasets, and the losses of all tracers, up to date. Tables need no refresh.
  *
- * Return: 0; 1 if probes are attached in another way than before, see zfstrace_tidy(); -ENOMEM:
- * some or all datasets are not up to date; -EIO if probes had to be attached in another way, and
- * that failed.
+ * Return: 0; -ENOMEM: some or all datasets are not up to date; -EIO if probes had to be attached in
+ * another way, see zfstrace_tidy(), and that failed.
  */
 int zfstrace_refresh(struct zfstrace *t);
 
@@ -271,7 +270,7 @@ int zfstrace_refresh(struct zfstrace *t);
  * frees the entries of datasets that are gone. On a lazily preemptible kernel, which may skip
  * fentry programs, though seldom, it attaches kprobes instead as soon as that has happened.
  *
- * Return: as zfstrace_refresh().
+ * Return: as zfstrace_refresh(), or 1 if it has attached probes in another way than before.
  */
 int zfstrace_tidy(struct zfstrace *t);
 
@@ -387,8 +386,8 @@ struct zfstrace_dataset {
  * zfstrace_datasets() - How many datasets there are
  * @t: the session
  *
- * Return: at least 1 in a session of "fsync" or "read", where the first is the rest; it never
- * shrinks. 0 in a session of another tracer.
+ * Return: at least 1 in a session of "fsync", "commit" or "read", where the first is the rest; it
+ * never shrinks. 0 in a session of another tracer.
  */
 unsigned int zfstrace_datasets(const struct zfstrace *t);
 

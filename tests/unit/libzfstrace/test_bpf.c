@@ -66,6 +66,7 @@ static struct zfstrace *start(unsigned int slot_count, unsigned int lanes)
 	c->slots = slot_count;
 	c->lanes = lanes;
 	enabled = 1;
+	resumed = 0;
 	spare_slot = 0;
 	nameless = 0;
 	shim_cpu = 0;
@@ -520,6 +521,46 @@ static void test_wrap(void)
 	end(t);
 }
 
+/* Counting begins again, long after it was paused. */
+static void resume(void)
+{
+	shim_now += SECONDS;
+	resumed = shim_now;
+}
+
+/* An fsync that a pause has cut ends later, or has ended unseen: it is not counted again, and what
+ * its thread does then is no part of it. */
+static void test_cut(void)
+{
+	struct zfstrace *t = start(8, 1);
+	const struct counters *c = maps_find(t, "counters");
+	const struct zfstrace_dataset *d;
+	static struct world w;
+
+	make_world(&w, "tank", 54);
+	fentry_zpl_fsync(NULL, &w.file, 0, LLONG_MAX, 0);
+	fentry_zil_commit(NULL, (__u64)&w.zilog, 7);
+	resume();
+	fentry_zil_commit_return(NULL);
+	fentry_zpl_fsync_return(NULL, &w.file, 0, LLONG_MAX, 0, 0);
+	CHECK(c->started == 1 && c->finished == 0);
+	do_fsync(&w, true);
+	fentry_zpl_fsync(NULL, &w.file, 0, LLONG_MAX, 0);
+	fentry_zil_commit(NULL, (__u64)&w.zilog, 7);
+	resume();
+	for (int i = 0; i < 3; i++) { /* O_SYNC writes */
+		fentry_zil_commit(NULL, (__u64)&w.zilog, 7);
+		fentry_async_to_sync_return(NULL);
+		fentry_zil_commit_return(NULL);
+	}
+	CHECK(c->started == 6 && c->finished == 4 && c->lost_return == 0);
+	CHECK(datasets_refresh(t, 0) == 0);
+	d = find_objset(t, 54);
+	CHECK(d && d->total.count == 4 && d->total.max_ns < SECONDS);
+	CHECK(d && d->kinds[KIND_FSYNC] == 1 && d->kinds[KIND_O_SYNC] == 3);
+	end(t);
+}
+
 int main(void)
 {
 	test_stages_sum();
@@ -539,5 +580,6 @@ int main(void)
 	test_objset_is_learned_once();
 	test_late_cpu();
 	test_wrap();
+	test_cut();
 	return checked("BPF unit tests");
 }

@@ -146,6 +146,26 @@ static void test_log_blocks(void)
 	end(t);
 }
 
+/* Without BTF the log block of a zio is not known until one was seen to be issued. */
+static void test_log_blocks_from_before(void)
+{
+	struct zfstrace *t = start("", 0);
+	static union {
+		struct zio zio;
+		__u64 words[100]; /* that are searched */
+	} block;
+
+	shim_btf = 0;
+	off_io_private = 0;
+	fentry_write_done(NULL, &block.zio);
+	fentry_flush_done(NULL, &block.zio);
+	shim_btf = 1;
+	CHECK(datasets_refresh(t, 0) == 0);
+	CHECK(zfstrace_commits(t, 0)->log_write.count == 0);
+	CHECK(zfstrace_commits(t, 0)->flush.count == 0);
+	end(t);
+}
+
 static void test_only_what_is_wanted(void)
 {
 	struct zfstrace *t = start("tank", 0);
@@ -209,6 +229,7 @@ int main(void)
 {
 	test_counts();
 	test_log_blocks();
+	test_log_blocks_from_before();
 	test_only_what_is_wanted();
 	test_slow();
 	test_a_dataset_that_goes();

@@ -14,6 +14,7 @@
 
 #define US 1000ULL
 #define MS (1000 * US)
+#define SECONDS (1000 * MS)
 
 static struct op *op;
 static struct task_struct *me, *other;
@@ -146,8 +147,9 @@ static void test_wakeups_are_not_sampled(void)
 	CHECK(op->unsampled_ns == 0);
 }
 
-/* A sleep in a wait for a log block is split where the block was issued, written and flushed. */
-static void test_a_wait_is_split(void)
+/* A sleep in a wait for a log block, however long, is split where the block was issued, written and
+ * flushed. */
+static void test_a_wait_is_split(__u64 unit)
 {
 	struct lwb_times *t;
 	const struct stack_key *key;
@@ -158,19 +160,19 @@ static void test_a_wait_is_split(void)
 	op->cur = CUR_WAIT;
 	op->lwb = (__u64)lwb;
 	begin = shim_now;
-	t = lwb_issue(op->lwb, begin + 10 * MS);
-	t->written = begin + 30 * MS;
-	t->flushed = begin + 70 * MS;
-	sleeps(1, 80 * MS);
+	t = lwb_issue(op->lwb, begin + 10 * unit);
+	t->written = begin + 30 * unit;
+	t->flushed = begin + 70 * unit;
+	sleeps(1, 80 * unit);
 	for (unsigned int i = 0; (key = shim_entry(&sums, i, &value)); i++) {
 		of[key->stage] = ((const struct stack_sum *)value)->ns;
 		all += of[key->stage];
 	}
-	CHECK(all <= 80 * MS && all > 78 * MS);
-	CHECK(of[STAGE_BATCH_WAIT] > 9 * MS && of[STAGE_BATCH_WAIT] <= 10 * MS);
-	CHECK(of[STAGE_LOG_WRITE] > 19 * MS && of[STAGE_LOG_WRITE] <= 20 * MS);
-	CHECK(of[STAGE_FLUSH] > 38 * MS && of[STAGE_FLUSH] <= 40 * MS);
-	CHECK(of[STAGE_WAKEUP] > 9 * MS && of[STAGE_WAKEUP] <= 10 * MS + US);
+	CHECK(all <= 80 * unit && all > 78 * unit);
+	CHECK(of[STAGE_BATCH_WAIT] > 9 * unit && of[STAGE_BATCH_WAIT] <= 10 * unit);
+	CHECK(of[STAGE_LOG_WRITE] > 19 * unit && of[STAGE_LOG_WRITE] <= 20 * unit);
+	CHECK(of[STAGE_FLUSH] > 38 * unit && of[STAGE_FLUSH] <= 40 * unit);
+	CHECK(of[STAGE_WAKEUP] > 9 * unit && of[STAGE_WAKEUP] <= 10 * unit + US);
 }
 
 int main(void)
@@ -180,6 +182,7 @@ int main(void)
 	test_long_sleeps_are_all_seen();
 	test_slow_walks_are_few();
 	test_wakeups_are_not_sampled();
-	test_a_wait_is_split();
+	test_a_wait_is_split(MS);
+	test_a_wait_is_split(SECONDS);
 	return checked("BPF unit tests (stacks)");
 }

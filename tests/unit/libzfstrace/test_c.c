@@ -272,6 +272,31 @@ static void test_lru_sizes(void)
 	CHECK(seen >= 2); /* lwbs */
 }
 
+/* A power of two of pages, whatever is asked for. */
+static void test_ring_sizes(void)
+{
+	static const struct {
+		uint32_t wanted, bytes;
+	} cases[] = { { 0, 1U << 20 }, { 100000, 1U << 17 }, { 3U << 30, 1U << 31 } };
+	const struct tracer_def *d = tracer_find("fsync");
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++) {
+		const struct zfstrace_opts opts = { .slow_ns = 1, .slow_buffer = cases[i].wanted };
+		struct zfstrace t = { .def = d, .cpus = 2, .config = { .slots = 2, .lanes = 1 } };
+		struct bpf_map *ring;
+
+		t.object =
+			bpf_object__open_mem(d->object, (size_t)(d->object_end - d->object), NULL);
+		CHECK(t.object);
+		if (!t.object)
+			continue;
+		CHECK(maps_size(&t, &opts) == 0);
+		ring = bpf_object__find_map_by_name(t.object, d->ring);
+		CHECK(bpf_map__max_entries(ring) == cases[i].bytes);
+		bpf_object__close(t.object);
+	}
+}
+
 /* Where a program first calls a helper, among its instructions; -1: nowhere. */
 static int first_call(const struct bpf_program *prog, int helper)
 {
@@ -488,6 +513,7 @@ int main(void)
 	test_misses();
 	test_preemption();
 	test_lru_sizes();
+	test_ring_sizes();
 	test_switches_are_filtered_first();
 	test_modes();
 	test_costs();

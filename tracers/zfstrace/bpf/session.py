@@ -92,17 +92,13 @@ class Session:
         code = -errno.EINTR
         while code == -errno.EINTR:
             code = self._check(self._lib.zfstrace_refresh(self._handle))
-        self._reattached(code)
+        # probes may be attached in another way now: only tidy() is told
+        self._probes = ()
 
     def tidy(self) -> None:
         """Lets a trace run for weeks: call it every few seconds, it costs next to nothing. Does
         nothing when the trace is closed. Raises TraceError."""
-        if self._handle:
-            self._reattached(self._check(self._lib.zfstrace_tidy(self._handle)))
-
-    def _reattached(self, code: int) -> None:
-        """Forgets how probes are attached, when the library says that it has changed that."""
-        if code > 0:
+        if self._handle and self._check(self._lib.zfstrace_tidy(self._handle)) > 0:
             self._probes = ()
 
     def pause(self, *, now: bool = False) -> int:
