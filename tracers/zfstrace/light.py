@@ -210,7 +210,8 @@ class LightRow:
 
 @dataclass(frozen=True)
 class KeptRow:
-    """A window that was recorded because a commit was slow, for one dataset."""
+    """A window that was recorded because a commit was slow, for one dataset; that of no fsync, for
+    what was asked for."""
 
     time: str
     duration_ns: int

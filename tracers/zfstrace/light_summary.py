@@ -11,6 +11,7 @@ from zfstrace.strict import strict_zip
 from zfstrace.summary import Key, Span, latency, name_of, wanted
 
 _NOTHING = CommitCounts("", 0, (0, 0), False)
+_NO_FSYNC = 0, (0,) * len(NAMES)
 Sums = dict[Key, tuple[int, tuple[int, ...]]]
 
 
@@ -51,10 +52,12 @@ def rows(
 def kept(
     window: Window, host: Host, pool: str | None = None, dataset: str | None = None
 ) -> list[KeptRow]:
-    """A row for each dataset with fsyncs in a window that has a cause."""
+    """A row for each dataset with fsyncs in a window that has a cause; without any, one that tells
+    of the cause."""
     if not window.cause:
         return []
     sums = by_name(window.samples, host, pool, dataset)
+    named = {key: one for key, one in sums.items() if key[1] is not None}
     return [
         KeptRow(
             window.time,
@@ -64,8 +67,7 @@ def kept(
             count,
             dict(strict_zip(NAMES, stage_ns)),
         )
-        for key, (count, stage_ns) in sums.items()
-        if key[1] is not None
+        for key, (count, stage_ns) in (named or {(pool, dataset): _NO_FSYNC}).items()
     ]
 
 
@@ -77,15 +79,14 @@ def by_name(samples: Iterable[Sample], host: Host, pool: str | None, dataset: st
         if not wanted(key, pool, dataset):
             continue
         for part in [(key[0], None), key]:
-            count, stage_ns = found.get(part, (0, (0,) * len(NAMES)))
+            count, stage_ns = found.get(part, _NO_FSYNC)
             added = tuple(a + b for a, b in strict_zip(stage_ns, one.stage_ns))
             found[part] = count + one.count, added
     return found
 
 
 def _shares(key: Key, sums: Sequence[Sums]) -> tuple[int, tuple[StageShare, ...]]:
-    nothing = 0, (0,) * len(NAMES)
-    mine = [window.get(key, nothing) for window in sums]
+    mine = [window.get(key, _NO_FSYNC) for window in sums]
     return sum(count for count, _ in mine), shares([stage_ns for _, stage_ns in mine])
 
 

@@ -173,6 +173,10 @@ class LightTrace:
         self._let_go()
 
 
+def _total(commit: SlowCommit) -> int:
+    return commit.total_ns
+
+
 class _Attached:
     """The tracers of one module. tick() opens and closes windows, so they begin and end with the
     second; windows and kept get them. why is what kept the last one from being opened, if
@@ -218,10 +222,13 @@ class _Attached:
         self.commits.tidy()
         slow = self.commits.slow()
         if self._opened_ns:
+            if self._cause:
+                # the first may not be the slowest
+                self._cause = max([self._cause, *slow], key=_total)
             self._close(now)
             return
         if slow and now >= self._may_keep_ns:
-            self._cause = max(slow, key=lambda one: one.total_ns)
+            self._cause = max(slow, key=_total)
             self._may_keep_ns = now + self._options.every_ns
         elif now >= self._next_ns:
             self._plan(max(now, self._period_ns + self._options.every_ns))

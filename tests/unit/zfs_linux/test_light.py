@@ -202,6 +202,24 @@ def test_a_slow_commit_opens_a_window_that_is_kept_apart(world: World) -> None:
     assert world.trace.kept() == []
 
 
+def test_the_slowest_until_the_window_ends_is_its_cause(world: World) -> None:
+    first, worst = SlowCommit(SECOND, 12, "postgres"), SlowCommit(5 * SECOND, 13, "mysqld")
+    world.commits.events = [first]
+    assert world.second()
+    world.commits.events = [worst, SlowCommit(SECOND, 14, "sync")]
+    world.seconds(3)
+    (window,) = world.trace.kept()
+    assert window.cause == worst
+
+
+def test_a_slow_commit_in_a_window_that_began_at_random_is_no_cause(world: World) -> None:
+    open_window(world)
+    world.commits.events = [SlowCommit(SECOND, 12, "postgres")]
+    world.until_closed()
+    assert world.trace.kept() == []
+    assert [one.cause for one in world.trace.windows()] == [None]
+
+
 def test_not_more_than_one_a_minute_is_opened_for_that(world: World) -> None:
     windows = 0
     for _ in range(600):

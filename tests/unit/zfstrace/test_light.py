@@ -136,6 +136,15 @@ def test_a_window_with_a_cause_is_a_row_of_its_own() -> None:
     assert kept(window(sample(flush=3)), FakeHost()) == []
 
 
+def test_a_slow_commit_without_an_fsync_after_it_is_a_row() -> None:
+    for slow in (window(cause=WHO), window(sample(70, flush=3), cause=WHO)):
+        (row,) = kept(slow, FakeHost(), "tank", "tank/db")
+        assert (row.pool, row.dataset, row.cause, row.fsyncs) == ("tank", "tank/db", WHO, 0)
+        assert set(row.stages.values()) == {0}
+    (row,) = kept(window(cause=WHO), FakeHost())
+    assert (row.pool, row.dataset) == (None, None)
+
+
 REST = CommitCounts("", 0, (0, 0), True)
 
 

@@ -228,7 +228,7 @@ def _slow_commits(records: Sequence[Json]) -> str:
             esc(_began(one)),
             esc(format_time(one["cause"]["total_ns"])),
             code(f"{one['cause']['comm']} {one['cause']['pid']}"),
-            code(one["dataset"] or one["pool"] or "?"),
+            code(one["dataset"] or one["pool"] or "?") if one["fsyncs"] else "-",
             format_count(one["fsyncs"]),
             esc(largest_stages(one["stages"], 60)),
         ]
