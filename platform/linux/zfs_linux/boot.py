@@ -79,13 +79,14 @@ class ModprobeConfig:
     def _read(self) -> list[str]:
         """Raises ParameterError: a file that cannot be read must not be replaced."""
         try:
-            return self._path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+            text = _text(self._path)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise ParameterError(
                 f"cannot read {self._path}: {error.strerror}", f"run `ls -l {self._path}`"
             ) from None
+        return text.removesuffix("\n").split("\n") if text else []
 
     def _merged(self, values: Mapping[str, int], drop: Collection[str]) -> list[str]:
         """The file's lines with these values in place of older ones; other lines stay."""
@@ -105,7 +106,7 @@ class ModprobeConfig:
         if not self._path.exists():
             return None
         backup = self._path.with_name(self._path.name + ".bak")
-        replace_text(backup, self._path.read_text(encoding="utf-8", errors="surrogateescape"))
+        replace_text(backup, _text(self._path))
         return str(backup)
 
     def _notes(self, names: Collection[str]) -> list[str]:
@@ -156,9 +157,16 @@ class ModprobeConfig:
         return [(path, kstat.read(path)) for _name, path in sorted(files.items())]
 
 
+def _text(path: Path) -> str:
+    """Raises OSError."""
+    # not read_text(), to which \r is the end of a line
+    return path.read_bytes().decode("utf-8", "surrogateescape")
+
+
 def _settings(text: str) -> Iterator[tuple[str, str]]:
     """(name, value) of each option for zfs in a file."""
-    for line in text.replace("\\\n", " ").splitlines():
+    # not splitlines(), to which a form feed in a comment ends it
+    for line in text.replace("\\\n", " ").split("\n"):
         words = line.split()
         if words[:2] == ["options", "zfs"]:
             for word in words[2:]:
@@ -189,6 +197,7 @@ def _without(line: str, names: Collection[str]) -> str | None:
     except ValueError:
         return line
     kept = [word for word in settings if word.partition("=")[0] not in names]
-    if kept == settings:
+    # what is quoted would lose its quotes; the line may stay, since ours come later and win
+    if kept == settings or "'" in line or '"' in line:
         return line
     return f"options zfs {' '.join(kept)}" if kept else None

@@ -65,7 +65,8 @@ class FanotifyWatch:
         while True:
             ready = {fd for fd, _event in poll.poll()}
             if self._group in ready:
-                with contextlib.suppress(BlockingIOError):
+                # each event comes with a descriptor: without a free one it is lost, not the watch
+                with contextlib.suppress(OSError):
                     self._take(os.read(self._group, 65536))
             if self._end[0] in ready:
                 return

@@ -11,14 +11,19 @@ import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from zfs_linux import kstat
 from zfs_linux.boot import ModprobeConfig
 from zfstrace.errors import ParameterError
+from zfstrace.kstat.parse import is_number
 from zfstrace.params import LOADED_ANEW, BootConfig, ComparingWatch, Watch
+
+# there is no room to open a file: it may be there all the same
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class LinuxParameters:
-    """Implements zfstrace.params.Parameters. /proc, /sys and /etc are below root."""
+    """Implements zfstrace.params.Parameters. /proc, /sys and /etc are below root. read() and
+    identity() raise OSError where no file can be opened: a restore must not take that for a module
+    or a parameter that is gone."""
 
     def __init__(self, root: str | Path = "/") -> None:
         self._root = Path(root)
@@ -33,7 +38,8 @@ class LinuxParameters:
             return []
 
     def read(self, name: str) -> int | None:
-        return kstat.read_number(self._directory / name)
+        text = _read(self._directory / name)
+        return int(text) if is_number(text) else None
 
     def writable(self, name: str) -> bool:
         path = self._directory / name
@@ -71,7 +77,7 @@ class LinuxParameters:
             watch.known(name, value)
 
     def identity(self) -> str:
-        boot = kstat.read(self._root / "proc/sys/kernel/random/boot_id").strip()
+        boot = _read(self._root / "proc/sys/kernel/random/boot_id")
         try:
             # kernfs does not soon reuse the number of a node
             return f"{boot}:{self._module.stat().st_ino}"
@@ -105,3 +111,13 @@ class LinuxParameters:
 
     def boot(self) -> BootConfig:
         return ModprobeConfig(self._root)
+
+
+def _read(path: Path) -> str:
+    """The text of a file; "" if it does not exist or cannot be read. Raises OSError."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        if error.errno in _EXHAUSTED:
+            raise
+        return ""

@@ -16,11 +16,13 @@ from zfstrace.params import Change
 from zfstune.changes import recovery
 from zfstune.changes.apply import Applier, ApplyError, Overridden
 from zfstune.changes.journal import Journal
-from zfstune.changes.records import Original
+from zfstune.changes.records import APPLIED, Original
 from zfstune.errors import NotPossible
 from zfstune.tunables.catalogue import load
 from zfstune.tunables.guard import Refused
 
+LEAST = "zfs_vdev_async_write_active_min_dirty_percent"
+MOST = "zfs_vdev_async_write_active_max_dirty_percent"
 CANDIDATE = {"zfs_dirty_data_max": 256 * MIB, "zfs_txg_timeout": 9, "zfs_arc_max": 8 * GIB}
 
 
@@ -199,6 +201,48 @@ def test_death_between_any_two_steps_is_recovered(
     assert fix.untouched(), fix.said
 
 
+def test_death_in_passing_is_recovered_although_an_earlier_layer_has_that_parameter(
+    fix: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fall of zfs_dirty_data_max turns the delay off for a moment; the session only raised it."""
+
+    class Death(BaseException):
+        pass
+
+    fix.applier().apply({"zfs_dirty_data_max": 256 * MIB})
+    fix.journal.end(fix.journal.layer, APPLIED)
+    fix.journal.begin("session", "boot:1", "test", {})
+    fix.applier().apply({"zfs_dirty_data_max": 384 * MIB})
+    write = fix.host.params.write
+
+    def mortal(name: str, value: int, identity: str | None = None) -> None:
+        write(name, value, identity)
+        if name == "zfs_delay_min_dirty_percent":
+            raise Death
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fix.host.params, "write", mortal)
+        with pytest.raises(Death):
+            fix.applier().restore(fix.journal.layer)
+    assert fix.host.now()["zfs_delay_min_dirty_percent"] == 100
+    fix.again()
+    fix.applier().restore(fix.journal.layer)
+    assert fix.host.now() == DEFAULTS | {"zfs_dirty_data_max": 256 * MIB}
+
+
+def test_what_is_changed_in_passing_stays_another_programs(fix: Fixture) -> None:
+    """Although an earlier layer has it."""
+    applier = fix.applier()
+    applier.apply({"zfs_dirty_data_max": 256 * MIB})
+    fix.journal.end(fix.journal.layer, APPLIED)
+    fix.journal.begin("session", "boot:1", "test", {})
+    applier.apply({"zfs_dirty_data_max": 384 * MIB})
+    fix.host.params.put("zfs_delay_min_dirty_percent", 75)
+    applier.restore(fix.journal.layer)
+    applier.revert()
+    assert fix.host.now() == DEFAULTS | {"zfs_delay_min_dirty_percent": 75}
+
+
 def test_no_room_for_the_journal_undoes_the_writes(
     fix: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +351,44 @@ def test_the_safe_order_skips_what_another_program_has_set(fix: Fixture) -> None
         "zfs_delay_min_dirty_percent": 75,
     }
     assert ("zfs_delay_min_dirty_percent", 100) in fix.host.params.log
+
+
+def test_a_counterpart_that_another_program_sets_meanwhile_is_respected(
+    fix: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard has judged the value beside the previous one; where they meet is a hazard."""
+    intend = fix.journal.intend
+
+    def late(name: str, old: int, new: int) -> None:
+        intend(name, old, new)
+        if (name, new) == (LEAST, 50):
+            fix.host.params.put(MOST, 50)
+
+    monkeypatch.setattr(fix.journal, "intend", late)
+    with pytest.raises(ApplyError, match=f"cannot set {LEAST} to 50: .*divides by zero"):
+        fix.applier().apply({LEAST: 50, "zfs_txg_timeout": 9})
+    assert fix.host.now() == DEFAULTS | {MOST: 50}
+
+
+def test_a_restore_breaks_no_hard_rule_with_what_another_program_has_set(fix: Fixture) -> None:
+    applier = fix.applier()
+    applier.apply({LEAST: 10, "zfs_txg_timeout": 9}, force=True)
+    fix.host.params.put(MOST, 30)
+    report = applier.restore(fix.journal.layer)
+    assert [name for name, _why in report.failed] == [LEAST]
+    assert report.failed[0][1].endswith(f"where they meet; change {MOST} first")
+    assert fix.host.now() == DEFAULTS | {LEAST: 10, MOST: 30}
+    fix.host.params.put(MOST, 60)
+    assert applier.restore(fix.journal.layer).complete
+    assert fix.host.now() == DEFAULTS
+
+
+def test_a_restore_brings_back_a_broken_pair_that_was_there(fix: Fixture) -> None:
+    fix.host.params.put(LEAST, 60)
+    applier = fix.applier()
+    applier.apply({LEAST: 30, MOST: 70}, force=True)
+    assert applier.restore(fix.journal.layer).complete
+    assert fix.host.now() == DEFAULTS | {LEAST: 60}
 
 
 def test_a_limit_is_not_lowered_unless_it_is_safe(fix: Fixture) -> None:

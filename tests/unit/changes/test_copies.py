@@ -365,6 +365,15 @@ def test_one_damaged_copy_is_only_a_note(
     assert shown(capsys)[0] == 0
 
 
+def test_a_huge_copy_is_a_damaged_one(host: ModuleHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not look like a disk that does not answer, and is repaired."""
+    monkeypatch.setattr("zfstune.changes.journal._LOOK_S", 2.0)
+    change(host, {"zfs_txg_timeout": 7})
+    os.truncate(host.where.state / "journal", 1 << 32)
+    change(host, {"zfs_txg_timeout": 8})
+    assert (host.where.state / "journal.damaged").stat().st_size == 1 << 32
+
+
 def later(path: Path) -> None:
     """As of a later version, whose records are not known here."""
     lines, digest = [], ""
@@ -553,6 +562,23 @@ def test_no_room_for_the_last_word_restores(host: ModuleHost, faults: Faults, wh
         session.apply({"zfs_txg_timeout": 20})
         faults.put(getattr(host.where, which), errno.ENOSPC)
         session.finish(applied=True)
+    assert host.now() == DEFAULTS
+
+
+def test_no_room_to_record_the_end_of_a_set_restores(
+    host: ModuleHost, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next command would take it for killed, and undo what it has reported as set."""
+    wrote = Journal.wrote
+
+    def full(journal: Journal, name: str, value: int) -> None:
+        wrote(journal, name, value)
+        for path in both(host):
+            faults.put(path.parent, errno.ENOSPC)
+
+    monkeypatch.setattr(Journal, "wrote", full)
+    with pytest.raises(ApplyError, match=r"cannot keep the values in force: .*No space left"):
+        change(host, {"zfs_txg_timeout": 7})
     assert host.now() == DEFAULTS
 
 

@@ -76,6 +76,14 @@ def test_what_others_set_is_not_ours_until_it_joins_again(where: Places) -> None
     assert journal.history.base["a"] == Original(9)
 
 
+def test_no_layer_is_put_on_one_of_another_module(where: Places) -> None:
+    journal = fill(where)
+    journal.end(journal.layer, RESTORED)
+    with pytest.raises(NotPossible, match="cannot begin: the zfs module was reloaded"):
+        journal.begin("manual", "boot:2", "zfstune params set", {"a": Original(1)})
+    assert len(journal.history.layers) == 2
+
+
 def test_a_finished_journal_is_put_aside(where: Places) -> None:
     journal = fill(where)
     for layer in reversed(journal.history.layers):

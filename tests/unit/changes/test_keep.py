@@ -120,6 +120,25 @@ def test_only_the_named_parameters_are_kept(host: ModuleHost, tmp_path: Path) ->
         run("zfs_delay_scale")
 
 
+def test_names_of_sysctls_are_accepted(host: ModuleHost, tmp_path: Path) -> None:
+    change(host, zfs_txg_timeout=9, zfs_commit_timeout_pct=4)
+    assert run("vfs.zfs.txg.timeout") == 0
+    assert ModprobeConfig(tmp_path).values() == {"zfs_txg_timeout": 9}
+    assert run("vfs.zfs.txg.timeout", remove=True) == 0
+    assert not conf(tmp_path).exists()
+
+
+def test_what_other_files_set_is_named_after_a_removal(
+    host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf(tmp_path).with_name("zfs.conf").write_text("options zfs zfs_scan_legacy=1\n")
+    change(host, zfs_txg_timeout=9)
+    run()
+    assert run(remove=True) == 0
+    said = capsys.readouterr().err
+    assert said.endswith("the next boot sets zfs_scan_legacy; nothing has changed now\n")
+
+
 def test_print_changes_nothing(
     host: ModuleHost, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,3 +322,25 @@ def test_bytes_that_are_not_text_stay(tmp_path: Path) -> None:
     ModprobeConfig(tmp_path).update({"zfs_txg_timeout": 9})
     assert b"\n# caf\xe9\n" in path.read_bytes()
     assert b"zfs_txg_timeout=9" in path.read_bytes()
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    """modprobe(8) takes what follows a form feed in a comment for a part of the comment."""
+    path = tmp_path / "etc/modprobe.d/zfstune.conf"
+    path.parent.mkdir(parents=True)
+    before = b"# old:\x0coptions zfs zfs_scan_legacy=1\r\n# \xe2\x80\xa8options zfs zfs_arc_min=1\n"
+    path.write_bytes(before)
+    kept = ModprobeConfig(tmp_path).update({"zfs_txg_timeout": 9})
+    assert kept.given == {"zfs_txg_timeout": 9}
+    assert path.read_bytes() == f"{HEAD}\n".encode() + before + b"options zfs zfs_txg_timeout=9\n"
+    assert path.with_name("zfstune.conf.bak").read_bytes() == before
+
+
+def test_a_line_keeps_its_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "etc/modprobe.d/zfstune.conf"
+    path.parent.mkdir(parents=True)
+    line = 'options zfs spa_config_path="/etc/zfs/my cache" zfs_txg_timeout=3'
+    path.write_text(f"{line}\n")
+    kept = ModprobeConfig(tmp_path).update({"zfs_txg_timeout": 9})
+    assert kept.given == {"zfs_txg_timeout": 9}
+    assert path.read_text().splitlines() == [HEAD, line, "options zfs zfs_txg_timeout=9"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -10,9 +11,11 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.fake_module import ARC, DEFAULTS, GIB, MIB, NAMES, ModuleHost
+from support.faults import Faults
 from support.hostile import EVIL, raw
 
 from zfstune.changes import recover, recovery, revert, status
@@ -146,6 +149,19 @@ def test_revert_keeps_what_another_program_set(
     assert reverted(capsys)[1] == ["zfs_txg_timeout: 8s -> 33s"]
 
 
+def test_a_value_of_an_earlier_command_that_another_program_set_is_theirs(
+    host: ModuleHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(host, {"zfs_txg_timeout": 7})
+    change(host, {"zfs_txg_timeout": 9})
+    host.params.put("zfs_txg_timeout", 7)
+    assert any("set by another process" in line for line in shown(capsys)[1])
+    code, lines = reverted(capsys)
+    assert code == 0
+    assert lines[0].startswith("zfs_txg_timeout was set to 7 by another process and is left")
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 7}
+
+
 def test_a_value_set_by_another_program_becomes_the_one_to_revert_to(host: ModuleHost) -> None:
     change(host)
     host.params.put("zfs_txg_timeout", 33)
@@ -239,6 +255,19 @@ def test_recover_leaves_manual_changes(host: ModuleHost) -> None:
     assert host.now() == DEFAULTS
 
 
+def test_recover_leaves_a_value_from_before_an_earlier_command(host: ModuleHost) -> None:
+    """Somebody else has set it: the session would have gone back to the 7."""
+    change(host, {"zfs_txg_timeout": 7})
+    journal = Journal(host.where, write=True)
+    journal.begin("session", "boot:1", "zfstune tune tank", {"zfs_txg_timeout": Original(7)})
+    journal.intend("zfs_txg_timeout", 7, 20)
+    journal.wrote("zfs_txg_timeout", 20)
+    journal.close()
+    host.params.put("zfs_txg_timeout", 5)
+    assert recover.run(Namespace(wait=False, forget=False)) == 0
+    assert host.now() == DEFAULTS
+
+
 def test_revert_after_a_crash_undoes_both_layers(
     host: ModuleHost, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +293,41 @@ def test_after_a_reboot_there_is_nothing_to_restore(
     assert "nothing to restore" in capsys.readouterr().err
     assert len(host.params.log) == count
     assert not (host.where.state / "journal").exists()
+
+
+def test_after_a_reboot_with_a_read_only_disk_nothing_is_changed(
+    host: ModuleHost, faults: Faults, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The journal cannot be put aside. The value may be the same again, by `zfstune keep`."""
+    change(host, {"zfs_txg_timeout": 60})
+    (host.where.run / "journal").unlink()
+    (host.params.root / ".identity").write_text("boot:2")
+    faults.put(host.where.state, errno.EROFS)
+    assert recover.run(Namespace(wait=False, forget=False)) == 0
+    capsys.readouterr()
+    assert shown(capsys) == (0, ["no parameter is changed by zfstune"])
+    assert reverted(capsys) == (0, ["nothing to restore"])
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 60}
+
+
+def test_a_reload_just_before_a_set_begins_nothing(
+    host: ModuleHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next command would take what it sets for a value of the old module, which is gone."""
+    change(host, {"zfs_commit_timeout_pct": 4})
+    require = recovery.require_restored
+
+    def reload(*given: Any) -> None:
+        require(*given)
+        (host.params.root / ".identity").write_text("boot:2")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, "require_restored", reload)
+        with pytest.raises(NotPossible, match="cannot begin: the zfs module was reloaded"):
+            change(host, {"zfs_txg_timeout": 9})
+    assert host.params.read("zfs_txg_timeout") == 5
+    change(host, {"zfs_txg_timeout": 9})
+    assert reverted(capsys)[1][-1] == "zfs_txg_timeout: 9s -> 5s"
 
 
 def test_print_does_it_without_this_program(

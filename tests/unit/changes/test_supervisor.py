@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,11 @@ from support.paths import ROOT
 from support.waiting import wait_for
 
 from zfstrace.params import Change
-from zfstune.changes import recovery
+from zfstune.changes import recovery, revert
+from zfstune.changes.apply import Applier, ApplyError
 from zfstune.changes.journal import Journal
 from zfstune.changes.lock import Busy
+from zfstune.changes.records import Original
 from zfstune.changes.session import ChangeSession, SupervisorGone, set_values
 from zfstune.errors import NotPossible
 from zfstune.term.signals import SIGNALS
@@ -46,6 +49,20 @@ with ChangeSession(host, "tune", NAMES, where=host.where, still_s=0) as session:
         session.apply({{"zfs_txg_timeout": 6 + i % 5, "zfs_dirty_data_max": (1 + i % 4) << 28,
                        "zfs_delay_min_dirty_percent": 70 + i % 9, "zfs_arc_max": (3 + i % 4) << 30
                        }})
+"""
+
+# before it: the supervisor is ready only after the death of the tuner
+LATE = """
+import os, time
+from zfstune.changes import supervisor
+settle = supervisor._settle
+def late(keep, protect):
+    settle(keep, protect)
+    parent = os.getppid()
+    open({root!r} + "/forked", "w").close()
+    while os.getppid() == parent:
+        time.sleep(0.01)
+supervisor._settle = late
 """
 
 # before it: what the supervisor opens and imports while it restores goes into a file
@@ -234,17 +251,56 @@ def test_a_session_that_cannot_begin_leaves_nothing(
     assert untouched(host)
 
 
+def test_a_reload_while_a_session_begins_is_noticed(
+    host: ModuleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values and limits of one module must not be restored in another."""
+    originals = Applier.originals
+
+    def reload(applier: Applier, names: Iterable[str]) -> dict[str, Original]:
+        found = originals(applier, names)
+        (host.params.root / ".identity").write_text("boot:2")
+        return found
+
+    monkeypatch.setattr(Applier, "originals", reload)
+    with pytest.raises(ApplyError, match="reloaded"), session(host) as one:
+        one.apply(CANDIDATE)
+    assert host.now() == DEFAULTS
+
+
+def test_what_another_program_sets_while_a_session_begins_is_theirs(
+    host: ModuleHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_values(host, {"zfs_txg_timeout": 7}, "zfstune params set", print, where=host.where)
+    reconcile = Applier._reconcile
+
+    def late(applier: Applier) -> None:
+        reconcile(applier)
+        host.params.put("zfs_txg_timeout", 33)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Applier, "_reconcile", late)
+        session(host).__enter__().finish(applied=False)
+    revert.revert(host, host.where)
+    assert host.now() == DEFAULTS | {"zfs_txg_timeout": 33}
+
+
 # --- real deaths
 
 
-def tuner(host: ModuleHost, root: Path, before: str = "") -> tuple[subprocess.Popen[str], int]:
-    """A tuner that applies without a pause, and the pid of its supervisor."""
+def started(root: Path, before: str = "") -> subprocess.Popen[str]:
+    """A tuner that applies without a pause, once it has begun."""
     paths = [str(ROOT / path) for path in ("tests", "tracers", "tuner", "platform/linux")]
     head, rest = TUNER.split("from pathlib", 1)
     code = f"{head}{before}from pathlib{rest}".format(paths=paths, root=str(root))
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def tuner(host: ModuleHost, root: Path, before: str = "") -> tuple[subprocess.Popen[str], int]:
+    """A tuner that has begun, and the pid of its supervisor."""
+    process = started(root, before)
     assert process.stdout
     return process, int(process.stdout.readline())
 
@@ -265,6 +321,19 @@ def test_the_supervisor_restores_for_a_killed_tuner(
         assert not (host.where.run / "session").exists()
         if number == signal.SIGKILL:
             assert f"process {process.pid} died unexpectedly" in err
+
+
+def test_a_tuner_killed_before_its_supervisor_is_ready_leaves_nothing(
+    host: ModuleHost, tmp_path: Path
+) -> None:
+    process = started(tmp_path, LATE)
+    wait_for((tmp_path / "forked").exists)
+    process.kill()
+    _out, err = process.communicate(timeout=60)
+    assert f"process {process.pid} died unexpectedly" in err
+    assert "could not be restored" not in err
+    assert sorted(path.name for path in host.where.state.iterdir()) == ["journal.last"]
+    assert sorted(path.name for path in host.where.run.iterdir()) == ["journal.last", "lock"]
 
 
 def test_the_supervisor_restores_without_its_own_files(host: ModuleHost, tmp_path: Path) -> None:

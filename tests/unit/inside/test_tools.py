@@ -110,6 +110,19 @@ def test_a_link_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert other.read_text() == "keep"
 
 
+def test_a_pipe_in_the_way_is_not_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That would wait for its writer."""
+    os.mkfifo(tmp_path / "zilcommit.bt")
+    words = ("tools", "extract", str(tmp_path), "zilcommit.bt", "--system", "linux")
+    status, _, errors = run(capsys, *words)
+    assert status == 3
+    assert re.fullmatch(ONE_ERROR, errors) and "is there, and differs" in errors
+    assert run(capsys, *words, "--force")[0] == 0
+    assert (tmp_path / "zilcommit.bt").is_file()
+
+
 @pytest.mark.parametrize(
     ("words", "status", "why"),
     [

@@ -37,6 +37,22 @@ def test_missing_and_unreadable_parameters_are_none(params: LinuxParameters) -> 
     assert [params.read(name) for name in ("a", "b", "c", "no")] == [5, -1, None, None]
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_what_cannot_be_opened_now_is_not_gone(
+    params: LinuxParameters, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A restore would take that for a reload of the module, and leave its values in force."""
+
+    def full(*_: object, **_named: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "read_text", full)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        params.read("a")
+    with pytest.raises(OSError, match=os.strerror(number)):
+        params.identity()
+
+
 def test_what_was_written_is_read(params: LinuxParameters, tmp_path: Path) -> None:
     params.write("a", 7)
     assert params.read("a") == 7
@@ -164,6 +180,24 @@ def test_fanotify_notices_a_writer_that_has_ended(watch: FanotifyWatch, tmp_path
     (found,) = wait(watch, 1)
     assert (found.name, found.pid) == ("b", process.pid)
     assert found.comm in ("sh", None)
+
+
+def test_fanotify_goes_on_after_a_lack_of_descriptors(
+    watch: FanotifyWatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel opens the file for each event."""
+    failures = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+    real = os.read
+
+    def read(fd: int, size: int) -> bytes:
+        if fd == watch._group and failures:
+            raise failures.pop()
+        return real(fd, size)
+
+    monkeypatch.setattr(os, "read", read)
+    subprocess.run(["sh", "-c", f"echo 9 > {path(tmp_path, 'b')}"], check=True)
+    assert {one.name for one in wait(watch, 1)} == {"b"}
+    assert not failures
 
 
 def test_without_fanotify_values_are_compared(

@@ -9,7 +9,7 @@ alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from zfstrace.clock import iso_second
@@ -19,7 +19,7 @@ from zfstrace.params import LOADED_ANEW, Change, Watch
 from zfstune.changes.journal import Journal
 from zfstune.changes.records import APPLIED, GONE, RESTORED, Layer, Original, Override
 from zfstune.errors import NotPossible, RestoredError
-from zfstune.tunables import guard, planner
+from zfstune.tunables import catalogue, guard, planner
 from zfstune.tunables.catalogue import Parameter
 from zfstune.tunables.guard import Facts
 from zfstune.tunables.planner import Write, plan
@@ -124,8 +124,16 @@ class Applier:
         changes = self.watch.poll() if self.watch else []
         return [found for change in changes if (found := self._override(change)) is not None]
 
-    def reconcile(self) -> None:
-        """Before a new layer: records what other processes have set since the last one."""
+    def starting_point(self, names: Iterable[str]) -> tuple[str, dict[str, Original]]:
+        """Identity and originals for a new layer, read in this order: the originals of one module
+        must not be restored in another. What other processes have set since the last layer is
+        recorded last: a value that comes in between would pass for one of an earlier layer."""
+        identity, originals = self.params.identity(), self.originals(names)
+        self._reconcile()
+        return identity, originals
+
+    def _reconcile(self) -> None:
+        """Records what other processes have set since the last layer."""
         history = self._journal.history
         for name in list(history.base):
             value = self.params.read(name)
@@ -202,9 +210,9 @@ class Applier:
                 "leave it out or begin again",
             )
 
-    def _write(self, write: Write, *, limit: bool = True) -> None:
-        """One write; limit: an ARC limit must be in force afterwards. Raises ParameterError,
-        NotPossible (no journal), _Failed."""
+    def _write(self, write: Write, *, limit: bool = True, back: Collection[str] = ()) -> None:
+        """One write; limit: an ARC limit must be in force afterwards; back: what a restore brings
+        back, as it was together. Raises ParameterError, NotPossible (no journal), _Failed."""
         name, value = write.name, write.value
         if write.quiet:
             self._wait_still()
@@ -214,7 +222,9 @@ class Applier:
         if name not in self._journal.history.base or self._theirs(name, old):
             raise _Failed(f"cannot set {name}: another process has just set it to {old}", name)
         self._journal.intend(name, old, value)
-        # the journal took time: look again, right before the write
+        # the journal took time: judge and look again, right before the write
+        if limit:
+            self._judge(name, value, back)
         writer, now = self._writer_of(name), self.params.read(name)
         if now != old or writer:
             self._override(writer or self._writer_of(name, _LATE_S) or Change(name))
@@ -232,6 +242,22 @@ class Applier:
             raise _Failed(f"cannot set {name} to {value}: it reads {seen} afterwards")
         if limit:
             self._check_limit(name, value)
+
+    def _judge(self, name: str, value: int, back: Collection[str]) -> None:
+        """Raises _Failed if the value would break a hard rule that holds: since the guard has
+        judged it, or since the value was there, another process may have set its counterpart."""
+        facts = guard.facts(self._host)
+        now = guard.in_force(self.state(), facts)
+        before, after = guard.values(now, facts), guard.values({**now, name: value}, facts)
+        for rule in catalogue.rules():
+            others = [other for other in rule.names if other != name]
+            if not rule.hard or name not in rule.names or {*others} <= {*back}:
+                continue
+            if rule.holds(before) and not rule.holds(after):
+                raise _Failed(
+                    f"cannot set {name} to {value}: {rule.text} must hold, {rule.reason}",
+                    hint=f"change {' or '.join(others)} first",
+                )
 
     def _writer_of(self, name: str, wait_s: float = 0.0) -> Change | None:
         """The last write to it by another process; waits for the event at most wait_s. Records
@@ -418,23 +444,34 @@ class Applier:
         originals: Mapping[str, Original],
         passing: dict[str, Original],
     ) -> tuple[str, str] | None:
-        """The name of the first write that failed, and why. A step of the safe order may change a
-        parameter that is not ours: then the journal gets its value, and it is restored, too."""
+        """The name of the first write that failed, and why."""
         for write in writes:
-            if write.name not in self._journal.history.base:
-                for name, found in self.originals([write.name]).items():
-                    self._journal.original(name, found)
-                    passing[name] = found
+            self._pass(write.name, originals, passing)
             original = originals.get(write.name)
             # a limit that was not in force with this value need not be in force now
             asked_only = original is not None and (
                 original.value == write.value and original.effective not in (None, write.value)
             )
+            ours = originals.keys() & self._journal.history.base.keys()
             try:
-                self._write(write, limit=not asked_only)
+                self._write(write, limit=not asked_only, back=ours)
             except (ParameterError, _Failed) as error:
                 return write.name, error.in_one_line()
         return None
+
+    def _pass(
+        self, name: str, originals: Mapping[str, Original], passing: dict[str, Original]
+    ) -> None:
+        """A step of the safe order may change a parameter that is not ours, or only an earlier
+        layer's: then the journal gets its value, and it is restored, too."""
+        base = self._journal.history.base
+        if name in base and (name in originals or name in passing):
+            return
+        for found in self.originals([name]).values():
+            theirs = name not in base or self._theirs(name, found.value)
+            if theirs or name not in self._journal.layer.originals:
+                self._journal.original(name, found)
+            passing[name] = found
 
 
 class _Failed(Hinted):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _STATUS = """\
-Changes nothing, except that like every command it first restores what a killed session has
+Changes nothing, except that like most commands it first restores what a killed session has
 left. It needs the privilege to read the journal.
 
 examples:
@@ -54,9 +54,9 @@ exit status:
 """
 
 _RECOVER = """\
-Every zfstune command except advise and check does this first, and zfstune-recover.service
-as soon as a session is killed. After a reboot there is nothing to restore: values end with
-the module.
+Every zfstune command except advise, check, exporter and record does this first, and
+zfstune-recover.service as soon as a session is killed. After a reboot there is nothing to
+restore: values end with the module.
 
 examples:
   zfstune recover

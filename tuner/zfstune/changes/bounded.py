@@ -88,13 +88,13 @@ def _answer(what: Callable[..., object], given: tuple[object, ...]) -> tuple[str
 
 
 def _read(fd: int, end: float) -> bytes:
-    found = b""
+    found = bytearray()  # bytes would be copied for each piece of a huge journal
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while poll.poll(max(0.0, end - time.monotonic()) * 1000):
         more = os.read(fd, 1 << 16)
         if not more:
-            return found
+            return bytes(found)
         found += more
     raise TimeoutError(errno.ETIMEDOUT, "it does not answer")
 

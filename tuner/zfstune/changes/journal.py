@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zfstrace.clock import iso_second
+from zfstrace.params import LOADED_ANEW
 from zfstune.changes.copies import DAMAGED, FOREIGN, LAST, Content, Copy
 from zfstune.changes.records import (
     RESTORED,
@@ -257,6 +258,9 @@ class Journal:
     ) -> Layer:
         """Begins a layer, on stable storage in both copies. Raises NotPossible."""
         self._require_both()
+        if any(layer.identity != identity for layer in self.history.in_force):
+            # else a later command takes the new layer, too, for one of the old module
+            raise NotPossible(f"cannot begin: {LOADED_ANEW}", "run the command again")
         new = not self.records
         if new:
             self._add(self._header())

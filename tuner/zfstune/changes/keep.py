@@ -30,15 +30,15 @@ def run(args: argparse.Namespace) -> int:
             "--format writes nothing that --remove could undo", "leave out one of them"
         )
     host = open_host()
-    boot = host.parameters().boot()
+    boot, names = host.parameters().boot(), [catalogue.canonical(name) for name in args.names]
     if args.remove:
-        values, drop = {}, args.names or list(boot.values())
-        _require(drop if args.names else [], boot.values(), "not kept")
+        values, drop = {}, names or list(boot.values())
+        _require(names, boot.values(), "not kept")
     else:
         found = in_force(host, places())
         there = coupled(found, guard.state(host.parameters())) | found
-        _require(args.names, there, "not set by zfstune")
-        values, drop = {name: there[name] for name in args.names or found}, []
+        _require(names, there, "not set by zfstune")
+        values, drop = {name: there[name] for name in names or found}, []
     if not values and not drop:
         say("nothing is kept" if args.remove else "nothing to keep: no parameter is changed")
         return DONE if args.remove else NEGATIVE
@@ -164,11 +164,10 @@ def _tell(kept: Kept, *, only_print: bool) -> None:
     for note in kept.notes:
         say(note)
     if not only_print:
-        say(
-            "these values take effect at the next boot; nothing has changed now"
-            if kept.lines
-            else "the next boot sets nothing; nothing has changed now"
-        )
+        what = "these values take effect at the next boot"
+        if not kept.lines:
+            what = f"the next boot sets {', '.join(sorted(kept.given)) or 'nothing'}"
+        say(f"{what}; nothing has changed now")
 
 
 def to_json(kept: Kept) -> dict[str, object]:

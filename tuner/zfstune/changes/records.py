@@ -99,11 +99,12 @@ class History:
         return str(self.header.get("id", ""))
 
     def ours(self, name: str) -> frozenset[int]:
-        """The values that are not another process's: the last one written, and those that a layer
-        restores, whose record may be missing; a limit is restored by its number."""
-        layers = (layer.originals.get(name) for layer in self.in_force)
-        back = {v for one in layers if one for v in (one.value, one.effective) if v is not None}
-        return self.expected[name] | back
+        """The values that are not another process's: the last one written, and the one that a
+        restore writes, whose record may be missing; a limit is restored by its number."""
+        layer = self.open_layer
+        original = layer.originals.get(name) if layer else self.base[name]
+        back: tuple[int | None, ...] = (original.value, original.effective) if original else ()
+        return self.expected[name].union(value for value in back if value is not None)
 
     def add(self, record: Record) -> None:
         """Adds a record. Raises KeyError, TypeError, ValueError or IndexError if it is invalid."""
@@ -166,6 +167,10 @@ class History:
                 elif name in self.expected:
                     # even if there was no room to record the write
                     self.expected[name] = frozenset({original.value})
+        if not self.in_force:
+            # the journal may stay, on a disk that became read-only
+            for name in list(self.base):
+                self._forget(name)
 
     def _forget(self, name: str) -> None:
         """The parameter is no longer ours."""

@@ -16,7 +16,7 @@ from zfstune.changes import recovery, supervisor
 from zfstune.changes.apply import Applier, ApplyError, Overridden, RestoreReport
 from zfstune.changes.journal import Journal
 from zfstune.changes.lock import Lock, unmark_session
-from zfstune.changes.records import APPLIED, Override
+from zfstune.changes.records import Override
 from zfstune.changes.state_dir import Places, places
 from zfstune.errors import NotPossible
 from zfstune.term.signals import SIGNALS, deferred_signals
@@ -79,10 +79,8 @@ class ChangeSession:
         self._applier = Applier(
             self._host, self._journal, catalogue.load(), self._say, still_s=self._still_s
         )
-        self._applier.reconcile()
-        originals = self._applier.originals(self._names)
+        identity, originals = self._applier.starting_point(self._names)
         self.originals = {name: original.value for name, original in originals.items()}
-        identity = self._applier.params.identity()
         undo.callback(unmark_session, self._where)
         lock.mark_session()
         self._layer = self._journal.begin("session", identity, self._command, originals)
@@ -246,18 +244,15 @@ def set_values(
         journal = Journal(where, write=True)
         with contextlib.closing(journal):
             applier = Applier(host, journal, catalogue.load(), say)
-            applier.reconcile()
-            identity = applier.params.identity()
-            writes: list[Write] = []
+            identity, originals = applier.starting_point(wanted)
             with deferred_signals():
-                layer = journal.begin("manual", identity, command, applier.originals(wanted))
+                layer = journal.begin("manual", identity, command, originals)
                 try:
                     writes = applier.apply(wanted, force=force)
-                finally:
                     if writes:
-                        journal.tolerant = True
-                        journal.end(layer, APPLIED)
-                    else:
+                        applier.applied(layer)
+                finally:
+                    if layer.end is None:
                         applier.restore(layer)
                     if not journal.history.in_force:
                         journal.put_aside()

@@ -120,7 +120,8 @@ def start(
     try:
         ours.close()
         _settle({theirs.fileno(), *keep}, protect)
-        theirs.send(_READY)
+        # the tuner may be dead already, which is for _end_of() to find
+        _send(theirs, _READY)
         how = _end_of(tuner, theirs, silent)
         if how is None:
             os._exit(0)

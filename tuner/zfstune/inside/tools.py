@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import stat
 import sys
 from pathlib import Path
 
@@ -87,7 +88,14 @@ def extract(tools: held.Rows, directory: Path, *, force: bool = False) -> list[P
 
 def _require_same(path: Path, text: str) -> None:
     """Raises NotPossible if a file is there that differs."""
-    if path.is_symlink() or (path.exists() and path.read_bytes() != text.encode()):
+    data = text.encode()
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    # a pipe, which would wait for its writer, is not opened, nor is a file of another size read
+    same = stat.S_ISREG(found.st_mode) and found.st_size == len(data)
+    if not same or path.read_bytes() != data:
         raise NotPossible(
             f"{str(path)!r} is there, and differs", "name another DIR, or add --force"
         )

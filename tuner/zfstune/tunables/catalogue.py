@@ -47,8 +47,8 @@ class Parameter:
     with the reason. changes is what else a write changes. takes_effect is one of MOMENTS; remains
     is what stays after the old value was written back, and how to remove it. since and until (the
     last version that has it) are for people: whether a parameter exists is looked up. tunes, search
-    and follows are for `zfstune tune`: see default_set() and on_request(); a parameter with follows
-    is set only together with that one.
+    and follows are for `zfstune tune`: see default_set(); a parameter with follows is set only
+    together with that one.
     """
 
     name: str
