@@ -238,6 +238,10 @@ def restored(found: Json) -> None:
     found["in_force"] = False
 
 
+def not_restored(found: Json) -> None:
+    found.update(in_force=False, restored=False, state="failed")
+
+
 STATES: dict[str, tuple[Callable[[Json], None], tuple[str, ...]]] = {
     "stopped": (
         stopped,
@@ -283,6 +287,13 @@ STATES: dict[str, tuple[Callable[[Json], None], tuple[str, ...]]] = {
     "restored": (
         restored,
         ("These values are not in force", "All parameters have their previous values."),
+    ),
+    "not restored": (
+        not_restored,
+        (
+            "These values were not to stay, but not all are restored: see `zfstune status`.",
+            "Not all parameters are restored: see `zfstune status`.",
+        ),
     ),
 }
 

@@ -220,7 +220,10 @@ def _percent_change(change: float) -> str:
 def _changed(session: Json) -> str:
     winner, base = mapped(session, "winner"), mapped(session, "baseline")
     if not winner:
-        return paragraph("Nothing: all parameters have their previous values.")
+        back = "Nothing: all parameters have their previous values."
+        if not words.whole_again(session):
+            back = "Nothing, but not all parameters are restored: see `zfstune status`."
+        return paragraph(back)
     reasons = mapped(session, "reasons")
     rows = [
         [
@@ -234,7 +237,10 @@ def _changed(session: Json) -> str:
     made = table(["parameter", "before", "after", "why"], ["name", "n", "n", "w"], rows)
     shell = [str(line) for line in session.get("undo_shell") or []]
     if not session.get("in_force"):
-        made = paragraph("These values are not in force: all have been restored.") + made
+        back = "These values are not in force: all have been restored."
+        if not words.whole_again(session):
+            back = "These values were not to stay, but not all are restored: see `zfstune status`."
+        made = paragraph(back) + made
         return made + details("Commands that set the previous values", command("", shell))
     return made + (details("Undo without zfstune", command("", shell)) if shell else "")
 

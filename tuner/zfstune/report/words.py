@@ -208,9 +208,16 @@ def _outcome(session: Json) -> str:
     count = len(mapped(session, "winner"))
     if session.get("in_force") and count:
         return f"{plural(count, 'parameter')} changed, in force now."
+    if not whole_again(session):
+        return "Not all parameters are restored: see `zfstune status`."
     if session.get("state") == "failed":
         return "No new value is in force."
     return "All parameters have their previous values."
+
+
+def whole_again(session: Json) -> bool:
+    """Whether everything was restored that is not in force."""
+    return session.get("restored") is not False
 
 
 def plural(count: int, noun: str) -> str:
