@@ -48,7 +48,7 @@ class Simulated(Experiment):
             stop.clock,
         )
         self._scene, self._path = scene, scene.path(seed)
-        self._bytes = 0
+        self._bytes, self._opened = 0, 0.0
         self._pass(SETTLE_S)
         self._in_force = dict(DEFAULTS)
 
@@ -87,6 +87,13 @@ class Simulated(Experiment):
             self.stop.clock += round(step * SECOND)
             self.meter._written.append((self.stop.clock, self._bytes + path.written))
         self._bytes += path.written
+        rows = []
+        for number, (end, span, size) in enumerate(path.syncs):
+            # a txg is open from the begin of the sync before it to that of its own
+            begin, opened = end - span, self._opened
+            self._opened = begin
+            open_ns, sync_ns = round((begin - opened) * SECOND), round(span * SECOND)
+            rows.append(txg_row(number, open_ns=open_ns, sync_ns=sync_ns, dirty_bytes=size))
         buckets = Counter(hist.index(round(one * SECOND)) for one in path.fsyncs)
         waits = {**path.waits, "other": max(0.0, sum(path.fsyncs) - sum(path.waits.values()))}
         metrics = path.metrics(passed)
@@ -98,10 +105,7 @@ class Simulated(Experiment):
             metrics,
             tuple((hist.low(k), hist.low(k + 1), count) for k, count in sorted(buckets.items())),
             tuple({"name": name, "total_ns": round(s * SECOND)} for name, s in waits.items()),
-            tuple(
-                txg_row(number, sync_ns=round(span * SECOND), dirty_bytes=size)
-                for number, (_end, span, size) in enumerate(path.syncs)
-            ),
+            tuple(rows),
         )
 
 

@@ -194,7 +194,12 @@ def test_few_ghost_hits_are_no_reason_to_try() -> None:
     [
         ({"c": 50 * MIB, "size": 50 * MIB}, "below its limit of 100 MiB"),
         ({"size": 50 * MIB}, "less than its limit"),
-        ({"mru_ghost_size": 0}, "an ARC larger than 100M is not possible here"),
+        ({"mru_ghost_size": 0}, "the ghost lists remember too little"),
+        # 98 MiB would be less than its limit
+        (
+            {"c": 96 * MIB, "size": 96 * MIB, "mru_ghost_size": 2 * MIB},
+            "too little to tell what an ARC larger than 100M would save",
+        ),
         ({"memory_available_bytes": -1}, "an ARC larger than 100M is not possible here"),
     ],
 )

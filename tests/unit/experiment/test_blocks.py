@@ -57,6 +57,21 @@ def test_readings_outlive_the_rows_of_the_kstat() -> None:
     assert block.metrics["write.throughput"] == pytest.approx(12)
 
 
+def test_a_block_of_half_an_hour_has_a_throughput() -> None:
+    """It needs what was written before it, which is older than what is kept otherwise."""
+    host = FakeHost(FakeSession([()]))
+    meter = BlockMeter(host, "tank", host.session)
+    for now in range(10, 2011):
+        host.txgs = [row(n, "C" if n < now else "O", n, open_s=0) for n in range(now - 3, now + 1)]
+        host.bytes_written = (now * SECOND + 1, {54: 7 * now})
+        if now == 20:
+            meter.start(now * SECOND)
+        meter.look()
+    block = meter.end(2010 * SECOND)
+    assert len(block.txgs) == 1990
+    assert block.metrics["write.throughput"] == pytest.approx(7)
+
+
 class Hurried(FakeHost):
     """A reading takes a second, and a txg opens during each."""
 

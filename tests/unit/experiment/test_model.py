@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_host import DEFAULTS, FACTS, GIB, MIB
+from support.samples import txg_row
 
 from zfstune.experiment import model
+from zfstune.experiment.blocks import Block
 from zfstune.experiment.model import Measured
+from zfstune.experiment.runner import Record
+from zfstune.term.units import SECOND
 from zfstune.tunables import catalogue, guard, planner
 
 DEFAULT = catalogue.default_set()
@@ -56,6 +60,17 @@ def test_the_lab_gets_the_candidates_that_were_best_there() -> None:
         for c in others
     ]
     assert shown == [(16, None), (0, 2), (64, 3), (32, 2), (0, 5), (0, 1)]
+
+
+def test_a_disk_with_time_to_spare_gets_short_syncs_first() -> None:
+    spare = replace(LAB, inflow=14.0 * MIB)
+    first, second, *_ = model.candidates(spare, DEFAULTS, FACTS, DEFAULT)
+    assert first.values == {"zfs_dirty_data_max": 16 * MIB, "zfs_wrlog_data_max": 32 * MIB}
+    reason = first.reasons["zfs_dirty_data_max"]
+    assert reason.endswith("; programs write 14 MiB/s, so there is time for more syncs")
+    full, short = replace(LAB, inflow=27.0 * MIB), replace(spare, sync_ns=900_000_000)
+    for other in (full, short, LAB):
+        assert model.candidates(other, DEFAULTS, FACTS, DEFAULT)[0].values == second.values
 
 
 def test_a_fast_pool_gets_no_candidates() -> None:
@@ -155,3 +170,44 @@ def test_every_candidate_is_legal(memory: int, measured: Measured, names: list[s
         assert planner.plan(current, candidate.values, facts)
         assert all(candidate.reasons[name] for name in candidate.values)
         assert set(candidate.values) <= {*names, "zfs_wrlog_data_max"}
+
+
+def test_the_model_gets_medians_of_the_baseline() -> None:
+    rows = [txg_row(n, sync_ns=2 * SECOND, dirty_bytes=60_000_000) for n in range(3)]
+    stages = ({"name": "flush", "total_ns": 3}, {"name": "issue", "total_ns": 1})
+    metrics = {"fsync.p50": 5e6, "fsync.p99": 9e6}
+    block = Block(20.0, 100, metrics, (), stages, tuple(rows))
+    got = model.measured([Record(1, "aa", None, "A", 0, 0, block)], True, 2)
+    assert (got.bandwidth, got.sync_ns, got.dirty_bytes) == (30e6, 2 * SECOND, 60_000_000)
+    assert (got.fsync_p50_ns, got.fsync_p99_ns) == (5_000_000, 9_000_000)
+    assert got.stages == {"flush": 0.75, "issue": 0.25}
+    assert (got.slog, got.vdevs) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("txgs", "inflow"),
+    [
+        # (MB, seconds that it was open, seconds of its sync)
+        ([(70, 5, 2.3)] * 4, 14e6),
+        # one burst, and nothing for a while: it came as fast as it could
+        ([(300, 5, 5), (1, 5, 0.1), (1, 5, 0.1)], 60e6),
+        # a full disk, whose txgs are large and small in turns
+        ([(180, 2.7, 6), (80, 6, 2.7)], 180e6 / 2.7),
+    ],
+)
+def test_the_inflow_is_that_of_a_typical_byte(
+    txgs: list[tuple[float, float, float]], inflow: float
+) -> None:
+    rows = [
+        txg_row(
+            n,
+            open_ns=round(open_s * SECOND),
+            sync_ns=round(sync_s * SECOND),
+            dirty_bytes=int(mb * 1e6),
+        )
+        for n, (mb, open_s, sync_s) in enumerate(txgs)
+    ]
+    record = Record(1, "aa", None, "A", 0, 0, Block(20.0, 100, {}, txgs=tuple(rows)))
+    got = model.measured([record], False, 1)
+    assert got.inflow == pytest.approx(inflow)
+    assert got.spare == (inflow < 20e6)

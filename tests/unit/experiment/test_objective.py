@@ -46,6 +46,7 @@ def test_the_cost_of_throughput_is_its_inverse() -> None:
     ratio = objective.value(more) / objective.value(BLOCK)
     assert ratio == pytest.approx(0.8)
     assert objective.shown(ratio - 1) == pytest.approx(0.25)
+    assert objective.words(ratio - 1) == "write.throughput +25%"
     assert objective.shown(-1.0) == math.inf
     assert objective.shown(math.inf) == -1.0
     assert objective.fsyncs() == 0

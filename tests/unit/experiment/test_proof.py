@@ -102,6 +102,15 @@ def test_a_block_without_the_objective_proves_nothing() -> None:
     assert one.so_far().kind == INCONCLUSIVE
 
 
+def test_more_throughput_is_said_as_more() -> None:
+    """And not as a lower cost."""
+    one = Proof(Objective.parse("write.throughput"), [], design_for(24, 0.05))
+    for n in range(6):
+        assert one.words() == f"write.throughput {'+25%' if n else '+0%'}"
+        one.add(pair(0.0, math.log(1.25)))
+    assert one.words() == "write.throughput +25% (+25% to +25%)"
+
+
 def test_worse_ends_it() -> None:
     one = proof()
     assert run(one, [(0.5, 0.0)] * 24) == 6

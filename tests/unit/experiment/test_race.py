@@ -114,5 +114,7 @@ def test_values_that_are_bad_now_and_then_fail() -> None:
 
 def test_a_block_that_cannot_be_judged_fails() -> None:
     silent = Record(1, "soak", 1, "B", 0.0, 0.0, Block(10.0, 0, {}))
-    assert not soak.judge([record("A", 1e8), silent], PROOF, OBJECTIVE).ok
+    found = soak.judge([record("A", 1e8), record("B", 5e7), silent], PROOF, OBJECTIVE)
+    assert not found.ok
+    assert found.why == "had a block that cannot be judged, in 2 later ones"
     assert not soak.REFUSED.ok

@@ -8,6 +8,7 @@ from support.samples import ARC, counts, read_state, reads
 
 from zfstrace.errors import NotSupported
 from zfstrace.read import Demand
+from zfstrace.types import Losses
 from zfstune.errors import NotPossible
 from zfstune.experiment import blocks
 from zfstune.experiment.blocks import BlockMeter
@@ -41,6 +42,17 @@ def test_a_block_has_the_reads_of_its_pool_in_its_time() -> None:
     assert 4.9 * MS < found["read.p99"] < 5.2 * MS
     assert 0.9 * MS < found["write.p99"] < 1.1 * MS
     assert found["arc.miss"] == 10.5 / 1001
+
+
+def test_reads_that_were_lost_are_counted() -> None:
+    """Beside the fsyncs that were."""
+    host = FakeHost(FakeSession([[counts()]]))
+    session = FakeSession([read_state()], losses=Losses(start=5))
+    meter = BlockMeter(host, "tank", host.session, reads=session)
+    meter.start(0)
+    for one, losses in ((session, Losses(start=7, missed=1)), (host.session, Losses(event=10))):
+        one._losses = losses
+    assert meter.end(10 * SECOND).lost == 13
 
 
 @pytest.mark.parametrize("name", NAMES)

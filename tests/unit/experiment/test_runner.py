@@ -43,6 +43,7 @@ class Meter(BlockMeter):
     def __init__(self, host: FakeHost, stop: FakeStop, rate: float) -> None:
         super().__init__(host, "tank", host.session)
         self._stop, self._rate, self._since = stop, rate, 0
+        self.done: tuple[kstat_txgs.TxgRow, ...] = ()
 
     def start(self, now_ns: int) -> None:
         super().start(now_ns)
@@ -52,7 +53,8 @@ class Meter(BlockMeter):
         return round((self._stop.clock - self._since) / SECOND * self._rate)
 
     def end(self, now_ns: int) -> Block:
-        return Block((now_ns - self._since) / SECOND, self.so_far(), {"fsync.p99": 1e6})
+        seconds = (now_ns - self._since) / SECOND
+        return Block(seconds, self.so_far(), {"fsync.p99": 1e6}, txgs=self.done)
 
 
 def make(rate: float = 20.0, plan: BlockPlan = PLAN) -> tuple[Experiment, list[object], Pool]:
@@ -191,6 +193,21 @@ def test_the_first_wait_is_not_what_values_need() -> None:
     assert one.settle_s({"x": 1}) == 20
     one.block("trial", 1, "B", {"x": 2})
     assert one.settle_s({"x": 1}) == one.settle_s({"x": 2}) == one.records[1].settle_s
+
+
+def test_a_wait_is_expected_from_the_txgs_under_its_values() -> None:
+    """Those of a candidate may be much shorter."""
+    one, _, _ = make()
+    assert isinstance(one.meter, Meter)
+    one.meter.done = (ROW,) * 2
+    one.block("aa", None, "A", {"x": 1})
+    one.meter.done = (ROW,) * 20
+    one.block("trial", 1, "B", {"x": 2})
+    # four txgs of 5 s
+    assert one.settle_s({"x": 1}) == 20
+    assert one.settle_s({"x": 2}) == one.settle_s({"x": 3}) == one.records[1].settle_s
+    one.block("trial", 1, "A", {"x": 1})
+    assert one.settle_s({"x": 1}) == one.records[2].settle_s
 
 
 def test_a_pool_that_does_not_sync_ends_the_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,10 @@ def test_a_txg_is_written_once_with_its_block() -> None:
 
 def test_a_change_of_throughput_is_not_shown_as_a_cost() -> None:
     """Its cost is half: it is twice as much."""
-    made = session(about("write.throughput"), "finished", None, found(), [], True, [])
+    half = found()
+    half.dropped = [Dropped(("zfs_txg_timeout",), -0.2, "no loss")]
+    made = session(about("write.throughput"), "finished", None, half, [], True, [])
+    assert made["dropped"][0]["change"] == pytest.approx(0.25)
     verdict = made["verdict"]
     assert verdict["change"] == pytest.approx(1.0)
     assert verdict["low"] == pytest.approx(0.25)

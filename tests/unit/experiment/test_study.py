@@ -221,6 +221,14 @@ def test_sessions_of_a_study_share_one_alpha(sampler: str, tmp_path: Path) -> No
     again.close()
 
 
+def test_no_more_than_all_of_alpha_is_left(tmp_path: Path) -> None:
+    """Whatever others write into a shared study."""
+    search = searcher(storage=tmp_path / "s")
+    search.spend(-1.0)
+    assert search.alpha() == pytest.approx(0.04)
+    search.close()
+
+
 def test_another_host_has_its_own_alpha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = searcher(storage=tmp_path / "s")
     first.spend(0.03)

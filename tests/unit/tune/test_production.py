@@ -36,9 +36,12 @@ def test_a_long_uptime_is_a_sign(tmp_path: Path) -> None:
     assert production.signs("box", host(tmp_path, 45)) == ["it has been up for 45 days"]
 
 
-def test_a_database_that_has_run_for_days_is_a_sign(tmp_path: Path) -> None:
-    (found,) = production.signs("box", host(tmp_path, 9, "postgres", 3))
-    assert found == "postgres (process 4711) has been running for 3 days"
+@pytest.mark.parametrize(("days", "said"), [(1.2, "1 day"), (3, "3 days")])
+def test_a_database_that_has_run_for_a_day_is_a_sign(
+    days: float, said: str, tmp_path: Path
+) -> None:
+    (found,) = production.signs("box", host(tmp_path, 9, "postgres", days))
+    assert found == f"postgres (process 4711) has been running for {said}"
 
 
 def test_a_database_started_today_is_no_sign(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import signal
 import stat
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from zfstune.experiment import statistics
 from zfstune.experiment.blocks import Block
 from zfstune.experiment.found import Found, Outcome
 from zfstune.experiment.model import Candidate
-from zfstune.experiment.runner import Abort, Experiment, Record
+from zfstune.experiment.runner import Abort, Experiment, Record, Stopped
 from zfstune.experiment.storage import StorageLost
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND
@@ -171,7 +172,40 @@ def test_ctrl_c_in_the_last_flame_graph_restores(
     monkeypatch.setattr(flame, "record", record)
     found = session.run(session.wins)
     assert (found["state"], found["in_force"]) == ("stopped", False)
+    assert found["note"] == "stopped by a signal"
     assert session.host.now() == DEFAULTS
+
+
+def test_a_session_that_nobody_reads_says_so(session: Session) -> None:
+    """As in `zfstune tune ... 2>&1 | head`."""
+
+    def phases(experiment: Experiment, _found: Found) -> None:
+        experiment.stop.reader_gone = True
+        raise Stopped
+
+    found = session.run(phases)
+    assert (found["state"], found["note"]) == ("stopped", "stopped as nobody reads its messages")
+
+
+def test_the_length_of_a_block_is_that_of_the_blocks(session: Session) -> None:
+    """The session makes them longer where the load needs that."""
+
+    def phases(experiment: Experiment, _found: Found) -> None:
+        experiment.plan = replace(experiment.plan, seconds=20.0)
+
+    assert session.run(phases)["block_s"] == 20
+
+
+def test_the_traces_do_what_is_due(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[int] = []
+    monkeypatch.setattr(session.host, "tick", lambda: ticks.append(1))
+
+    def phases(experiment: Experiment, _found: Found) -> None:
+        for _ in range(3):
+            experiment.watch(None, True)
+
+    session.run(phases)
+    assert len(ticks) == 3
 
 
 @pytest.mark.parametrize(("budget_s", "seconds"), [(60, 5), (350, 5), (480, 8), (7200, 10)])

@@ -27,6 +27,7 @@ def test_a_successful_session_has_verdict_changes_and_undo() -> None:
     lines = shown(session())
     assert lines[0] == "Better: p99 of fsync is 75 % lower (67 % to 82 % lower)."
     assert lines[1] == "p99 of fsync: 361 ms before, 103 ms after."
+    assert "what was changed" in lines
     text = "\n".join(lines)
     assert re.search(r"^  zfs_dirty_data_max +392 MiB +32 MiB$", text, re.MULTILINE)
     assert "      The pool writes 29 MiB/s" in text
@@ -76,6 +77,7 @@ def test_a_winner_that_was_put_back_is_nothing_to_undo() -> None:
     found["in_force"] = False
     lines = shown(found)
     assert "All parameters have their previous values." in " ".join(lines)
+    assert "what was compared" in lines and "what was changed" not in lines
     assert lines[-2] == "undo    not needed"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -70,6 +71,28 @@ def test_a_load_that_ends_is_started_again(monkeypatch: pytest.MonkeyPatch) -> N
         return load.runs >= 3
 
     wait_for(restarted)
+    load.close()
+
+
+def test_a_load_that_cannot_be_started_again_has_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Which ends the session in order; a program that cannot be run at first is a usage error."""
+    monkeypatch.setattr("zfstune.tune.workload.QUICK_S", 0.0)
+    program = tmp_path / "load"
+    shutil.copy(shutil.which("true") or "/bin/true", program)
+    load = Workload(str(program), None)
+    program.unlink()
+
+    def failed() -> str:
+        try:
+            load.check()
+        except WorkloadFailed as error:
+            return str(error)
+        return ""
+
+    wait_for(failed)
+    assert f"cannot run {program}: No such file" in failed()
     load.close()
 
 

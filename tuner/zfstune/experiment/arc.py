@@ -124,13 +124,21 @@ class ArcTuning:
 
     def _why_not(self, forecast: cache.Forecast) -> str | None:
         """Why there is nothing to prove; None if there is."""
-        free = cache.unlimited(self._experiment.host.kstat("arcstats"))
+        stats = self._experiment.host.kstat("arcstats")
+        free = cache.unlimited(stats)
         if free:
             return f"{free}; a higher limit would change nothing"
-        if forecast.size <= forecast.now:
+        # its target, forecast.now, may be a little below it
+        limit = max(forecast.now, self._baseline[ARC_MAX])
+        if min(self._most, cache.room(stats)) <= limit:
             return (
-                f"an ARC larger than {_size(forecast.now)} is not possible here: "
+                f"an ARC larger than {_size(limit)} is not possible here: "
                 f"{_size(self._most)} is the most that is allowed, and memory must be free"
+            )
+        if forecast.size <= limit:
+            return (
+                "the ghost lists remember too little to tell what an ARC larger than "
+                f"{_size(limit)} would save"
             )
         self._progress.line(self._reason(forecast))
         if -forecast.misses_change < self._task.margin:
@@ -183,9 +191,7 @@ class ArcTuning:
                 # this pair may be the worst, so it cannot be left out
                 self._note(f"{self._task.objective} of a block is unknown, so nothing is proved")
                 return
-            now = proof.so_far()
-            known = f" ({now.low:+.0%} to {now.high:+.0%})" if math.isfinite(now.high) else ""
-            self._experiment.so_far = f"{self._task.objective} {now.change:+.0%}{known}"
+            self._experiment.so_far = proof.words()
             self._progress.line(f"pair {len(done) // 2}: {self._experiment.so_far}")
             self._note_trial(candidate, done)
             if ended:

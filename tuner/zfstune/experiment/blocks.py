@@ -16,7 +16,7 @@ from zfstrace.types import DatasetCounts, FsyncSummary, Json, Losses
 from zfstune.experiment.objective import METRICS
 from zfstune.term.units import SECOND
 
-# A block and the wait before it take less
+# What is older is dropped, unless the present block needs it: most blocks take less
 _KEPT_NS = 15 * 60 * SECOND
 
 
@@ -53,12 +53,15 @@ class BlockMeter:
     reads: ReadSession | None = None
     periodic: bool = False
     _reads: ReadState | None = None
+    _read_losses: Losses = field(default_factory=Losses)
     _arc: dict[str, int] = field(default_factory=dict)
     _counts: list[DatasetCounts] = field(default_factory=list)
     _losses: Losses = field(default_factory=Losses)
     _start_ns: int = 0
     _begin: int = 0
     _txg: int = 0
+    # when that txg was born, by the kstats' clock; None if it is not known
+    _born_ns: int | None = None
     _throttled: int = 0
     _rows: dict[int, TxgRow] = field(default_factory=dict)
     _last: dict[int, int] = field(default_factory=dict)
@@ -82,9 +85,11 @@ class BlockMeter:
         self._last |= found
         self._written.append((now, (self._written[-1][1] if self._written else 0) + more))
         if now - self._written[0][0] > _KEPT_NS:
-            old = bisect_left(self._written, (now - _KEPT_NS // 2,))
-            self._written = self._written[old:]
-            self._rows = {n: row for n, row in self._rows.items() if row.birth_ns > now - _KEPT_NS}
+            needed_ns = now if self._born_ns is None else self._born_ns
+            old = bisect_left(self._written, (min(now - _KEPT_NS // 2, needed_ns),))
+            self._written = self._written[max(0, old - 1) :]
+            oldest_ns = min(now - _KEPT_NS, needed_ns)
+            self._rows = {n: row for n, row in self._rows.items() if row.birth_ns >= oldest_ns}
 
     def accepted(self) -> list[float]:
         """The bytes that programs have written in each whole second of what is recorded."""
@@ -102,11 +107,13 @@ class BlockMeter:
         self._counts, self._losses = self.session.datasets(), self.session.losses()
         self._start_ns, self._begin = now_ns, self._written[-1][1]
         self._txg = newest_done(self._history())
+        last = self._rows.get(self._txg)
+        self._born_ns = last.birth_ns if last else None
         self._throttled = throttled(self.host)
         self._arc = self.host.kstat("arcstats")
         if self.reads:
             self.reads.refresh()
-            self._reads = self.reads.state()
+            self._reads, self._read_losses = self.reads.state(), self.reads.losses()
 
     def so_far(self) -> int:
         """The number of fsyncs since the block began."""
@@ -133,6 +140,9 @@ class BlockMeter:
             metrics["write.throughput"] = (self._written[-1][1] - self._begin) / seconds
         metrics |= self._read_metrics(seconds)
         metrics["throttle.delays"] = (throttled(self.host) - self._throttled) / seconds
+        lost = summary.losses.lost
+        if self.reads:
+            lost += self.reads.losses().since(self._read_losses).lost
         return Block(
             seconds,
             summary.count,
@@ -140,7 +150,7 @@ class BlockMeter:
             summary.histogram,
             tuple(stage for stage in summary.to_json()["stages"]),
             tuple(done_since(rows, self._txg)),
-            summary.losses.lost,
+            lost,
         )
 
     def _read_metrics(self, seconds: float) -> dict[str, float]:

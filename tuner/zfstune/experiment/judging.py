@@ -54,11 +54,11 @@ class Judge:
     def pairs_that_miss(self, records: Sequence[Record]) -> int:
         """How many pairs miss the same limit, by more than the noise of a pair; of the limit that
         most miss. A pair in which it is unknown misses it."""
-        most = 0
+        pairs, most = [records[k : k + 2] for k in range(0, len(records), 2)], 0
         for limit in self._limits:
             name = limit.metric.name
-            ratios = metric_ratios(records, name) or [math.inf] * (len(records) // 2)
-            beyond = (limit.missed_by(math.expm1(ratio)) for ratio in ratios)
+            changes = [metric_change(pair, name) for pair in pairs]
+            beyond = [math.inf if one is None else limit.missed_by(one) for one in changes]
             most = max(most, sum(one > self.noises[name] for one in beyond))
         return most
 

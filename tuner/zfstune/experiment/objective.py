@@ -97,6 +97,10 @@ class Objective:
             return change
         return math.inf if change <= -1 else 1 / (1 + change) - 1
 
+    def words(self, change: float) -> str:
+        """A change of the cost for a line of progress: ``fsync.p99 -38%``."""
+        return f"{self} {self.shown(change):+.0%}"
+
     def fsyncs(self) -> int:
         """The number of fsyncs that a block needs."""
         return max(one.fsyncs for one, _weight in self.weights)

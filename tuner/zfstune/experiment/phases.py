@@ -107,7 +107,7 @@ class Tuning:
         self.found.later.append(self._tell)
         self._compete()
         self._soak()
-        if not self.found.accepted:
+        if self._proved is None:
             self.found.more = self._missing()
 
     # --- noise
@@ -130,13 +130,15 @@ class Tuning:
     # --- race
 
     def _compete(self) -> None:
-        """The first candidate straight to its proof, if it looks that good; then pairs for those
-        that look best, and proofs in order of rank, as long as there is time; and when that is
-        enough for a proof only, straight to it with what comes next."""
+        """The first candidate straight to its proof, if it looks that good, and the second if the
+        two have nothing in common; then pairs for those that look best, and proofs in order of
+        rank, as long as there is time; and when that is enough for a proof only, straight to it
+        with what comes next."""
         for _ in range(min(self._search.waiting(), max(1, self._pairs_free() // _PAIRS_EACH))):
             self._enter()
         self._first = len(self._race.arms)
-        self._straight()
+        if self._straight() and self._race.other_lever():
+            self._straight()
         while self._another_pair() or self._another_proof() or self._straight(drawn=True):
             pass
         if self.found.verdict is None and not self.found.note:
@@ -230,12 +232,12 @@ class Tuning:
         self._update()
         (trial,) = (one for one in self.found.trials if one.number == arm.number)
         if trial.change is None:
-            self._out(arm, "too few fsyncs")
+            self._out(arm, self._unknown())
             return
         known = f" ({trial.note})" if trial.note else ""
         self._progress.line(
-            f"candidate {arm.number}, {_pairs(arm.pairs)}: {self._task.objective} "
-            f"{trial.change:+.0%}{known}"
+            f"candidate {arm.number}, {_pairs(arm.pairs)}: "
+            f"{self._task.objective.words(trial.change)}{known}"
         )
 
     def _out(self, arm: Arm, why: str) -> None:
@@ -266,10 +268,14 @@ class Tuning:
             if arm.told or not (arm.why or arm.records):
                 continue
             arm.told = True
-            if arm.why:
-                self._search.fail(arm.candidate, arm.why)
+            score = self._judge.score(arm.records)
+            if arm.why or not math.isfinite(score):
+                self._search.fail(arm.candidate, arm.why or self._unknown())
             else:
-                self._search.tell(arm.candidate, self._judge.score(arm.records))
+                self._search.tell(arm.candidate, score)
+
+    def _unknown(self) -> str:
+        return f"{self._task.objective} of a block is unknown"
 
     # --- proofs
 
@@ -382,31 +388,30 @@ class Tuning:
                 ended = proof.add(pair)
             except ValueError:
                 # this pair may be the worst, so it cannot be left out
-                note = f"{self._task.objective} of a block is unknown, so nothing is proved"
+                note = f"{self._unknown()}, so nothing is proved"
                 verdict = proof.so_far()
                 break
-            now = proof.so_far()
-            known = f" ({now.low:+.0%} to {now.high:+.0%})" if math.isfinite(now.high) else ""
-            self._experiment.so_far = f"{self._task.objective} {now.change:+.0%}{known}"
+            self._experiment.so_far = proof.words()
             self._progress.line(f"pair {len(done) // 2}: {self._experiment.so_far}")
             looked = len(done) >= 2 * proof.looks[0]
             if ended or (looked and self._left_s() < self._proof_pair_s(arm)):
                 verdict = proof.verdict()
                 break
             if not promising(proof):
-                verdict = now if looked else None
+                verdict = proof.so_far() if looked else None
                 break
         self._experiment.so_far = ""
         if verdict:
             self._conclude(arm, Outcome.of(verdict, candidate, proof.limits(), done), note)
-        self._alpha -= proof.spent
+        # the sum of what the looks spend is rounded
+        self._alpha = max(0.0, self._alpha - proof.spent)
         self._search.spend(proof.spent - alpha)
         self._reserve_s = _PROOF_SHARE * self._left_s()
 
     def _too_late(self, candidate: Candidate) -> None:
         if self._proved is None:
             self._note(
-                f"{describe(candidate.values)} looked better, but there is no time for its proof; "
+                f"{describe(candidate.values)} may be better, but there is no time for its proof; "
                 "use a longer --budget"
             )
 
@@ -418,11 +423,12 @@ class Tuning:
             self._proved = arm
             self.found.first_s = self.found.first_s or outcome.end_s
         if outcome.proved or self._proved is None:
-            self.found.outcome, self.found.note = outcome, why or self.found.note
+            self.found.outcome, self.found.note = outcome, why
+            self.found.dropped = arm.dropped
 
     def _ablate(self, arm: Arm) -> Candidate:
         """Drops, one after the other, parameters that the gain does not need."""
-        best = arm.candidate
+        best, arm.dropped = arm.candidate, []
         allowed = min(_LARGEST, max(_SMALLEST, statistics.noise(self.found.aa, 2) / 2))
         for names, _ in self._parts(best):
             # from best as reduced so far
@@ -446,11 +452,11 @@ class Tuning:
             change = self._judge.change(done)
             if change is None or math.expm1(change) > allowed or self._judge.missed(done):
                 continue
+            moved = self._task.objective.shown(math.expm1(change))
             why = (
-                f"without it {self._task.objective} changed by {math.expm1(change):+.0%}, not a "
-                "detectable loss"
+                f"without it {self._task.objective} changed by {moved:+.0%}, not a detectable loss"
             )
-            self.found.dropped.append(Dropped(names, math.expm1(change), why))
+            arm.dropped.append(Dropped(names, math.expm1(change), why))
             self._progress.line(f"{', '.join(names)} dropped: {why}")
             best = rest
         return best
@@ -495,6 +501,8 @@ class Tuning:
             rest = "; there is no time for others, use a longer --budget"
             more = rest if self._search.waiting() else ""
             return f"no candidate looked better than the current values{more}"
+        if not self._race.arms and self._left_s() * _SPARE >= self._least_proof_s():
+            return "the search has no values left to try"
         return (
             "no time for a candidate and its proof: they take "
             f"{_span(self._least_proof_s() + self._experiment.pair_s())} here, "
@@ -512,16 +520,17 @@ class Tuning:
         if ruled_out:
             change, arm, missed = min(ruled_out, key=lambda one: one[0])
             return (
-                f"{describe(arm.candidate.values)} showed {self._task.objective} "
-                f"{math.expm1(change):+.0%}, but the limit {missed.limit} {missed.why}; with "
-                "another --limit it could be proved"
+                f"{describe(arm.candidate.values)} showed "
+                f"{self._task.objective.words(math.expm1(change))}, but the limit {missed.limit} "
+                f"{missed.why}; with another --limit it could be proved"
             )
         best = next((arm for arm in self._race.ranked() if arm.records), None)
         if best is not None and self._judge.score(best.records) < 0:
+            moved = math.expm1(self._judge.change(best.records) or 0.0)
             return (
                 f"with more time it would look again at {describe(best.candidate.values)}, which "
-                f"showed {math.expm1(self._judge.change(best.records) or 0.0):+.0%} in "
-                f"{_pairs(best.pairs)}; use a longer --budget"
+                f"showed {self._task.objective.words(moved)} in {_pairs(best.pairs)}; use a longer "
+                "--budget"
             )
         return (
             f"gains below {self.found.effect:.0%} cannot be told from the noise in this time; a "

@@ -120,6 +120,13 @@ class Proof:
         """Of the objective, for progress."""
         return self._main.so_far()
 
+    def words(self) -> str:
+        """The change of the objective so far and, if it is known, its interval."""
+        found = self.so_far()
+        low, high = sorted(map(self._objective.shown, (found.low, found.high)))
+        known = f" ({low:+.0%} to {high:+.0%})" if math.isfinite(found.high) else ""
+        return f"{self._objective.words(found.change)}{known}"
+
     def verdict(self) -> Verdict:
         """Of the objective, when there is no time for more pairs; see Sequential.verdict()."""
         return self._main.verdict()

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from zfstune.experiment.found import Dropped
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.runner import Record
 
@@ -25,7 +26,8 @@ _HOPELESS, BAD = 3, math.log(2)
 @dataclass
 class Arm:
     """A candidate and its pairs of blocks so far. why says why it is out, "" if it is not; failed
-    whether a proof of it has ended without success; told whether the search knows its score."""
+    whether a proof of it has ended without success; told whether the search knows its score;
+    dropped is what its ablation has shown to be unnecessary."""
 
     number: int
     candidate: Candidate
@@ -33,6 +35,7 @@ class Arm:
     why: str = ""
     failed: bool = False
     told: bool = False
+    dropped: list[Dropped] = field(default_factory=list)
 
     @property
     def pairs(self) -> int:
@@ -50,6 +53,12 @@ class Race:
         """Adds a candidate."""
         self.arms.append(Arm(len(self.arms) + 1, candidate))
         return self.arms[-1]
+
+    def other_lever(self) -> bool:
+        """Whether the second arm changes no parameter that the first does: a failure of the first
+        says nothing about it."""
+        first, *others = (arm.candidate.values.keys() for arm in self.arms[:2])
+        return any(first.isdisjoint(other) for other in others)
 
     def next(self) -> Arm | None:
         """The arm to measure a pair of; None when each has as many as its rank deserves."""

@@ -103,6 +103,8 @@ class Experiment:
     _in_force: dict[str, int] | None = None
     _needs: int = 0
     _waits_s: dict[Key, list[float]] = field(default_factory=dict)
+    # the seconds and txgs of the blocks under values
+    _seen: dict[Key, tuple[float, int]] = field(default_factory=dict)
     _count_ns: int = _COUNT_NS
 
     def now_s(self) -> float:
@@ -121,16 +123,18 @@ class Experiment:
         return max(self.plan.seconds, sum(lengths) / len(lengths))
 
     def settle_s(self, values: Values | None = None) -> float:
-        """The expected time of a wait: from waits for these values, from all waits so far, or else
-        from the rate of txgs. The first wait was for the load to settle, not for values."""
-        known = self._waits_s.get(frozenset((values or {}).items())) or [
-            one for waits_s in self._waits_s.values() for one in waits_s
-        ]
+        """The expected time of a wait: from waits for these values, from the rate of txgs under
+        them, from all waits so far, or else from the rate of txgs. The first wait was for the load
+        to settle, not for values."""
+        key = frozenset((values or {}).items())
+        known, (seconds, txgs) = self._waits_s.get(key), self._seen.get(key, (0.0, 0))
+        if not known and not txgs:
+            known = [one for waits_s in self._waits_s.values() for one in waits_s]
+            seconds = sum(r.block.seconds for r in self.records)
+            txgs = sum(len(r.block.txgs) for r in self.records)
         if known:
             return sum(known) / len(known)
-        txgs = sum(len(r.block.txgs) for r in self.records)
-        period_s = sum(r.block.seconds for r in self.records) / txgs if txgs else 5.0
-        return (self.plan.settle_txgs + 1) * period_s
+        return (self.plan.settle_txgs + 1) * (seconds / txgs if txgs else 5.0)
 
     def blocks(
         self,
@@ -182,6 +186,9 @@ class Experiment:
         block = self.meter.end(self.stop.now())
         record = Record(len(self.records) + 1, phase, trial, label, start_s, settled_s, block)
         self.records.append(record)
+        key = frozenset(values.items())
+        seconds, txgs = self._seen.get(key, (0.0, 0))
+        self._seen[key] = seconds + block.seconds, txgs + len(block.txgs)
         return record
 
     def _settle_txgs(self, values: Values) -> int:
@@ -222,7 +229,7 @@ class Experiment:
             if not synced and waited_s > self.plan.settle_s:
                 raise Abort(
                     f"no {txgs} txgs in {format_span(int(waited_s * SECOND))}: "
-                    "the pool does not sync; all parameters are restored"
+                    "the pool syncs too seldom, or not at all; all parameters are restored"
                 )
             cached = f", {self.cache.words()}" if self.cache else ""
             self.progress.status(f"{what}: settling, {max(0, to_go)} txgs to go{cached}")

@@ -142,7 +142,9 @@ class Searcher:
         """The probability of a false `better` that this session may spend: part of what sessions of
         this host on this study have left of it."""
         with self._talking():
-            return _ALPHA_SHARE * max(0.0, statistics.ALPHA - self._study.spent(self._owner))
+            left = statistics.ALPHA - self._study.spent(self._owner)
+        # others may have written that
+        return _ALPHA_SHARE * min(statistics.ALPHA, max(0.0, left))
 
     def spend(self, alpha: float) -> None:
         """Takes it from what is left, or gives it back."""

@@ -77,7 +77,7 @@ def session(
         "winner": winner.values if winner else None,
         "reasons": winner.reasons if winner else {},
         "in_force": in_force,
-        "dropped": [_dropped(dropped) for dropped in found.dropped],
+        "dropped": [_dropped(dropped, about.objective) for dropped in found.dropped],
         "noise": {"pairs": len(found.aa), "effect": found.effect, "ratios": found.aa},
         "trials": [_trial(trial, about.objective) for trial in found.trials],
         "blocks": [_block(record, proof=record.number in proved_by) for record in records],
@@ -141,8 +141,9 @@ def _limit(result: LimitResult) -> Json:
     }
 
 
-def _dropped(dropped: Dropped) -> Json:
-    return {"names": list(dropped.names), "change": dropped.change, "why": dropped.why}
+def _dropped(dropped: Dropped, objective: Objective) -> Json:
+    change = objective.shown(dropped.change)
+    return {"names": list(dropped.names), "change": change, "why": dropped.why}
 
 
 def _histogram(records: Sequence[Record], label: str) -> list[list[int]]:

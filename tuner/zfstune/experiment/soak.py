@@ -39,6 +39,8 @@ class Soak:
     @property
     def why(self) -> str:
         """Why it is not ok, as the end of a sentence that begins with the values."""
+        if not math.isfinite(self.mean):
+            return f"had a block that cannot be judged, in {self.blocks} later ones"
         if self.mean > _MEAN:
             return f"were on average {self.mean:.2g} times as slow in {self.blocks} later blocks"
         return (

@@ -121,7 +121,8 @@ class Setup:
             f"search: candidates of the model, then of the sampler {request.sampler}",
             f"time: {format_span(request.budget_ns)}, about {blocks} blocks of {block_s:g} s, with "
             "2 or 3 txgs after each change:",
-            "  4 to 12 for the noise, 4 for each candidate, 12 or more fresh ones for the proof",
+            "  4 or more for the noise, 2 or more for each candidate, 12 or more fresh ones for "
+            "the proof",
         ]
 
     def _arc_time(self) -> list[str]:

@@ -57,7 +57,8 @@ def _by_database(root: Path) -> str:
     """A database that has run for a day is in use."""
     for pid, comm, run_s in _processes(root):
         if comm in _DATABASES and run_s >= _DAY_S:
-            return f"{comm} (process {pid}) has been running for {run_s / _DAY_S:.0f} days"
+            days = round(run_s / _DAY_S)
+            return f"{comm} (process {pid}) has been running for {days} day{'s' * (days > 1)}"
     return ""
 
 

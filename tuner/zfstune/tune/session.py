@@ -80,6 +80,7 @@ class TuningRun:
     flame: dict[str, str | None] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     limits: tuple[Limit, ...] = ()
+    experiment: Experiment | None = None
 
     @classmethod
     def begin(cls, args: argparse.Namespace, setup: Setup, stop: Stop) -> TuningRun:
@@ -108,7 +109,9 @@ class TuningRun:
                 try:
                     self._tune(session, stack, found)
                 except Stopped:
-                    state, note = "stopped", "stopped by a signal"
+                    unheard = self.stop.reader_gone and not self.stop.asked
+                    why = "as nobody reads its messages" if unheard else "by a signal"
+                    state, note = "stopped", f"stopped {why}"
                 except RestoredError as error:
                     state, note = "failed", error.in_one_line()
                 except (TraceError, Refused) as error:
@@ -204,7 +207,7 @@ class TuningRun:
         self._flame("before", watch)
         fsyncs = setup.host.open_fsync_trace(FsyncOptions(pool=setup.pool))
         stack.callback(fsyncs.close)
-        experiment = Experiment(
+        experiment = self.experiment = Experiment(
             setup.host,
             setup.pool,
             BlockMeter(setup.host, setup.pool, fsyncs, reads=reads.session),
@@ -238,7 +241,8 @@ class TuningRun:
                     f"{others[-1]}: the baseline has changed; all other parameters are restored"
                 )
 
-        watch.checks.append(intact)
+        # of its traces, each second
+        watch.checks += [intact, self.setup.host.tick]
         return watch
 
     def _warm_up(self, watch: Guardrails) -> None:
@@ -367,7 +371,8 @@ class TuningRun:
             command=_command(),
             objective=request.objective,
             budget_s=request.budget_ns / SECOND,
-            block_s=request.plan.seconds,
+            # longer than asked for where the load needs that
+            block_s=(self.experiment.plan if self.experiment else request.plan).seconds,
             seed=request.seed,
             baseline=setup.baseline(),
             undo_shell=revert.commands(setup.host, places()) if in_force else [],

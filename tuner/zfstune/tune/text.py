@@ -49,7 +49,8 @@ def _changed(session: Json, style: Style) -> Iterator[str]:
     winner, base = mapped(session, "winner"), mapped(session, "baseline")
     if not winner:
         return
-    yield style.paint("what was changed", "bold")
+    what = "what was changed" if session.get("in_force") else "what was compared"
+    yield style.paint(what, "bold")
     rows = [["parameter", "before", "after"]]
     for name, value in winner.items():
         rows.append([_one(name), words.value(name, base.get(name)), words.value(name, value)])

@@ -71,7 +71,11 @@ class Workload:
             raise WorkloadFailed(f"the workload ended with {how}{f': {said}' if said else ''}")
         if time.monotonic() - self._began < QUICK_S:
             raise WorkloadFailed("the workload ended at once: it must run for at least a second")
-        self._process = self._start()
+        try:
+            self._process = self._start()
+        except UsageError as error:
+            # its program has gone since, or there is no room for a process
+            raise WorkloadFailed(str(error), error.hint) from None
         self.runs += 1
 
     def _shorten(self) -> None:
