@@ -240,6 +240,20 @@ def test_the_log_may_be_a_dataset_mounted_below_the_data(tmp_path: Path, own: bo
     assert ("/tank/db/pg_wal, its log, is on tank/wal" in said["notes"]) == own
 
 
+def test_a_log_behind_a_link_that_cannot_be_read_is_not_said_to_be_with_the_data() -> None:
+    facts: dict[str, int | str] = {"config": "postgresql.conf", "page": 8192, "wal_recycle": 1}
+    there = database.Database("postgresql", "/tank/db", facts, logs="/tank/db/pg_wal", hidden=True)
+    said = run(Tools({"tank": {}, "tank/db": {}}), Asked("tank", "postgresql", there))[1]
+    missing = {entry["rule"]: entry["missing"] for entry in said["unjudged"]}
+    assert missing["wal-with-data"] == missing["wal-recycle"] == ["has_log"]
+    assert "wal-with-data" not in {finding["rule"] for finding in said["findings"]}
+    # unless a dataset of its own is mounted there
+    wal = {"tank/wal": {"mountpoint": "/tank/db/pg_wal"}}
+    said = run(Tools({"tank": {}, "tank/db": {}, **wal}), Asked("tank", "postgresql", there))[1]
+    by_rule = {finding["rule"]: finding for finding in said["findings"]}
+    assert by_rule["wal-recycle"]["where"] == ["tank/wal"]
+
+
 def test_mariadb_is_another_word_for_mysql(tmp_path: Path) -> None:
     config = tmp_path / "my.cnf"
     config.write_text("[mariadbd]\ndatadir=/tank/db\n")

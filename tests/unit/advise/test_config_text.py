@@ -23,6 +23,8 @@ def test_postgresql_conf_is_read_as_the_server_does(tmp_path: Path) -> None:
     (tmp_path / "conf.d/20-b.conf").write_text("wal_recycle off\n")
     (tmp_path / "conf.d/.hidden.conf").write_text("not = = read\n")
     (tmp_path / "conf.d/30-c.bak").write_text("not = = read\n")
+    (tmp_path / "conf.d/40-old.conf").mkdir()
+    (tmp_path / "to nothing.conf").symlink_to("nothing")
     (tmp_path / "more.conf").write_text("Work_Mem='64MB' # per sort\n")
     path = tmp_path / "postgresql.conf"
     path.write_text(
@@ -34,6 +36,7 @@ def test_postgresql_conf_is_read_as_the_server_does(tmp_path: Path) -> None:
         "random_page_cost 1.1\n"
         "include 'more.conf'\n"
         "include_if_exists = 'absent.conf'\n"
+        "include_if_exists = 'to nothing.conf'\n"
         "include_dir 'conf.d'\n"
         "shared_buffers = 1GB\n"
     )
@@ -69,6 +72,19 @@ def test_an_inaccessible_postgresql_auto_conf_is_a_note(
     monkeypatch.setattr(Path, "is_file", refuse)
     (note,) = database.load(str(tmp_path / "postgresql.conf"), "postgresql").notes
     assert "cannot read /var/lib/pg/postgresql.auto.conf: Permission denied" in note
+
+
+@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError])
+def test_a_link_in_a_directory_of_others_is_hidden(
+    error: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise error(f"cannot look at {path}")
+
+    (tmp_path / "postgresql.conf").write_text("data_directory = '/var/lib/pg'\n")
+    monkeypatch.setattr(Path, "lstat", refuse)
+    found = database.load(str(tmp_path / "postgresql.conf"), "postgresql")
+    assert found.hidden is (error is PermissionError)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +134,7 @@ def test_my_cnf_is_read_as_the_server_does(tmp_path: Path) -> None:
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d/a.cnf").write_text("[mariadb-10.11]\ninnodb-flush-neighbors=0\n")
     (tmp_path / "conf.d/b.txt").write_text("not read\n")
+    (tmp_path / "conf.d/c.cnf").mkdir()
     path = tmp_path / "my.cnf"
     path.write_text(
         "# comment\n; comment\n"
@@ -145,6 +162,59 @@ def test_my_cnf_is_read_as_the_server_does(tmp_path: Path) -> None:
         "flush_method": "o_direct",
         "flush_log": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("[mysqld]\ninnodb_buffer_pool_size=40G# of 64G\n", "buffers", 40 << 30),
+        ("[mysqld]\nskip-innodb-doublewrite  # ZFS = no torn pages\n", "doublewrite", 0),
+        ("[mysqld]\nskip-innodb-doublewrite#\n", "doublewrite", 0),
+        ("[mysqld]\ninnodb_flush_method = 'O_DIRECT'# here\n", "flush_method", "o_direct"),
+        ("[MySQLd]\ninnodb_flush_neighbors = 2\n", "flush_neighbors", 2),
+        ("[mariadb-11.8]\ninnodb_flush_neighbors = 2\n", "flush_neighbors", 2),
+        ("[client-server]\ninnodb_flush_neighbors = 2\n", "flush_neighbors", 2),
+        ("!include\tmore.cnf\n", "sync_binlog", 7),
+        ("!  include more.cnf\n", "sync_binlog", 7),
+        ("!includedir\tmore.d\n", "sync_binlog", 8),
+    ],
+)
+def test_what_people_write_in_my_cnf_means_what_it_does_to_a_server(
+    text: str, name: str, value: int | str, tmp_path: Path
+) -> None:
+    (tmp_path / "more.cnf").write_text("[mysqld]\nsync_binlog=7\n")
+    (tmp_path / "more.d").mkdir()
+    (tmp_path / "more.d/a.cnf").write_text("[mysqld]\nsync_binlog=8\n")
+    path = tmp_path / "my.cnf"
+    path.write_text(text)
+    assert database.load(str(path), "mysql").facts[name] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "directory"),
+    [
+        ("datadir=/srv/a#b", "/srv/a"),
+        ("datadir='/srv/a#b'  # not 'c'", "/srv/a#b"),
+        ('datadir="/srv/it\'s # here"', "/srv/it's # here"),
+        (r"datadir='/srv/it\'s # here'", "/srv/it's # here"),
+        ("datadir='/srv/open", "'/srv/open"),
+        ("datadir=/srv\\sa", "/srv a"),
+    ],
+)
+def test_comments_and_quotes_in_my_cnf(text: str, directory: str, tmp_path: Path) -> None:
+    path = tmp_path / "my.cnf"
+    path.write_text(f"[mysqld]\n{text}\n")
+    assert database.load(str(path), "mysql").directory == directory
+
+
+def test_the_buffers_of_a_dedicated_server_depend_on_its_memory(tmp_path: Path) -> None:
+    path = tmp_path / "my.cnf"
+    path.write_text("[mysqld]\ninnodb_dedicated_server = ON\n")
+    assert "buffers" not in database.load(str(path), "mysql").facts
+    path.write_text("[mysqld]\ninnodb_dedicated_server = ON\ninnodb_buffer_pool_size = 1G\n")
+    assert database.load(str(path), "mysql").facts["buffers"] == 1 << 30
+    path.write_text("[mysqld]\ninnodb_dedicated_server = OFF\n")
+    assert database.load(str(path), "mysql").facts["buffers"] == 128 << 20
 
 
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:

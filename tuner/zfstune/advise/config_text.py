@@ -72,10 +72,10 @@ def _regular(path: str, flags: int) -> int:
 
 
 def entries(directory: Path, place: str) -> list[Path]:
-    """The files in a directory, sorted by name; place is where it is included. Raises UsageError,
-    NotPossible."""
+    """The files in a directory, sorted by name; place is where it is included. Servers skip the
+    directories in it. Raises UsageError, NotPossible."""
     try:
-        return sorted(directory.iterdir())
+        return sorted(one for one in directory.iterdir() if not is_directory(one))
     except (OSError, ValueError) as error:
         kind = NotPossible if isinstance(error, PermissionError) else UsageError
         why = getattr(error, "strerror", None) or error

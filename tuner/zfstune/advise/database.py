@@ -22,14 +22,15 @@ PAGES = {"postgresql": 8192, "mysql": 16384}
 
 @dataclass(frozen=True)
 class Database:
-    """directory has its files, logs its log, which may be below it on a dataset of its own; notes
-    say what could not be read."""
+    """directory has its files, logs its log, which may be below it on a dataset of its own, or, if
+    it is hidden, a link that could not be read; notes say what could not be read."""
 
     name: str
     directory: str
     facts: Mapping[str, Fact]
     notes: tuple[str, ...] = ()
     logs: str = ""
+    hidden: bool = False
 
 
 def load(path: str, kind: str) -> Database:
@@ -65,8 +66,20 @@ def _postgresql(path: Path) -> Database:
         wal_compression=_word(found, "wal_compression", "off"),
     )
     home = Path(found["data_directory"].value)
-    logs = os.path.realpath(home / "pg_wal")
-    return Database("postgresql", str(home), facts, tuple(notes), logs)
+    logs = home / "pg_wal"
+    hidden = _hidden(logs)
+    return Database("postgresql", str(home), facts, tuple(notes), os.path.realpath(logs), hidden)
+
+
+def _hidden(path: Path) -> bool:
+    """Whether only others may look where it leads to."""
+    try:
+        path.lstat()
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _mysql(path: Path) -> Database:
@@ -76,10 +89,12 @@ def _mysql(path: Path) -> Database:
     def number(name: str) -> int | None:
         return my_cnf.number(found[name]) if name in found else None
 
+    # it takes the size of its buffers from that of memory
+    dedicated = "innodb_dedicated_server" in found and my_cnf.flag(found["innodb_dedicated_server"])
     facts = known(
         config=str(path),
         page=number("innodb_page_size") or PAGES["mysql"],
-        buffers=number("innodb_buffer_pool_size") or 128 * MIB,
+        buffers=number("innodb_buffer_pool_size") or (None if dedicated else 128 * MIB),
         doublewrite=_doublewrite(found),
         flush_neighbors=number("innodb_flush_neighbors"),
         native_aio=my_cnf.flag(found["innodb_use_native_aio"])

@@ -257,7 +257,9 @@ def _with_load(
             for path in (database.directory, database.logs)
         )
         if home:
-            chosen = {home: known(has_data=1, has_log=logs == home)}
+            # where a link that cannot be read leads to is not known
+            here = None if database.hidden and logs == home else logs == home
+            chosen = {home: known(has_data=1, has_log=here)}
             notes.append(f"{database.directory} is on {home}")
         else:
             chosen = {}

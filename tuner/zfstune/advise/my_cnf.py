@@ -1,8 +1,9 @@
 """Reads my.cnf and the files it includes: options of the groups that MySQL or MariaDB servers read.
 
 mysys/my_default.c (MariaDB), mysys/my_default.cc (MySQL): the last setting of a name wins, `-` and
-`_` in names are the same, files of !includedir are those that end in .cnf. The server is not known,
-so groups for single versions count.
+`_` in names are the same, names of groups are case-insensitive (mysys/typelib.c), a comment begins
+at any # outside of quotes, files of !includedir are those that end in .cnf. The server is not
+known, so groups for single versions count.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from zfstune.advise.postgresql_conf import Setting, Settings
 from zfstune.errors import UsageError
 
 _DEEPEST = 10
-_GROUPS = re.compile(r"(?:mysqld|server|mariadb|mariadbd|galera)(?:-\d+\.\d+)?")
+_GROUPS = re.compile(
+    r"(?:mysqld|server|mariadb|mariadbd|galera)(?:-\d+\.\d+)?|client-server", re.IGNORECASE
+)
+_INCLUDE = re.compile(r"!\s*(include|includedir)\s+(\S.*)")
 _SUFFIX = {"k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
 _NUMBER = re.compile(r"(\d{1,18})([kmgtpe]?)", re.IGNORECASE)
-_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "r": "\r", "s": " ", "\\": "\\"}
+_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "r": "\r", "s": " "}
+_ESCAPES |= {same: same for same in "'\"\\"}
 _ON, _OFF = ("1", "on", "true", "yes", ""), ("0", "off", "false", "no")
 
 
@@ -49,34 +54,42 @@ def _read(path: Path, found: Settings, depth: int, included: str) -> None:
                 f"{place}: an option before any group: {text[:40]!r}", "write [mysqld] above it"
             )
         elif _GROUPS.fullmatch(group):
-            name, equals, value = text.partition("=")
+            name, equals, value = _uncommented(text).partition("=")
             _set(found, name.strip(), Setting(_value(value) if equals else "", path, number))
 
 
 def _include(text: str, path: Path, place: str, found: Settings, depth: int) -> None:
-    word, _, rest = text.partition(" ")
-    target = path.absolute().parent / rest.strip()
-    if word == "!include" and rest.strip():
-        _read(target, found, depth + 1, place)
-    elif word == "!includedir" and rest.strip():
-        for one in entries(target, place):
-            if one.name.endswith(".cnf"):
-                _read(one, found, depth + 1, place)
-    else:
+    match = _INCLUDE.fullmatch(text)
+    if not match:
         raise UsageError(
             f"{place}: {text[:40]!r} is no include", "write !include FILE or !includedir DIR"
         )
+    target = path.absolute().parent / match[2]
+    if match[1] == "include":
+        _read(target, found, depth + 1, place)
+        return
+    for one in entries(target, place):
+        if one.name.endswith(".cnf"):
+            _read(one, found, depth + 1, place)
+
+
+def _uncommented(text: str) -> str:
+    """A line up to its comment, as remove_end_comment() cuts it."""
+    quote, escaped = "", False
+    for place, letter in enumerate(text):
+        if letter in "'\"" and not escaped and quote in ("", letter):
+            quote = "" if quote else letter
+        elif letter == "#" and not quote:
+            return text[:place]
+        escaped = bool(quote) and letter == "\\" and not escaped
+    return text
 
 
 def _value(text: str) -> str:
-    """A value without quotes, comment and escapes."""
+    """A value without quotes and escapes."""
     text = text.strip()
-    if text[:1] in ("'", '"'):
-        end = text.find(text[0], 1)
-        text = text[1:end] if end > 0 else text
-    else:
-        # only after a blank: a # may be part of a password
-        text = re.split(r"\s#", text, maxsplit=1)[0].strip()
+    if len(text) > 1 and text[0] in "'\"" and text[0] == text[-1]:
+        text = text[1:-1]
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), text)
 
 

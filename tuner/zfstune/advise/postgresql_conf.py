@@ -108,7 +108,8 @@ def _include(name: str, setting: Setting, found: Settings, depth: int) -> None:
             if path.name.endswith(".conf") and not path.name.startswith("."):
                 _read(path, found, depth + 1, setting.place)
     elif name == "include_if_exists":
-        if os.path.lexists(target):
+        # a link to nothing is skipped, too
+        if os.path.exists(target):  # noqa: PTH110
             _read(target, found, depth + 1, setting.place)
     elif name == "include":
         _read(target, found, depth + 1, setting.place)
