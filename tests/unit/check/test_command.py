@@ -19,7 +19,7 @@ from zfstrace.errors import NoPrivilege
 from zfstrace.types import Check, Losses
 from zfstune import cli
 from zfstune.check import command
-from zfstune.check.metrics import METRICS
+from zfstune.check.metrics import METRICS, Seen
 from zfstune.term.units import MS, SECOND
 
 DATUM = re.compile(
@@ -157,6 +157,12 @@ def test_each_metric_can_be_shown(check: Run) -> None:
     assert values["fsync.unfinished"] == 1
 
 
+def test_each_commit_that_waited_for_a_txg_is_a_fallback() -> None:
+    names = ("error", "stall", "suspend", "crash")
+    zil = {f"zil_commit_{name}_count": 5 for name in names} | {"zil_commit_count": 100}
+    assert METRICS["zil.fallbacks"].value(Seen("tank", 5 * SECOND, zil=zil)) == 4
+
+
 NO_ROOT = Check("privilege", "privilege", "not root", "blocking", "no BPF programs", "use sudo")
 
 
@@ -212,6 +218,20 @@ def test_a_suspended_pool_is_critical_at_once(check: Run) -> None:
     status, out = check(host, "tank", "--warn", "fsync.p99=20ms")
     assert (status, host.options) == (2, None)
     assert out == "ZFSTUNE CRITICAL - tank: the pool is SUSPENDED: writes do not end"
+
+
+def test_a_pool_that_is_suspended_meanwhile_is_critical(check: Run) -> None:
+    class Suspended(Host):
+        def tick(self) -> None:
+            if self.options:
+                self.state = "SUSPENDED"
+
+    host = busy()
+    host.__class__ = Suspended
+    status, out = check(host, "tank", "--warn", "fsync.p99=1s")
+    assert status == 2
+    assert out.startswith("ZFSTUNE CRITICAL - tank: fsync.p99 40.")
+    assert ", pool is SUSPENDED |" in out
 
 
 def test_a_degraded_pool_is_named(check: Run) -> None:

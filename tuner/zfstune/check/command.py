@@ -127,8 +127,10 @@ def _measured(
         judged = [judge(m, seen, errors, warn.get(m.name), crit.get(m.name)) for m in wanted]
         state = host.pool_state(pool)
         texts = [*ordered(judged), *([f"pool is {state}"] if state not in ("ONLINE", "") else [])]
+        # what was measured before it stopped may be good
+        status = CRITICAL if state in WRITES_BLOCKED else worst(judged)
         # before the traces are detached, which may take long
-        return _print(run.args, worst(judged), texts, judged)
+        return _print(run.args, status, texts, judged)
 
 
 def _tick(run: Run[TraceOptions], views: Mapping[str, Source]) -> bool:

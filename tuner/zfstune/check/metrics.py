@@ -250,7 +250,10 @@ _METRICS = (
         "rate",
         "kstat",
         "those per second that waited for a whole txg instead",
-        _kstat_rate("zil", *(f"zil_commit_{name}_count" for name in ("error", "stall", "suspend"))),
+        _kstat_rate(
+            "zil",
+            *(f"zil_commit_{name}_count" for name in ("error", "stall", "suspend", "crash")),
+        ),
     ),
     Metric("arc.hit", "share", "kstat", "demand reads that were hits", _hits, most=100),
     Metric(
