@@ -17,7 +17,7 @@ from pages import diagnose_tables
 from zfstrace import device
 from zfstrace.device import DeviceRow
 from zfstrace.stages import NAMES as STAGES
-from zfstrace.types import Losses, Probe
+from zfstrace.types import Losses, Probe, merged
 from zfstune import cli
 from zfstune.diagnose import causes
 from zfstune.diagnose.causes import CERTAINTIES, Cause
@@ -414,6 +414,19 @@ def test_a_stage_without_its_probe_is_unknown() -> None:
     known = {name: quiet[name] for name in quiet if got[name] is None and "batch" not in name}
     one = judge(got | known | {"p99_ns": 9 * MS})
     assert [cause.id for cause, _ in one.not_judged] == ["batch_inflated"]
+
+
+def test_slow_flushes_without_their_probe_are_not_called_quick() -> None:
+    merges = ("flush", "log_write")
+    probe = Probe("zil_lwb_write_done", "", "missing", False, merged(merges), "?", merges=merges)
+    seen = observed({"log_write": [40 * MS] * 20})
+    got = measure(replace(seen, fsync=replace(seen.fsync, probes=(probe,))))
+    assert (got["calm_flush_p50_ns"], got["calm_flush_mean_ns"]) == (None, None)
+    assert got["calm_log_write_p50_ns"] == 40 * MS
+    quiet = pool()
+    known = {name: quiet[name] for name in quiet if got[name] is None and "flush" not in name}
+    one = judge(got | known | {"device_flush_count": 20, "device_flush_p50_ns": 39 * MS})
+    assert ("slow_flush", "calm_flush_p50_ns") in [(c.id, name) for c, name in one.not_judged]
 
 
 @pytest.mark.parametrize("cost", ["its time is counted elsewhere", "`flush` is part of `issue`"])

@@ -377,7 +377,11 @@ def _coincidence(singles: Sequence[Single], row: FsyncSummary) -> dict[str, Valu
     if syncing:
         found["syncing_device_mean_ns"] = device(syncing) // len(syncing)
     p50 = {stage.name: stage.p50 for stage in row.stages}
+    unseen = _unseen(row)
     for stage, i in (("flush", flush), ("log_write", write)):
+        if stage in unseen:
+            # 0 would say that it is not slow
+            continue
         values = sorted(one.stage_ns[i] for one in calm)
         found[f"calm_{stage}_mean_ns"] = sum(values) // len(values) if enough else 0
         # unless all were reported singly those are the slowest, and their median means nothing. A
