@@ -216,6 +216,14 @@ def test_names_are_text_wherever_they_are(tmp_path: Path) -> None:
     assert "\x1b" not in "".join(found.text)
 
 
+def test_a_pool_whose_writers_only_waited_has_no_p99(tmp_path: Path) -> None:
+    kept = ("interval", "throttle")
+    rows = [one for one in incidents.records([incidents.SLOW[0]]) if one["type"] in kept]
+    words = page(incidents.write(tmp_path / "x", rows)).words
+    assert "UTC: no p99 was recorded" in words
+    assert "highest p99 0 ns" not in words
+
+
 @pytest.mark.parametrize("given", [[], ["interval"], ["note"]])
 def test_files_with_next_to_nothing(tmp_path: Path, report: Run, given: list[str]) -> None:
     rows = [one for one in incidents.one_of_each() if one["type"] in given]

@@ -154,6 +154,14 @@ def test_a_successful_session_has_verdict_changes_and_pictures(made: tuple[Json,
     assert page.count["iframe"] == 3
 
 
+def test_what_scrolls_has_a_name_and_takes_the_focus(made: tuple[Json, Path]) -> None:
+    text = (made[1] / "report.html").read_text()
+    regions = re.findall(r'<div class="scroll"([^>]*)>', text)
+    assert len(regions) > 6
+    labels = [one.partition(' tabindex="0" role="region" aria-label=')[2] for one in regions]
+    assert all(labels) and len(set(labels)) == len(labels)
+
+
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of everything but the plots."""
@@ -315,7 +323,10 @@ def test_an_empty_session_is_a_page(tmp_path: Path) -> None:
     assert "Nothing better found" in page.words
 
 
-@pytest.mark.parametrize("broken", [None, 7, "x", [], [[]], {"a": {}}, float("nan")])
+@pytest.mark.parametrize(
+    "broken",
+    [None, 7, pytest.param(10**400, id="huge"), "x", [], [[]], {"a": {}}, float("nan")],
+)
 def test_parts_of_a_wrong_type_break_no_page(broken: Any, tmp_path: Path) -> None:
     found: Json = dict.fromkeys(session(trials=1), broken)
     load(render.write(found, tmp_path))
@@ -498,6 +509,7 @@ def test_intervals_have_words(low: float | None, high: float | None, words: str)
         ("zfs_vdev_async_write_max_active", 10, "10"),
         ("zfs_of_a_later_version", 123456, "123,456"),
         ("zfs_dirty_data_max", "x", "x"),
+        pytest.param("zfs_dirty_data_max", 10**400, str(10**400), id="huge"),
     ],
 )
 def test_values_have_their_units(name: str, value: object, words: str) -> None:

@@ -28,7 +28,11 @@ def finite(value: object) -> float | None:
     """The value as a finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return found if math.isfinite(found) else None
 
 
 def listed(session: Json, name: str) -> list[Json]:

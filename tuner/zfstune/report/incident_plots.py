@@ -93,10 +93,11 @@ def timeline(name: str, pool: str, bins: Bins, marks: Sequence[Mark]) -> Plot | 
             panel.parts += [_line(panel, mark) for mark in marks]
             yield panel
 
-    worst = max(found, key=lambda one: one[1].p99)
+    place, worst = max(found, key=lambda one: one[1].p99)
+    highest = f"highest p99 {format_time(worst.p99)} near {clock(int(bins.middle(place)))}"
     said = (
-        f"Pool {pool}, {what} from {clock(bins.first_ns)} to {clock(bins.last_ns)} UTC: highest "
-        f"p99 {format_time(worst[1].p99)} near {clock(int(bins.middle(worst[0])))}"
+        f"Pool {pool}, {what} from {clock(bins.first_ns)} to {clock(bins.last_ns)} UTC: "
+        f"{highest if worst.p99 else 'no p99 was recorded'}"
     )
     return plot(name, draw, _HEIGHTS, f"Timeline of pool {pool}", said)
 

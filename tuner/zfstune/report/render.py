@@ -234,7 +234,8 @@ def _changed(session: Json) -> str:
         ]
         for name, value in winner.items()
     ]
-    made = table(["parameter", "before", "after", "why"], ["name", "n", "n", "w"], rows)
+    head = ["parameter", "before", "after", "why"]
+    made = table(head, ["name", "n", "n", "w"], rows, "Changed parameters")
     shell = [str(line) for line in session.get("undo_shell") or []]
     if not session.get("in_force"):
         back = "These values are not in force: all have been restored."
@@ -266,7 +267,8 @@ def _limits(session: Json) -> str:
     measures = _other_measures(session)
     if not rows:
         return measures
-    return table(["limit", "", "change in the confirmation"], ["name", "c", "w"], rows) + measures
+    head = ["limit", "", "change in the confirmation"]
+    return table(head, ["name", "c", "w"], rows, "Limits") + measures
 
 
 def _other_measures(session: Json) -> str:
@@ -290,7 +292,7 @@ def _other_measures(session: Json) -> str:
     if not rows:
         return ""
     head = ["in the confirmation, median block", "before", "after", "change", "interval", ""]
-    return table(head, ["name", "n", "n", "c", "c", "strip"], rows)
+    return table(head, ["name", "n", "n", "c", "c", "strip"], rows, "Other measures")
 
 
 def _widest(changes: Json, names: Iterable[str]) -> float:
@@ -326,7 +328,7 @@ def _latency(session: Json) -> str:
     rows.append(["slowest", *(_ns(h.max_ns, bool(h.count)) for h in hists.values()), "", "", ""])
     rows.append(["fsyncs", *(format_count(h.count) for h in hists.values()), "", "", ""])
     head = ["", "before", "after", "change within pairs", "interval", ""]
-    return table(head, ["name", "n", "n", "c", "c", "strip"], rows) + paragraph(
+    return table(head, ["name", "n", "n", "c", "c", "strip"], rows, "Fsync latency") + paragraph(
         "Before and after cover all fsyncs of the confirmation; the change and its interval "
         "come from pairs of adjacent blocks, on which the verdict rests.",
         "small",
@@ -368,7 +370,7 @@ def _stages(session: Json, drawn: Plots) -> str:
     ]
     return _figure(
         drawn, "stages", "The stages of an fsync, in the order of the table below."
-    ) + table(head, ["name", "n", "n", "n", "n", "w"], rows)
+    ) + table(head, ["name", "n", "n", "n", "n", "w"], rows, "Stages of an fsync")
 
 
 def _stage_name(name: str, key: bool) -> str:
@@ -434,9 +436,9 @@ def _trials(session: Json, drawn: Plots) -> str:
     rows = [_trial(session, place, one) for place, one in enumerate(tried, 1)]
     head = ["trial", "from", f"change of {words.goal(session)}", "pairs", "values"]
     looks = ["name k", "", "c", "n", "w"]
-    made = table(head, looks, rows[:_MOST_TRIALS])
+    made = table(head, looks, rows[:_MOST_TRIALS], "Trials")
     if len(rows) > _MOST_TRIALS:
-        more = table(head, looks, rows[_MOST_TRIALS:])
+        more = table(head, looks, rows[_MOST_TRIALS:], "More trials")
         made += details(f"{words.plural(len(rows) - _MOST_TRIALS, 'more trial')}", more)
     return (
         _figure(
@@ -478,6 +480,7 @@ def _reasons(tried: Iterable[Json]) -> str:
         ["parameter", "first in trial", "why"],
         ["name", "n", "w"],
         [[code(name), esc(first), esc(why)] for (name, why), first in rows.items()],
+        "Reasons for these values",
     )
     return details("Reasons for these values", body) if rows else ""
 
@@ -493,10 +496,11 @@ def _dropped(session: Json) -> str:
     ]
     if not rows:
         return ""
+    title, head = "Dropped as unnecessary", ["parameter", "without it", "why"]
     return (
-        "<h3>Dropped as unnecessary</h3>\n"
+        f"<h3>{title}</h3>\n"
         + paragraph("The gain does not measurably need these changes.")
-        + table(["parameter", "without it", "why"], ["name", "c", "w"], rows)
+        + table(head, ["name", "c", "w"], rows, title)
     )
 
 
@@ -540,7 +544,7 @@ def _session(session: Json) -> str:
     rows = [[code(name), _parameter(name, value, "")] for name, value in base.items()]
     made += details(
         "All parameters of the session, with their previous values",
-        table(["parameter", "value"], ["name", ""], rows) if rows else "",
+        table(["parameter", "value"], ["name", ""], rows, "Previous values") if rows else "",
     )
     return made + raw_json("The session")
 

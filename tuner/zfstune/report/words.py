@@ -246,7 +246,7 @@ def before_after(session: Json) -> tuple[str, str] | None:
 
 def value(name: str, number: object) -> str:
     """The value of a parameter with its unit: ``32 MiB``, ``30 %``, ``5 s``."""
-    if isinstance(number, bool) or not isinstance(number, int):
+    if isinstance(number, bool) or not isinstance(number, int) or finite(number) is None:
         return str(number)
     known = catalogue.load().get(name)
     kind = known.unit if known else "count"
