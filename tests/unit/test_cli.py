@@ -56,6 +56,8 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         ("trace tank", "choose from: fsync, slow, txg, throttle, device, arc"),
         ("trace --pool tank/db", "is a dataset, not a pool"),
         ("trace --interval 2", "--interval: '2' has no unit"),
+        ("trace --interval 5s txg", "`trace txg` has no --interval\nhint: leave it out"),
+        ("trace --pool tank arc", "`trace arc` has no --pool\nhint: leave it out"),
         ("trace txg --source dtrace", "--source: invalid choice"),
         ("trace txg --interval 1s", "--interval"),
         ("trace txg tank/db", "is a dataset, not a pool"),
@@ -295,12 +297,13 @@ def site() -> set[str]:
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
 
-def test_closed_stdout_is_no_error() -> None:
+@pytest.mark.parametrize("word", ["doctor", "-h", "--version"])
+def test_closed_stdout_is_no_error(word: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
     done = subprocess.run(
-        [sys.executable, "-m", "zfstune", "doctor"],
+        [sys.executable, "-m", "zfstune", word],
         stdout=writer,
         stderr=subprocess.PIPE,
         env=env,
@@ -309,6 +312,23 @@ def test_closed_stdout_is_no_error() -> None:
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("word", ["doctor", "-h", "--version"])
+def test_a_full_disk_is_one_error(word: str) -> None:
+    """Python would try again at exit, complain, and end with status 120."""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "zfstune", word],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=env,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr == "zfstune: error: cannot go on: No space left on device\n"
 
 
 @pytest.fixture

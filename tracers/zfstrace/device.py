@@ -66,7 +66,8 @@ class DeviceRow:
     """One class on one vdev over an interval; time is its end, ISO 8601, UTC.
 
     vdev is the name in `zpool status`, the guid when that is unknown, OTHERS for the sum of those
-    without an entry. queue is None for flushes. active_mean and active_max are None when unknown.
+    without an entry. queue is None for flushes. active_mean and active_max, which is since the
+    session began, are None when unknown.
     """
 
     time: str

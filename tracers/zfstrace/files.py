@@ -58,7 +58,8 @@ def replace(
     if part:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part, dir_fd=directory)
-    new = part or f".{name[:200]}.{os.urandom(6).hex()}.part"
+    # of at most 255 bytes: a character may have four
+    new = part or f".{name[:50]}.{os.urandom(6).hex()}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(new, flags, mode, dir_fd=directory)
     try:

@@ -155,12 +155,12 @@ class Demand:
 
 
 def demand(now: Mapping[str, int], earlier: Mapping[str, int]) -> Demand:
-    """Between two states of arcstats. A read that found its block on the way from the disk
-    (iohit, from 2.2) is neither."""
+    """Between two states of arcstats; 0 of all if the module was unloaded meanwhile. A read that
+    found its block on the way from the disk (iohit, from 2.2) is neither."""
 
     def count(what: str) -> int:
         names = (f"demand_data_{what}", f"demand_metadata_{what}")
-        return sum(now.get(name, 0) - earlier.get(name, 0) for name in names)
+        return max(0, sum(now.get(name, 0) - earlier.get(name, 0) for name in names))
 
     return Demand(count("hits"), count("misses"))
 

@@ -110,18 +110,17 @@ class ThrottleRow:
 
 
 def _subtract(now: ThrottleCounts, earlier: ThrottleCounts) -> ThrottleCounts:
-    return replace(
-        now,
-        kinds={
-            kind: Waits(
-                waits.count - earlier.kinds[kind].count,
-                waits.total_ns - earlier.kinds[kind].total_ns,
-                waits.max_ns,
-            )
-            for kind, waits in now.kinds.items()
-        },
-        latency=now.latency.subtract(earlier.latency),
-    )
+    """The maximum of a kind is not recorded for an interval: at most that of all kinds, and the
+    total."""
+    latency = now.latency.subtract(earlier.latency)
+
+    def added(waits: Waits, before: Waits) -> Waits:
+        total_ns = waits.total_ns - before.total_ns
+        most_ns = min(waits.max_ns, latency.max_ns, total_ns)
+        return Waits(waits.count - before.count, total_ns, most_ns)
+
+    kinds = {kind: added(waits, earlier.kinds[kind]) for kind, waits in now.kinds.items()}
+    return replace(now, kinds=kinds, latency=latency)
 
 
 def _add(one: ThrottleCounts, other: ThrottleCounts) -> ThrottleCounts:

@@ -72,6 +72,11 @@ class Parser(argparse.ArgumentParser):
         what, _, hint = _plain(message).partition("\n")
         raise UsageError(what, hint or f"see `{self.prog} -h`")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """After -h and --version; an error of stdout is one of the command."""
+        sys.stdout.flush()
+        super().exit(status, message)
+
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
     columns = os.environ.get("COLUMNS", "")
@@ -221,12 +226,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         return _fail(error, argv)
     except BrokenPipeError:
-        # the reader has what it wanted; Python would complain again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        # the reader has what it wanted
+        _give_up_stdout()
         return 0
     except KeyboardInterrupt:
         return 130
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
         why = _one_line(f"{what}{error.strerror or error}")
+        _give_up_stdout()
         return _fail(NotPossible(f"cannot go on: {why}"), argv)
+
+
+def _give_up_stdout() -> None:
+    """Discards what stdout cannot take: Python would try again at exit, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -109,6 +109,17 @@ def test_a_full_device_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture
         flame.save(target, ["x"])
 
 
+@pytest.mark.parametrize("command", ["convert a", "diff a b"])
+def test_options_of_the_picture_may_stand_before_the_command(command: str) -> None:
+    parser = cli.build_parser()
+    args = parser.parse_args(
+        ["flame", "--title", "T", "--inverted", *command.split(), "-o", "x.svg"]
+    )
+    assert (args.title, args.inverted) == ("T", True)
+    args = parser.parse_args(["flame", *command.split(), "-o", "x.svg"])
+    assert (args.title, args.inverted) == (None, False)
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -13,7 +13,7 @@ from support.samples import ios, vdev
 from zfstrace.printable import printable
 from zfstune import cli
 from zfstune.errors import UsageError
-from zfstune.term.table import Column, Lines, Style, fit, wrap
+from zfstune.term.table import Column, Lines, Style, fit, style_of, wrap
 from zfstune.term.units import MS, SECOND
 from zfstune.trace.device import trace
 
@@ -26,6 +26,16 @@ def test_cells_and_sentences_have_no_escape_codes() -> None:
     Lines(out).print([Column("NAME", 12)], [EVIL])
     assert not raw(out.getvalue())
     assert out.getvalue().count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("encoding", "blocks"),
+    [("utf-8", True), ("koi8-r", False), ("ascii", False)],  # KOI8-R has two of the eight
+)
+def test_bars_are_of_what_the_encoding_has(encoding: str, blocks: bool) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    assert style_of(out).blocks == blocks
+    print(style_of(out).bar(0.3, 9), file=out, flush=True)
 
 
 @pytest.mark.parametrize("as_json", [False, True])

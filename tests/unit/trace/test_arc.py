@@ -55,6 +55,20 @@ def test_the_rest_of_an_interval_has_no_line() -> None:
     assert run([arc()], duration=2050 * MS).count("512M-16.0G") == 2
 
 
+def test_short_intervals_have_lines_too() -> None:
+    text = run([arc()], interval=50 * MS, duration=200 * MS)
+    assert text.count("512M-16.0G") == 4
+
+
+@pytest.mark.parametrize("end", [ArcState({}), arc(1)])
+def test_without_the_module_or_with_another_nothing_is_counted(end: ArcState) -> None:
+    """The kstat goes with the module, and counts from 0 in one that is loaded anew."""
+    lines = run([arc(2), arc(5), end]).splitlines()
+    assert lines[1].split()[6] == "30"
+    assert lines[2].split()[1:7] == ["4.00G", "5.00G", "512M-16.0G", "-", "0", "0"]
+    assert "3.0 s: 99 % of 3,000 demand reads were hits" in " ".join(lines)
+
+
 def test_json_has_the_differences_of_each_interval(capsys: pytest.CaptureFixture[str]) -> None:
     states = [arc(1), arc(3, [MS])]
     lines = [json.loads(line) for line in run(states, json=True).splitlines()]

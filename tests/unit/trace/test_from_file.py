@@ -206,6 +206,7 @@ def test_a_file_cut_short_is_shown_as_far_as_it_goes(
         (["fsync", "--light", "--every", "1m"], "--every is not possible", "leave out --every"),
         (["fsync", "--light", "--over", "1s"], "--over is about windows", "leave out --over"),
         (["arc", "--source", "kstat"], "--source is not possible", "leave out --source"),
+        (["txg", "--no-fentry"], "--no-fentry is not possible", "leave out --no-fentry"),
         (
             ["slow", "--over", "1s", "--timeline", "x.json"],
             "--timeline is not possible with --from",

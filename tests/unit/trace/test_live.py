@@ -49,6 +49,23 @@ def test_a_slow_view_does_not_pile_up() -> None:
     assert shown < 5
 
 
+def test_a_slow_view_leaves_a_pause() -> None:
+    """So that no interval is next to nothing, as after a program was suspended."""
+    stop = FakeStop()
+    ended = stop.now()
+    pauses: list[int] = []
+
+    def show() -> bool:
+        nonlocal ended
+        pauses.append(stop.now() - ended)
+        stop.clock += 3 * SECOND
+        ended = stop.now()
+        return False
+
+    assert loop(stop, 20 * SECOND, SECOND, never, show) == 20 * SECOND
+    assert pauses == [SECOND] * 5
+
+
 def test_a_slow_tick_leaves_a_pause() -> None:
     stop = FakeStop()
     ended = stop.now()

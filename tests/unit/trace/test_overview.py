@@ -174,6 +174,15 @@ def test_json_has_all_types(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lost 0" in capsys.readouterr().err
 
 
+def test_a_view_that_fails_between_two_frames_says_so() -> None:
+    def fail(_ms: int) -> None:
+        raise TraceError("the pool is gone")
+
+    text = run(host_of(txg=FakeSession(on_poll=fail)))
+    assert text.count("not available: the pool is gone") == 1
+    assert "tank/db" in text
+
+
 def test_losses_name_their_view() -> None:
     text = run(host_of(device=FakeSession([[]], losses=Losses(start=3, event=1))))
     assert "lost 4 (device 4)   missing probes" in text
@@ -182,6 +191,19 @@ def test_losses_name_their_view() -> None:
 def test_the_last_txgs_stay_on_the_screen() -> None:
     text = run(host_of(), interval=2 * SECOND)
     assert text.count("    tank 5 ") == 2
+
+
+def test_the_last_frame_judges_the_txgs_of_the_whole_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each came with the frame of its interval."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    events = [txg(1, sync_ns=30 * SECOND), *(txg(n) for n in range(2, 6))]
+    text = run(host_of(txg=FakeSession(events=events)), Terminal(), duration=5 * SECOND)
+    last = text.rpartition("all pools, ")[2]
+    assert last.startswith("5.0 s until ")
+    assert "> txg: txg 1 of tank took 30.0 s to sync" in last
 
 
 @pytest.mark.parametrize("lost", [0, 1, 123_456_789])

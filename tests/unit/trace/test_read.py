@@ -16,7 +16,7 @@ from support.samples import read_state, reads
 from zfs_linux.host import LinuxHost
 from zfstrace.errors import NotSupported
 from zfstrace.kstat.reads import KstatReads
-from zfstrace.read import ReadCounts, ReadState, demand, since
+from zfstrace.read import Demand, ReadCounts, ReadState, demand, since
 from zfstrace.read_summary import pool_sum
 from zfstrace.types import Losses, TraceOptions
 from zfstune.term.units import MS, SECOND, US
@@ -126,6 +126,16 @@ def test_kstats_count_only() -> None:
     assert "not timed, and hits not told from misses" in out.getvalue()
 
 
+def test_a_dataset_that_is_mounted_again_may_soon_have_more_operations() -> None:
+    """Of fewer bytes: it began with 0 all the same."""
+    counts = iter([(5, 500_000, 7, 700_000), (8, 800, 9, 900)])
+    session = KstatReads(lambda: [("tank", 68, next(counts))], dict)
+    session.refresh()
+    [found] = session.state().datasets
+    assert (found.hit.count, found.hit.size) == (8, 800)
+    assert (found.write.count, found.write.size) == (9, 900)
+
+
 def test_kstats_do_not_know_processes(tmp_path: Path) -> None:
     (tmp_path / "sys/module/zfs").mkdir(parents=True)
     with pytest.raises(NotSupported, match="do not tell processes apart"):
@@ -158,6 +168,8 @@ def test_the_cache_counts_data_and_metadata() -> None:
     }
     assert demand(stats, {}).miss_ratio == 0.04
     assert demand(stats, stats).miss_ratio is None
+    # the kstat went with the module
+    assert demand({}, stats) == Demand(0, 0)
 
 
 def test_a_pool_is_the_sum_of_its_datasets() -> None:

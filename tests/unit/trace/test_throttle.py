@@ -90,6 +90,14 @@ def test_intervals_are_differences() -> None:
     assert lines[1]["lost"] == 0
 
 
+def test_the_maximum_of_an_interval_is_not_that_of_an_earlier_one() -> None:
+    earlier = [waits(dirty_hard=[9 * SECOND], dirty_delay=[MS])]
+    now = [waits(dirty_hard=[9 * SECOND], dirty_delay=[MS, MS])]
+    [found] = throttle.since(now, earlier)
+    assert found.kinds["dirty_hard"] == throttle.Waits()
+    assert found.kinds["dirty_delay"] == throttle.Waits(1, MS, MS)
+
+
 def test_other_pools_are_left_out_but_not_the_rest() -> None:
     found = [*busy(), waits("", 0, "", rest=True, dirty_hard=[MS])]
     text = run([found], pool="backup")

@@ -23,7 +23,7 @@ from zfstrace.errors import TraceError
 from zfstrace.stages import NAMES
 from zfstrace.types import FsyncOptions, Losses, SlowEvent, SlowFsync
 from zfstune import cli
-from zfstune.errors import CommandError, UsageError
+from zfstune.errors import NotPossible, UsageError
 from zfstune.term.units import MS, SECOND
 from zfstune.trace import slow
 from zfstune.trace.live import Run
@@ -179,6 +179,26 @@ def test_the_trace_writes_what_it_printed(
     assert f"2 operations, 1 txgs, lost 3, written to {path}" in said
 
 
+class Left(io.StringIO):
+    """A pipe whose reader has left when the first line comes."""
+
+    gone = False
+
+    def flush(self) -> None:
+        if not self.gone:
+            self.gone = True
+            raise BrokenPipeError
+
+
+def test_it_is_written_though_the_reader_of_the_lines_has_left(tmp_path: Path) -> None:
+    path, host, stop = tmp_path / "t.json", host_with([slow_event(flush=93)]), FakeStop()
+    host.session.on_poll = stop.passed
+    args = args_of(over=10 * MS, timeline=str(path), duration=2 * SECOND)
+    slow.trace(Run(args, FsyncOptions(slow_ns=args.over), host, Left(), stop))
+    assert stop.reader_gone
+    assert slices(json.loads(path.read_text()), "operation")
+
+
 def test_without_txgs_it_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     host = host_with([slow_event(flush=93)])
     host.sessions["txg"] = TraceError("no such probe")
@@ -203,7 +223,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("zfstrace.files.write", full)
-    with pytest.raises(CommandError, match=r"cannot write .*: No space left on device"):
+    with pytest.raises(NotPossible, match=r"cannot write .*: No space left on device"):
         run(host_with([slow_event(flush=93)]), path)
     assert path.read_text() == "before"
 

@@ -66,6 +66,12 @@ def test_without_room_the_previous_file_stays(
     assert names(tmp_path) == ["a"]
 
 
+def test_a_name_may_be_long(tmp_path: Path) -> None:
+    name = "\u00fc" * 120  # 240 bytes
+    files.write(tmp_path / name, [b"x"])
+    assert names(tmp_path) == [name]
+
+
 def test_an_interrupt_leaves_no_file(tmp_path: Path) -> None:
     def pieces() -> Iterator[bytes]:
         yield b"half"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from zfstrace.flame import colors, human, layout, svg
 from zfstrace.flame.errors import FlameError
+from zfstrace.printable import printable
 from zfstrace.stacks import Stacks, label_frames
 
 
@@ -23,9 +24,10 @@ def check(before: Stacks, after: Stacks) -> None:
 
 
 def folded(before: Stacks, after: Stacks) -> Iterator[str]:
-    """One line for each stack, with its weights before and after."""
+    """One line for each stack, with its weights before and after, safe to print on a terminal."""
     for stack in sorted(before.counts.keys() | after.counts.keys()):
-        yield f"{stack} {before.counts.get(stack, 0)} {after.counts.get(stack, 0)}\n"
+        was, now = before.counts.get(stack, 0), after.counts.get(stack, 0)
+        yield f"{printable(stack)} {was} {now}\n"
 
 
 def render(before: Stacks, after: Stacks, title: str, *, inverted: bool = False) -> Iterator[str]:

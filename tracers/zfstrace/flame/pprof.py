@@ -139,7 +139,7 @@ def _parse(data: bytes) -> _Profile:
         elif number == _STRING:
             profile.strings.append(_bytes(value).decode(errors="replace"))
         elif number == _COMMENT and not profile.comment:
-            profile.comment = wire.numbers(value)[0]
+            profile.comment = next(iter(wire.numbers(value)), 0)
         elif number == _DEFAULT_TYPE and isinstance(value, int):
             profile.default_type = value
     return profile

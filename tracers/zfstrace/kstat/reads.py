@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from zfstrace.read import Op, ReadCounts, ReadState
+from zfstrace.strict import strict_zip
 from zfstrace.types import Losses, Probe
 
 # What the kstat of a dataset in use counts (module/zfs/dataset_kstats.c, all versions; of a volume,
@@ -43,7 +44,8 @@ class KstatReads:
                 self._sums.append(now)
                 continue
             last = self._last[i]
-            again = reads < last.hit.count or writes < last.write.count
+            was = last.hit.count, last.hit.size, last.write.count, last.write.size
+            again = any(n < m for n, m in strict_zip((reads, read, writes, written), was))
             self._sums[i] = self._sums[i].merge(now if again else now.subtract(last))
             self._last[i] = now
 

@@ -238,11 +238,12 @@ class KstatTxgs:
 
     def __init__(self, pool: str | None, source: Source) -> None:
         self._pool, self._source = pool, source
-        self._last: dict[str, int] = {}
+        self._last: dict[str, TxgRow] = {}
         self._missed = 0
         self._due = 0
         for name in self._pools():
-            self._last[name] = newest_done(source.rows(name))
+            for row in done_since(source.rows(name), 0):
+                self._last[name] = row
 
     def _pools(self) -> list[str]:
         return [p for p in self._source.pools() if self._pool in (None, p)]
@@ -257,17 +258,19 @@ class KstatTxgs:
         return [txg for pool in self._pools() for txg in self._new(pool)]
 
     def _new(self, pool: str) -> list[Txg]:
-        rows = by_txg(self._source.rows(pool))
+        rows = self._source.rows(pool)
         last = self._last.get(pool)
-        # a pool without a last txg was imported meanwhile: all its rows are new
-        fresh = sorted(t for t, row in rows.items() if row.done and (last is None or t > last))
+        # A pool without a last txg was imported meanwhile: all its rows are new. By birth, since a
+        # pool that is created anew under its name begins with the first txg again.
+        fresh = [row for row in done_since(rows, 0) if not last or row.birth_ns > last.birth_ns]
         if not fresh:
             return []
-        if last and fresh[0] > last + 1:
-            self._missed += fresh[0] - last - 1
+        if last and fresh[0].txg > last.txg + 1:
+            self._missed += fresh[0].txg - last.txg - 1
         self._last[pool] = fresh[-1]
         timeout_s, now_ns = self._source.timeout_s(), self._source.now_ns()
-        return [from_rows(pool, rows[t], rows.get(t - 1), timeout_s, now_ns) for t in fresh]
+        before = by_txg(rows)
+        return [from_rows(pool, row, before.get(row.txg - 1), timeout_s, now_ns) for row in fresh]
 
     def refresh(self) -> None:
         """Nothing to do: poll() reads."""

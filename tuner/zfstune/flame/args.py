@@ -143,11 +143,13 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE", default="-", help="default: folded text to stdout"
     )
     parser.add_argument("--title", metavar="T", help="the heading; default: what was recorded")
-    _add_inverted(parser)
+    _add_inverted(parser, False)
 
 
-def _add_inverted(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--inverted", action="store_true", help="SVG with the root at the top")
+def _add_inverted(parser: argparse.ArgumentParser, default: bool | str) -> None:
+    parser.add_argument(
+        "--inverted", action="store_true", default=default, help="SVG with the root at the top"
+    )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
@@ -156,8 +158,14 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE", required=True, help="the file to write, or -"
     )
     parser.add_argument("--unit", choices=_UNITS, help="what text counts")
-    parser.add_argument("--title", metavar="T", help="the heading; default: from the files")
-    _add_inverted(parser)
+    # the defaults must not reset options before the name of the command
+    parser.add_argument(
+        "--title",
+        metavar="T",
+        default=argparse.SUPPRESS,
+        help="the heading; default: from the files",
+    )
+    _add_inverted(parser, argparse.SUPPRESS)
 
 
 def _add_diff(commands: argparse._SubParsersAction[Any]) -> None:

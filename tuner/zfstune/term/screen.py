@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TextIO
 
-from zfstune.term.table import rows_on_screen, terminal_size
+from zfstune.term.table import cut, rows_on_screen, terminal_size
 
 
 class Screen:
@@ -29,13 +30,19 @@ class Screen:
         body that do not fit are left out."""
         columns, rows = terminal_size(self._out)
         up = f"\x1b[{self._drawn}A\r\x1b[J" if self._drawn else ""
+
+        def height(lines: list[str]) -> list[int]:
+            """How many rows they take up to each of them."""
+            return list(accumulate((rows_on_screen(line, columns) for line in lines), initial=0))
+
         if not final:
             room = max(rows, 10) - 2
             end = end[: room // 2]
-            if len(body) + len(end) > room:
-                kept = room - len(end) - 1
+            if height([*body, *end])[-1] > room:
+                left = room - height(end)[-1] - 1
+                kept = sum(so_far <= left for so_far in height(body)[1:])
                 more = f"... {len(body) - kept} more lines at the end; POOL narrows it"
-                body = [*body[:kept], more]
+                body = [*body[:kept], cut(more, columns)]
         lines = [*body, *end]
-        self._drawn = sum(rows_on_screen(line, columns) for line in lines)
+        self._drawn = height(lines)[-1]
         print(up + "\n".join(lines), file=self._out)

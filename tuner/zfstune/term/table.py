@@ -48,7 +48,7 @@ def style_of(out: TextIO) -> Style:
     its encoding has them."""
     terminal = is_terminal(out)
     try:
-        "█".encode(getattr(out, "encoding", None) or "ascii")
+        _EIGHTHS.encode(getattr(out, "encoding", None) or "ascii")
         blocks = True
     except (UnicodeEncodeError, LookupError):
         blocks = False

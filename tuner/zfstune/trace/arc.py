@@ -29,6 +29,8 @@ from zfstune.trace.live import Meter, Run
 _INTERVAL_NS = SECOND
 # A shorter last interval says nothing.
 _SHORTEST_NS = SECOND // 10
+# A counter that never falls.
+_RISING = "demand_data_hits"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,11 +45,13 @@ def trace(run: Run[TraceOptions]) -> None:
     shown = 0
     with live.attached(run, run.host.open_arc_trace, "the ARC") as session:
         measured = meter(session, stop)
+        interval = args.interval or _INTERVAL_NS
+        shortest = min(_SHORTEST_NS, interval // 2)
 
         def show() -> bool:
             nonlocal shown
             for row in measured.measure(step=True)[0]:
-                if row.duration_ns < _SHORTEST_NS:
+                if row.duration_ns < shortest:
                     continue
                 if args.json:
                     print(json.dumps(row.to_json()), file=run.out)
@@ -57,7 +61,6 @@ def trace(run: Run[TraceOptions]) -> None:
             run.out.flush()
             return args.count is not None and shown >= args.count
 
-        interval = args.interval or _INTERVAL_NS
         live.loop(stop, args.duration, interval, run.tick, show)
         if stop.reader_gone:
             return
@@ -79,7 +82,17 @@ def meter(session: ArcSession, stop: Stop) -> Meter[ArcState, ArcRow]:
         return [arc.row(now, earlier, span.time, span.duration_ns, span.losses)]
 
     session.refresh()
-    return Meter(session, stop, session.state(), session.state, rows)
+    last = session.state()
+
+    def read() -> ArcState:
+        nonlocal last
+        now = session.state()
+        # the kstat goes with the module, and counts from 0 in one that is loaded anew
+        if now.stats.get(_RISING, 0) >= last.stats.get(_RISING, 0):
+            last = now
+        return last
+
+    return Meter(session, stop, last, read, rows)
 
 
 # 92 columns

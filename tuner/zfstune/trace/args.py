@@ -184,7 +184,8 @@ class _From(argparse.Action):
 
 
 class _Views(argparse._SubParsersAction):  # type: ignore[type-arg]
-    """The views. The default of a view replaces what --from said before its name."""
+    """The views. The default of a view replaces what --from said before its name; an option there
+    that the view does not have is an error."""
 
     def __call__(
         self,
@@ -196,6 +197,12 @@ class _Views(argparse._SubParsersAction):  # type: ignore[type-arg]
         super().__call__(parser, namespace, values, option)
         if any(getattr(namespace, name, None) is not None for name in ("file", "at")):
             namespace.run = _AGAIN
+            return  # it has other rules
+        view = values[0]
+        taken = {name.partition(" ")[0].lstrip("-") for name in _TRACES[view][3]}
+        for name in ("pool", "interval"):
+            if name not in taken and getattr(namespace, name, None) is not None:
+                parser.error(f"`trace {view}` has no --{name}\nleave it out")
 
 
 # Each command names the ones it takes; they appear in this order. A second word in a key

@@ -155,6 +155,8 @@ def _check(args: argparse.Namespace, view: str) -> None:
         raise UsageError("--over is about windows of a live trace", "leave out --over")
     if getattr(args, "source", "bpf") != "bpf":
         raise UsageError("--source is not possible with --from", "leave out --source")
+    if args.no_fentry:
+        raise UsageError("--no-fentry is not possible with --from", "leave out --no-fentry")
 
 
 def _check_names(args: argparse.Namespace, incident: Incident) -> None:

@@ -206,9 +206,11 @@ def loop(
         if due is not None and interval_ns and now >= due:
             if show():
                 break
-            # a slow terminal must not make it draw without a pause
             now = stop.now()
-            due = max(due + interval_ns, now)
+            due += interval_ns
+            if due <= now:
+                # a slow terminal must not make it draw without a pause
+                due = now + interval_ns
     return stop.now() - start
 
 
@@ -224,10 +226,14 @@ def follow(
     unless stdout was closed. Returns the elapsed time, in ns."""
 
     def shown(timeout_ms: int) -> None:
-        for event in session.poll(timeout_ms):
-            if not done():
-                show(event)
-        run.out.flush()
+        try:
+            for event in session.poll(timeout_ms):
+                if not done():
+                    show(event)
+            run.out.flush()
+        except BrokenPipeError:
+            # since the last look at stdout
+            run.stop.reader_gone = True
 
     def wait(ns: int) -> bool:
         if run.stop.wait(0) or done():

@@ -303,7 +303,7 @@ class _Overview:
         # the last txgs stay on the screen until others end
         self._txgs: deque[Txg] = deque(maxlen=_KEPT_TXGS)
         self._measured: Sequence[Reading] = ()
-        self._time, self._span_ns = "", 0
+        self._time, self._span_ns, self._whole = "", 0, False
 
     def watch(self) -> None:
         """Shows frames until the end."""
@@ -326,7 +326,7 @@ class _Overview:
         for m in measured:
             if m.name == "txg":
                 self._txgs.extend(m.rows)
-        self._measured, self._time = measured, iso_now()
+        self._measured, self._time, self._whole = measured, iso_now(), not step
         self._span_ns = min((m.duration_ns for m in measured if not m.error), default=0)
         again = self._again(style) if step else None
         return again or self._drawn(style, Look())
@@ -347,9 +347,11 @@ class _Overview:
 
     def _shown(self, m: Reading, look: Look) -> Reading:
         m = replace(m, rows=_of_pool(m.rows, look.pool))
-        if m.name != "txg" or len(m.rows) > look.rows:
+        if m.name != "txg":
             return m
-        return replace(m, rows=_of_pool(self._txgs, look.pool)[-look.rows :])
+        # those of the whole time came with one frame after the other
+        kept = _of_pool(self._txgs, look.pool)[0 if self._whole else -look.rows :]
+        return m if len(m.rows) > len(kept) else replace(m, rows=kept)
 
     def _save(self) -> str:
         """Writes what was measured last to a file; returns what to say about it."""

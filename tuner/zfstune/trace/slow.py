@@ -73,11 +73,14 @@ class _SlowTrace:
     def loop(self) -> None:
         run = self._run
         duration_ns = live.follow(run, self._session, self._show, self._tick, self._done)
-        if not run.stop.reader_gone:
-            self._finish(duration_ns)
-        if self._recorder:
-            self._session.refresh()
-            self._recorder.finish(self._session.losses(), duration_ns)
+        try:
+            if not run.stop.reader_gone:
+                self._finish(duration_ns)
+        finally:
+            # the reader of the lines may have left
+            if self._recorder:
+                self._session.refresh()
+                self._recorder.finish(self._session.losses(), duration_ns)
 
     def _done(self) -> bool:
         count: int | None = self._run.args.count

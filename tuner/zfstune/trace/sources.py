@@ -82,8 +82,12 @@ class Source:
 
     def tick(self) -> None:
         """To be called every second, so that nothing overflows."""
-        if not self.error:
+        if self.error:
+            return
+        try:
             self._opened.tick()
+        except TraceError as error:
+            self.error = error.in_one_line()
 
     def restart(self) -> None:
         """Discards what has been counted so far; txgs that have ended meanwhile stay."""

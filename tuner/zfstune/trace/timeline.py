@@ -28,7 +28,7 @@ from zfstrace.strict import strict_zip
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncOptions, Json, Losses, SlowEvent, SlowFsync, TraceOptions
 from zfstune import __version__
-from zfstune.errors import CommandError, UsageError
+from zfstune.errors import NotPossible, UsageError
 from zfstune.term.log import say
 from zfstune.term.units import format_count
 from zfstune.trace.live import Run
@@ -93,7 +93,7 @@ class Recorder:
             self.timeline.add_txgs(txg for txg in ended if self._pool in (None, txg.pool))
 
     def finish(self, losses: Losses, duration_ns: int) -> None:
-        """Writes the file, and says what is in it. Raises CommandError and TraceError."""
+        """Writes the file, and says what is in it. Raises NotPossible and TraceError."""
         lost = losses.lost
         if self._session:
             self._session.refresh()
@@ -145,12 +145,12 @@ class Timeline:
             self._txgs.append(txg)
 
     def write(self, path: str, facts: Json) -> None:
-        """Writes the file, whole or not at all; facts are shown with it. Raises CommandError."""
+        """Writes the file, whole or not at all; facts are shown with it. Raises NotPossible."""
         try:
             files.write(Path(path), (piece.encode() for piece in self._pieces(facts)))
         except OSError as error:
             why = error.strerror or str(error)
-            raise CommandError(
+            raise NotPossible(
                 f"cannot write {path}: {why}", "free space or choose another path"
             ) from None
 

@@ -183,6 +183,17 @@ def test_inlined_functions_become_frames() -> None:
     assert (found.unit, found.kind, found.counts) == ("ns", "other", {"outer;inner": 4000})
 
 
+def test_a_list_of_no_comments_is_no_title() -> None:
+    data = b"".join(
+        [
+            wire.block(1, wire.number(1, 1) + wire.number(2, 2)),
+            wire.block(13, b""),
+            *(wire.block(6, name.encode()) for name in ("", "cpu", "count")),
+        ]
+    )
+    assert pprof.load(data, "x").title == ""
+
+
 def test_a_weight_too_large_for_pprof_is_an_error() -> None:
     with pytest.raises(FlameError, match="63 bits"):
         pprof.dump(Stacks("other", "ns", "", {"a": 1 << 63}))

@@ -210,6 +210,11 @@ def test_different_units_are_not_compared() -> None:
         diff.check(stacks({"a": 1}), stacks({"a": 1}, unit="samples"))
 
 
+def test_folded_differences_are_safe_to_print() -> None:
+    """A stack of another tool's file is as it is there."""
+    assert list(diff.folded(stacks({"a;\x1b[31mb": 1}), stacks({}))) == ["a;?[31mb 1 0\n"]
+
+
 @DRAWING
 @given(COUNTS, COUNTS)
 def test_folded_differences_have_two_weights(before: dict[str, int], after: dict[str, int]) -> None:

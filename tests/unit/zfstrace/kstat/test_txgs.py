@@ -138,10 +138,10 @@ def test_recorded_rows_become_txgs(flavour: str) -> None:
         assert txg.source == "kstat"
 
 
-def write_rows(root: Path, pool: str, rows: list[tuple[int, str]]) -> None:
+def write_rows(root: Path, pool: str, rows: list[tuple[int, str]], since: int = 0) -> None:
     (root / pool).mkdir(exist_ok=True)
     lines = ["txg birth state ndirty nread nwritten reads writes otime qtime wtime stime"]
-    lines += [f"{txg} {txg * 100} {state} 1 0 2 0 1 50 1 1 40" for txg, state in rows]
+    lines += [f"{txg} {since + txg * 100} {state} 1 0 2 0 1 50 1 1 40" for txg, state in rows]
     (root / pool / "txgs").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -159,6 +159,19 @@ def test_without_bpf_rows_become_txgs(tmp_path: Path, monkeypatch: pytest.Monkey
     write_rows(tmp_path, "tank", [(9, "C")])
     assert [t.txg for t in session.poll(0)] == [9]
     assert session.losses().lost == 2
+
+
+def test_a_pool_that_is_created_anew_has_its_first_txgs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kstat_txgs, "POLL_NS", 0)
+    write_rows(tmp_path, "tank", [(500, "C"), (501, "O")])
+    session = KstatTxgs(None, ProcTxgs(tmp_path, tmp_path / "none"))
+    assert session.poll(0) == []
+    write_rows(tmp_path, "tank", [(4, "C"), (5, "C"), (6, "S")], since=100_000)
+    assert [txg.txg for txg in session.poll(0)] == [4, 5]
+    assert session.poll(0) == []
+    assert session.losses().lost == 0
 
 
 class FakeTrace:
