@@ -15,7 +15,7 @@ import pytest
 from support import fake_programs
 from support.errors import ONE_ERROR
 from support.fake_host import FakeHost, FakeSession
-from support.samples import counts
+from support.samples import counts, scratch_disk
 
 from zfstrace.errors import TraceError
 from zfstrace.types import Check, Losses
@@ -305,6 +305,23 @@ def test_a_pool_that_cannot_write_is_refused(zfstune: Any, host: FakeHost, state
     status, out, err = zfstune()
     assert (status, out) == (3, "")
     assert f"cannot write to pool tank: it is {state}\nhint: see `zpool status tank`" in err
+
+
+def test_a_disk_that_is_in_use_by_now_is_not_written(
+    zfstune: Any, host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may mount it while the question is open."""
+
+    def refuses(_disk: object) -> None:
+        raise TraceError("/dev/sdx is now in use: nothing was written")
+
+    monkeypatch.setattr(host, "erase", refuses)
+    host.scratches["/dev/sdx"] = scratch_disk("/dev/sdx")
+    status, out, err = zfstune("--raw", "/dev/sdx", "--yes")
+    assert (status, out) == (3, "")
+    assert "error: /dev/sdx is now in use: nothing was written\n" in err
+    assert "test data is left" not in err
+    assert not (tmp_path / "bin/fio.log").exists()
 
 
 def test_a_degraded_pool_is_reported(zfstune: Any, host: FakeHost) -> None:

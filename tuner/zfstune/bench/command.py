@@ -107,9 +107,11 @@ class PathBench:
         return sum(one.lost for one in self._found.rows)
 
     def measure_raw(self, disk: Scratch) -> None:
-        """Measures the disk itself, and blanks it. Raises CommandError."""
+        """Measures the disk itself, and blanks it. Raises CommandError, TraceError."""
         found = self._found
         say(f"{disk.device}: the device itself ...")
+        # fio opens it whatever has become of it while the question was open; this does not
+        self._host.erase(disk)
         try:
             found.raw = raw(Path(disk.device), found.seconds, self._stop)
         finally:

@@ -357,6 +357,16 @@ def test_only_its_own_pool_is_destroyed(commands: list[list[str]], tmp_path: Pat
     assert len(commands) == 1 and "is not the one that was created" in other.left[0]
 
 
+def test_the_directory_of_a_pool_that_somebody_destroyed_is_removed(
+    commands: list[list[str]], tmp_path: Path
+) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+    made = pools.Made(FakeHost(), directory, False, "zfstune-bench-1", "8")
+    made.undo()
+    assert commands == [] and made.left == [] and not directory.exists()
+
+
 def test_a_hanging_command_times_out() -> None:
     assert pools._run(["sleep", "60"], 0.2) == "`sleep 60` does not end"
     assert pools._run(["true"], 10) == ""

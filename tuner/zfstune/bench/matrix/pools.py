@@ -98,6 +98,8 @@ class Made:
                     f"pool {pool} does not answer, or is not the one that was created; "
                     f"see `zpool status {pool}`"
                 )
+            else:
+                self.pool = None  # somebody else has destroyed it
             return
         deadline = time.monotonic() + _BUSY_S
         while error := _run(["zpool", "destroy", "-f", "--", pool], _DESTROY_S):
