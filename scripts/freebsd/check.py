@@ -101,7 +101,8 @@ def without_names(text: str, host: Host) -> str:
     for number, pool in enumerate(host.kstats.pools(), 1):
         text = re.sub(rf"(?<![\w.-]){re.escape(pool)}/[\w.:/%-]*\w", f"pool{number}/...", text)
         hidden[pool] = f"pool{number}"
-    for name in sorted(hidden, key=len, reverse=True):
+    # a host whose hostname nobody has set has none
+    for name in sorted(filter(None, hidden), key=len, reverse=True):
         text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", hidden[name], text)
     return text
 

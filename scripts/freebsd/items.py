@@ -252,14 +252,17 @@ def one_script(host: Host, path: Path) -> Said:
     said += out
     if process.returncode != 0:
         raise Failed(f"ended with status {process.returncode}", tail(err or said))
-    faults = re.search(r'"errors":(\d+)|errors: (\d+)', said)
     if path.name.endswith("-json.d"):
         last = rows(said)[-1]
         if last["type"] != "trace_end":
             raise Failed("its last line is not trace_end", tail(said))
-    elif not faults:
-        raise Failed("its last line is missing", tail(said))
-    if faults and (faults[1] or faults[2]) != "0":
+        faults = last["errors"]
+    else:
+        found = re.search(r"errors: (\d+)", said)
+        if not found:
+            raise Failed("its last line is missing", tail(said))
+        faults = int(found[1])
+    if faults:
         raise Failed("it ran into faults", tail(err or said, 10))
     return f"started after {took_s:.1f} s", tail(err)
 

@@ -31,7 +31,8 @@ _AFTER_DIRECTORY = ("boot/loader.conf.local", SYSCTL_CONF, "etc/sysctl.conf.loca
 
 _TAG = "# zfstune keep"
 _ASIDE = "#zfstune-aside# "
-_SETTING = re.compile(r"\s*([\w.%-]+)\s*=\s*([^#]*?)\s*(?:#.*)?")
+# sysctl(8) takes a colon, too (parse() in sbin/sysctl/sysctl.c)
+_SETTING = re.compile(r"\s*([\w.%-]+)\s*[=:]\s*([^#]*?)\s*(?:#.*)?")
 _SUFFIXES = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 # Linux names in the order in which their lines come
@@ -74,8 +75,8 @@ class BootFiles:
 
     def values(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for path in (LOADER_CONF, SYSCTL_CONF):
-            found |= self._ours(_read(self._root / path))
+        for path in (self._root / LOADER_CONF, self._root / SYSCTL_CONF):
+            found |= self._ours(path, _read(path))
         return found
 
     def preview(self, values: Mapping[str, int], drop: Collection[str] = ()) -> Kept:
@@ -120,7 +121,8 @@ class BootFiles:
     ) -> _Plan:
         path = self._root / file
         plan = _Plan(path, _read_own(path))
-        ours = {n: v for n, v in self._ours(plan.before).items() if n not in drop} | dict(values)
+        before = self._ours(path, plan.before)
+        ours = {n: v for n, v in before.items() if n not in drop} | dict(values)
         ours = {name: value for name, value in ours.items() if name in self._names}
         plan.ours = [form.format(self._names[name], ours[name]) for name in self._order(ours)]
         for line in plan.before:
@@ -137,14 +139,15 @@ class BootFiles:
                 plan.lines.append(line)
         return plan
 
-    def _ours(self, lines: Sequence[str]) -> dict[str, int]:
-        return dict(self._settings(line for line in lines if _is_ours(line)))
+    def _ours(self, path: Path, lines: Sequence[str]) -> dict[str, int]:
+        return dict(self._settings(path, [line for line in lines if _is_ours(line)]))
 
-    def _settings(self, lines: Iterator[str] | Sequence[str]) -> Iterator[tuple[str, int]]:
-        """Linux names and values, numbers only."""
+    def _settings(self, path: Path, lines: Sequence[str]) -> Iterator[tuple[str, int]]:
+        """Linux names and values in a file, numbers only."""
+        loader = path.parent != self._root / "etc"
         for line in lines:
             name, match = self._name_in(line), _SETTING.fullmatch(line)
-            value = _number(match[2]) if match else None
+            value = _number(match[2], loader=loader) if match else None
             if name is not None and value is not None:
                 yield name, value
 
@@ -171,7 +174,7 @@ class BootFiles:
                     )
         files, own = self._files(), [plan.path for plan in plans]
         for path in (path for path in files if path not in own):
-            for name, value in self._settings(_read(path)):
+            for name, value in self._settings(path, _read(path)):
                 if name in values:
                     ours = own[self._tunable_only(name)]
                     last = max(path, ours, key=files.index)
@@ -183,7 +186,7 @@ class BootFiles:
         planned = {plan.path: plan.after for plan in plans}
         found: dict[str, int] = {}
         for path in self._files():
-            found |= self._settings(planned[path] if path in planned else _read(path))
+            found |= self._settings(path, planned[path] if path in planned else _read(path))
         return found
 
 
@@ -196,11 +199,11 @@ def _is_ours(line: str) -> bool:
     return line.rstrip().endswith(_TAG) and not line.startswith("#")
 
 
-def _number(text: str) -> int | None:
-    """As the loader and sysctl(8) read it: decimal, 0x, or octal with a leading 0, and perhaps the
-    suffix K, M, G or T."""
+def _number(text: str, *, loader: bool) -> int | None:
+    """Decimal, 0x, or octal with a leading 0. The kernel reads the suffixes K, M, G and T in a
+    tunable of the loader (getenv_quad() in sys/kern/kern_environment.c), sysctl(8) refuses them."""
     text = text.strip().strip("\"'").lower()
-    shift = _SUFFIXES.get(text[-1:], 0)
+    shift = _SUFFIXES.get(text[-1:], 0) if loader else 0
     digits = text[:-1] if shift else text
     octal = len(digits) > 1 and digits.startswith("0") and digits.isdigit()
     try:

@@ -11,11 +11,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.freebsd import standin
 from support.freebsd.standin import ROOT, Table
+
+from freebsd import check
 
 CHECK = ROOT / "tests/support/freebsd/check.py"
 DTRACE = ROOT / "tests/support/freebsd/dtrace_standin.py"
@@ -151,6 +154,12 @@ def test_the_text_for_an_issue_has_no_names(bench: Bench) -> None:
         assert private not in text
 
 
+def test_a_host_without_a_name_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=""))
+    host: Any = SimpleNamespace(directory=None, kstats=SimpleNamespace(pools=lambda: ["tank"]))
+    assert check.without_names("PASS  zfs: tank, 2 disks", host) == "PASS  zfs: pool1, 2 disks"
+
+
 def test_counts_and_the_write_pass(bench: Bench) -> None:
     bench.set("watch", str(bench.root / "ds"))
     only = [word for name in (*COUNTS, "write") for word in ("--only", name)]
@@ -179,6 +188,25 @@ def test_each_defect_fails_its_item(bench: Bench) -> None:
     assert "fbt:zfs:zil_commit_impl:return" in items["probes"]["more"]
     assert "syntax error" in "".join(items["zilslower.d"]["more"])
     assert items["zfsdevice-json.d"]["said"] == "it ran into faults"
+
+
+@pytest.mark.parametrize("errors", [0, 1])
+def test_the_faults_of_a_script_are_in_its_last_line(bench: Bench, errors: int) -> None:
+    """zfsread-json.d also counts the errors of read(2), and no state before the last is final."""
+    begin, end = bench.root / "begin", bench.root / "end"
+    begin.write_text(
+        '{"type":"trace_begin"}\n'
+        f'{{"type":"read_rest","errors":{0 if errors else 3}}}\n'
+        '{"type":"trace_state","errors":0}\n'
+    )
+    end.write_text(f'{{"type":"trace_end","errors":{errors}}}\n')
+    (bench.root / "bin/dtrace").unlink()
+    bench.program(
+        "dtrace",
+        f"#!/bin/sh\ntrap 'cat {end}; exit 0' INT\ncat {begin}\nwhile :; do sleep 0.05; done\n",
+    )
+    item = bench.items("--only", "zfsread-json.d", status=errors)["zfsread-json.d"]
+    assert item["verdict"] == ("FAIL" if errors else "PASS"), item
 
 
 def test_a_value_that_sysctl_8_reads_differently_fails(bench: Bench) -> None:

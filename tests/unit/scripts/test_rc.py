@@ -24,6 +24,7 @@ check_pidfile() {
 	[ -f "$1" ] || return 0
 	case "$(ps -o args= -p "$(cat "$1")")" in "${2##*/}: "*) cat "$1" ;; esac
 }
+checkyesno() { eval "[ \\$$1 = YES ]"; }
 wait_for_pids() { echo "wait_for_pids $*" >>"$BASE/called"; }
 run_rc_command() { eval "\\$${1}_cmd"; }
 """
@@ -36,13 +37,15 @@ printf '%s\\n' "${0##*/}" "$@" . >>"$BASE/called"
 
 @dataclass
 class Host:
-    """A directory in place of /, with the script zfstune_exporter installed below it."""
+    """A directory in place of /, with the rc.d scripts and what they run."""
 
     base: Path
 
-    def run(self, action: str, conf: str = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        self, action: str, conf: str = "", script: str = "zfstune_exporter", prefix: str = "/opt"
+    ) -> subprocess.CompletedProcess[str]:
         (self.base / "rc.conf").write_text(conf)
-        text = (FREEBSD / "rc.d/zfstune_exporter").read_text().replace("%%PREFIX%%", "/opt")
+        text = (FREEBSD / "rc.d" / script).read_text().replace("%%PREFIX%%", prefix)
         text = text.replace(". /etc/rc.subr", RC_SUBR)
         text = re.sub(r"/usr/s?bin/|/sbin/", f"{self.base}/bin/", text)
         text = text.replace("/var/run/", f"{self.base}/")
@@ -72,7 +75,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     (tmp_path / "bin").mkdir()
-    for name in ("daemon", "install", "mount"):
+    for name in ("daemon", "install", "mount", "zfstune"):
         (tmp_path / "bin" / name).write_text(STUB)
         (tmp_path / "bin" / name).chmod(0o755)
     (tmp_path / "fstab").write_text("zroot/var /var zfs rw 0 0\n")
@@ -134,6 +137,20 @@ def test_another_process_that_got_the_number_is_left_alone(host: Host) -> None:
     assert host.run("stop").stdout == "zfstune_exporter is not running.\n"
     assert host.run("start").returncode == 0
     assert host.called()[-1][0] == "daemon"
+
+
+def test_stop_ends_what_the_loop_has_started(host: Host) -> None:
+    """Else daemon(8) would still run when `restart` comes to start, and end later."""
+    sleep = shutil.which("sleep")
+    with (
+        subprocess.Popen(["daemon: /bin/sh", "60"], executable=sleep, process_group=0) as daemon,
+        subprocess.Popen(["sleep", "60"], process_group=daemon.pid) as child,
+    ):
+        (host.base / "zfstune-recover.pid").write_text(f"{daemon.pid}\n")
+        done = host.run("stop", script="zfstune", prefix=str(host.base))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (daemon.wait(10), child.wait(10)) == (-15, -15)
+    assert host.called() == [[f"wait_for_pids {daemon.pid}", "zfstune", "recover"]]
 
 
 def test_the_mark_is_that_of_a_session() -> None:

@@ -401,6 +401,31 @@ def test_it_warns_of_files_that_take_precedence(params: FreeBSDParameters, tmp_p
     assert kept.given == {"zfs_txg_timeout": 4, "zfs_dirty_data_max_max": 1 << 30}
 
 
+def test_a_line_with_a_colon_is_a_setting(params: FreeBSDParameters, tmp_path: Path) -> None:
+    """As `sysctl NAME` prints it, and `sysctl -f` reads it."""
+    conf, local = tmp_path / "etc/sysctl.conf", tmp_path / "etc/sysctl.conf.local"
+    conf.write_text("vfs.zfs.txg.timeout: 3\n")
+    local.write_text("vfs.zfs.txg.timeout: 4\n")
+    kept = params.boot().update({"zfs_txg_timeout": 9})
+    assert lines(tmp_path) == [
+        "#zfstune-aside# vfs.zfs.txg.timeout: 3",
+        "vfs.zfs.txg.timeout=9  # zfstune keep",
+    ]
+    assert f"{local} also sets vfs.zfs.txg.timeout=4; it is read later and wins" in kept.notes
+    assert kept.given == {"zfs_txg_timeout": 4}
+    params.boot().update({}, ["zfs_txg_timeout"])
+    assert lines(tmp_path) == ["vfs.zfs.txg.timeout: 3"]
+
+
+def test_sysctl_8_refuses_a_suffix_that_the_loader_reads(
+    params: FreeBSDParameters, tmp_path: Path
+) -> None:
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "boot/loader.conf").write_text('vfs.zfs.arc.max="8G"\n')
+    (tmp_path / "etc/sysctl.conf").write_text("vfs.zfs.arc.max=16G\n")
+    assert params.boot().preview({}).given == {"zfs_arc_max": 8 << 30}
+
+
 def test_all_files_are_written_or_none(
     params: FreeBSDParameters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
