@@ -67,7 +67,7 @@ struct slot {
 BPF_HASH(ops, u32, struct op);
 BPF_ARRAY(counts, u64, 3);      // commits; missed returns; no room
 BPF_ARRAY(sums, u64, STAGES);   // ns
-BPF_HISTOGRAM(dist, struct slot);
+BPF_HISTOGRAM(dist, struct slot, 512);  // 64 for each stage; by default 64 in all
 
 static void count(int what)
 {
@@ -164,10 +164,11 @@ int on_write_issue(struct pt_regs *ctx)
     return 0;
 }
 
+// ..._flags came with 2.3.3; one calls the other.
 int on_txg(struct pt_regs *ctx)
 {
     struct op *op = running();
-    if (op)
+    if (op && op->stage != TXG)
         enter(op, TXG);
     return 0;
 }

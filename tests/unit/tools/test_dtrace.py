@@ -115,6 +115,16 @@ def test_only_flushes_that_were_sent_are_timed() -> None:
         assert re.search(r"vdev_geom_io_start:entry\n\{\n\tsent\[arg0\] = .* : 0;", text)
 
 
+@pytest.mark.parametrize("system", generate.SYSTEMS)
+def test_a_pool_does_not_inherit_requests_of_another_at_its_address(system: str) -> None:
+    """After zpool destroy and create: the new one begins with lower txgs."""
+    text = code((DTRACE / system / "txgstate-json.d").read_text())
+    other = re.search(r"\n/arg1 < open_txg\[arg0\]/\n\{\n(.*?)\n\}", text, re.DOTALL)
+    assert other
+    assert all(f"{name}[arg0] = 0;" in other[1] for name in ("first", "wanted", "last_sync"))
+    assert other.start() < text.index("reason[arg0, arg1] =")
+
+
 @pytest.mark.parametrize("table", generate.SYSTEMS)
 def test_every_name_of_a_table_is_used(table: str) -> None:
     sources = "".join(path.read_text() for path in (DTRACE / "source").glob("*.d"))

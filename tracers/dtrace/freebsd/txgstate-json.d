@@ -128,6 +128,15 @@ fbt:zfs:txg_wait_open:entry
 	asked[arg0] = this->why;
 }
 
+/* Of another pool, with a dsl_pool_t where that of the old one was. */
+sdt:::txg-quiescing
+/arg1 < open_txg[arg0]/
+{
+	first[arg0] = 0;
+	wanted[arg0] = 0;
+	last_sync[arg0] = 0;
+}
+
 sdt:::txg-quiescing
 {
 	reason[arg0, arg1] = first[arg0] ? first[arg0] : arg1 <= wanted[arg0] ? asked[arg0] : 0;

@@ -10,7 +10,7 @@
  *
  * USAGE: arcstate-json.d
  *
- * Numbers are since the previous line. See docs/dtrace-json.md.
+ * Numbers are those so far. See docs/dtrace-json.md.
  */
 
 #pragma D option quiet

@@ -79,6 +79,15 @@ fbt:{{ZFS}}:txg_wait_open:entry
 	asked[arg0] = this->why;
 }
 
+/* Of another pool, with a dsl_pool_t where that of the old one was. */
+{{TXG_QUIESCING}}
+/arg1 < open_txg[arg0]/
+{
+	first[arg0] = 0;
+	wanted[arg0] = 0;
+	last_sync[arg0] = 0;
+}
+
 {{TXG_QUIESCING}}
 {
 	reason[arg0, arg1] = first[arg0] ? first[arg0] : arg1 <= wanted[arg0] ? asked[arg0] : 0;
