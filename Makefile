@@ -36,7 +36,7 @@ BPF_ARCH_x86_64 := x86
 BPF_ARCH_aarch64 := arm64
 BPF_ARCH = $(BPF_ARCH_$(firstword $(subst -, ,$(MACHINE))))
 BPF_CFLAGS = -O2 -g -mcpu=v3 -target bpf -D__TARGET_ARCH_$(BPF_ARCH) \
-	-I/usr/include/$(shell $(CC) -print-multiarch) -fdebug-prefix-map=$(CURDIR)=. -Wall -Wextra -Wno-unused-parameter -Werror
+	-I/usr/include/$(shell $(CC) -print-multiarch) '-fdebug-prefix-map=$(CURDIR)=.' -Wall -Wextra -Wno-unused-parameter -Werror
 
 # Of these three, OpenZFS 2.2 from the source that is named (docs/lab.md)
 FLAVOURS ?= trixie bookworm $(if $(ZFSTUNE_ZFS_SOURCE),bookworm-2.2)
@@ -45,7 +45,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
 .PHONY: all rules completion dashboard help bootstrap demo test test-unit test-unit-half test-unit-rest test-c test-python39 test-flame test-monitoring test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix test-weeks bench \
-	bench-demo bench-flame bench-freebsd bench-instructions bench-reports bench-search bench-search-lab bench-start bench-tools bench-tracing freebsd-page statistics lint format install install-tools deb rpm clean
+	bench-demo bench-flame bench-freebsd bench-instructions bench-reads bench-reports bench-search bench-search-lab bench-start bench-tools bench-tracing freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
 ## all: build the BPF programs and libzfstrace.so
@@ -295,5 +295,5 @@ clean:
 
 ## help: this list
 help:
-	@sed -n 's/^## \([a-z-]*\): /\1\t/p' $(MAKEFILE_LIST) | sort | \
+	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' $(MAKEFILE_LIST) | sort | \
 		awk -F'\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'

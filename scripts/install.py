@@ -45,6 +45,9 @@ SYSTEMS = ("linux", "freebsd")
 SYSTEM = "freebsd" if sys.platform.startswith("freebsd") else "linux"  # this one
 
 sys.path.insert(0, str(ROOT / "tuner"))
+# Under sudo, byte code of root's would stay in somebody else's checkout.
+if ROOT.stat().st_uid != os.geteuid():
+    sys.dont_write_bytecode = True
 
 from zfstune.inside import collect  # noqa: E402
 
@@ -291,7 +294,8 @@ def uninstall(base: Path) -> None:
     """Removes everything below base, including files of older versions."""
     found = [base / path for path in (COMMAND, *COMPLETIONS.values(), PKG_CONFIG)]
     for folder, pattern in OURS:
-        found += sorted((base / folder).glob(pattern))
+        # a directory of drop-ins beside a unit is not ours
+        found += sorted(path for path in (base / folder).glob(pattern) if not path.is_dir())
     found += own_files(base)
     for path in found:
         with suppress(FileNotFoundError):

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from email.utils import formatdate
 from pathlib import Path
 
@@ -56,11 +57,11 @@ def epoch() -> int:
     given = os.environ.get("SOURCE_DATE_EPOCH", "")
     if given.isdigit():
         return int(given)
-    last = subprocess.run(
-        ["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if last.returncode == 0 and last.stdout.strip():
-        return int(last.stdout)
+    command = ["git", "log", "-1", "--format=%ct"]
+    with suppress(FileNotFoundError):  # no git
+        last = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if last.returncode == 0 and last.stdout.strip():
+            return int(last.stdout)
     return int((ROOT / "CHANGELOG.md").stat().st_mtime)
 
 

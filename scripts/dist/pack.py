@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import ast
+import fcntl
 import hashlib
 import importlib.util
 import io
 import json
 import lzma
 import marshal
+import os
 import sys
 import tokenize
 import zipfile
@@ -241,14 +243,20 @@ def write(folder: Path, name: str, data: bytes) -> Path:
     """Writes a file, and SHA256SUMS of all that users may download from the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     made = folder / name
-    made.write_bytes(data)
+    alone = os.open(folder, os.O_RDONLY)
+    try:
+        # `make -j2 dist wheel`: the sum of a file that is half written would be wrong
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        made.write_bytes(data)
+        sums = [
+            f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+            for path in sorted(folder.iterdir())
+            if path.suffix in (".pyz", ".whl")
+        ]
+        (folder / "SHA256SUMS").write_text("".join(sums))
+    finally:
+        os.close(alone)
     print(f"{made}: {len(data):,} bytes")
-    sums = [
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
-        for path in sorted(folder.iterdir())
-        if path.suffix in (".pyz", ".whl")
-    ]
-    (folder / "SHA256SUMS").write_text("".join(sums))
     return made
 
 

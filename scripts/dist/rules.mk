@@ -24,10 +24,12 @@ $(THIRD_PARTY): scripts/dist/fetch scripts/dist/sources.txt
 	ln -sfn ../libbpf/src $(DIST_SRC)/include/bpf
 	touch $@
 
-# An archive of $(1), C files below DIST_SRC, compiled with $(2). Warnings about them are not ours.
+# An archive of $(1), C files below DIST_SRC, compiled with $(2). Warnings about them are not ours, and
+# no object of an older release goes into it.
 define archive
+	rm -rf $(@:.a=)
 	mkdir -p $(@:.a=)
-	cd $(DIST_SRC) && ls $(1) >$(CURDIR)/$(@:.a=)/files
+	cd $(DIST_SRC) && ls $(1) >'$(CURDIR)/$(@:.a=)/files'
 	xargs -P 2 -I {} sh -c '$(CC) -w $(DIST_CFLAGS) $(2) -c $(DIST_SRC)/{} -o $(@:.a=)/$$(basename {} .c).o' \
 		<$(@:.a=)/files
 	rm -f $@

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from . import disk, image, kvm, qemu, recipe, session
-from .errors import USAGE, LabError
+from .errors import NOT_POSSIBLE, USAGE, LabError
 from .machine import Options
 from .units import parse_size, parse_time_s
 
@@ -88,6 +88,10 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 141
+    except OSError as error:  # a full disk, TMPDIR that does not exist
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"lab: error: {where}{error.strerror or error}", file=sys.stderr)
+        return NOT_POSSIBLE
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

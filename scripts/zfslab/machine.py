@@ -20,6 +20,7 @@ from .errors import USAGE, LabError
 from .image import Image
 from .process import die_with_parent, scratch_dir
 from .qemu import FREEBSD_CPU, Qemu, kvm_arguments
+from .units import format_size
 
 _MAX_DISKS = 25  # /dev/vdb to /dev/vdz
 
@@ -107,7 +108,12 @@ def launch(
     ]  # fmt: skip
     for letter, disk in zip(string.ascii_lowercase[1:], options.disks, strict=False):
         file = _unnamed_file(files)
-        os.truncate(file.fileno(), disk.size_bytes)
+        try:
+            os.truncate(file.fileno(), disk.size_bytes)
+        except (OSError, OverflowError):
+            size = format_size(disk.size_bytes)
+            what = f"--disk size={size}: a file in {scratch_dir()} cannot be that large"
+            raise LabError(what, "take a smaller one, or set TMPDIR", status=USAGE) from None
         if disk.delays_ms and image.system == "freebsd":
             descriptor = _slow_disk(file, disk, files)
             source = f"driver=raw,file.driver=nbd,file.server.type=fd,file.server.str={descriptor}"

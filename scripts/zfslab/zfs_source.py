@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -57,15 +58,26 @@ def _not_zfs(path: Path) -> LabError:
 
 
 def _pack(tree: Path, archive: Path) -> None:
-    git = ["git", "-C", str(tree), "ls-files", "-z", "--recurse-submodules"]
-    names = (
-        subprocess.run(git, stdout=subprocess.PIPE, check=True).stdout
-        if (tree / ".git").exists()
-        else b".\0"
-    )
+    names = _tracked(tree) if (tree / ".git").exists() else b".\0"
     command = ["tar", "--create", "--file", str(archive), "--directory", str(tree), "--null"]
     command += ["--sort=name", "--owner=0", "--group=0", "--transform=s,^[.]/,,;s,^,zfs/,S"]
-    subprocess.run([*command, "--files-from=-"], input=names, check=True)
+    done = subprocess.run([*command, "--files-from=-"], input=names, check=False)
+    if done.returncode:
+        raise _failed(f"cannot pack {tree}", "tar", done.returncode)
+
+
+def _tracked(tree: Path) -> bytes:
+    """The files that git tracks and that are there, each with a zero byte at its end."""
+    git = ["git", "-C", str(tree), "ls-files", "-z", "--recurse-submodules"]
+    done = subprocess.run(git, stdout=subprocess.PIPE, check=False)
+    if done.returncode:  # root in a tree of somebody else's, for one
+        raise _failed(f"cannot list the files of {tree}", "git", done.returncode)
+    names = [name for name in done.stdout.split(b"\0") if name]
+    return b"".join(name + b"\0" for name in names if os.path.lexists(tree / os.fsdecode(name)))
+
+
+def _failed(what: str, program: str, status: int) -> LabError:
+    return LabError(f"{what}: {program} ended with status {status}", "see its message above")
 
 
 def _digest(file: Path) -> str:

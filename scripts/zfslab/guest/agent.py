@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 HEADER = struct.Struct(">cI")
+CHUNK = 1 << 16
 DIRECTORY = Path(__file__).parent
 BOOTS = Path("/var/zfslab-boots")
 LINUX = sys.platform == "linux"
@@ -142,11 +143,11 @@ def run_with_pipes(port: int, wakeup: int, command: dict[str, Any]) -> int:
                 status = reap(pid)
             elif not forward(port, descriptor, kinds[descriptor]):
                 poll.unregister(descriptor)
-    # The command's output is in the pipes by now. Processes that it left behind may hold them open
-    # forever, so do not wait for the end of file.
+    # The command's output is in the pipes by now. Processes that it left behind may hold them open,
+    # or write to them, forever, so wait neither for the end of file nor for an empty pipe.
     for descriptor, kind in kinds.items():
-        while forward(port, descriptor, kind):
-            pass
+        for _ in range(0, waiting(descriptor), CHUNK):
+            forward(port, descriptor, kind)
     return status
 
 
@@ -200,7 +201,7 @@ def resize(terminal: int, rows: int, columns: int) -> None:
 def forward(port: int, descriptor: int, kind: bytes) -> bool:
     """Sends what can be read now; returns whether there was anything."""
     try:
-        content = os.read(descriptor, 65536)
+        content = os.read(descriptor, CHUNK)
     except BlockingIOError:
         return False
     except OSError:  # EIO: no program has the terminal open any more
@@ -208,6 +209,12 @@ def forward(port: int, descriptor: int, kind: bytes) -> bool:
     if content:
         send(port, kind, content)
     return bool(content)
+
+
+def waiting(descriptor: int) -> int:
+    """How many bytes can be read now."""
+    count: int = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0]
+    return count
 
 
 def drain(descriptor: int) -> None:

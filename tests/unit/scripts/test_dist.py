@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import hashlib
 import io
 import marshal
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import tokenize
 import zipfile
 import zlib
@@ -107,6 +109,32 @@ def test_a_change_of_its_rules_compiles_all_again() -> None:
         for machine in MACHINES:
             for name in ("libbpf.a", "libelf.a", "libz.a", "fsync.bpf.o.tmp", "libzfstrace.so.tmp"):
                 assert (f"build/dist/{machine}/{name}" in text) == again, (changed, machine, name)
+
+
+@pytest.mark.usefixtures("made")
+def test_an_archive_is_made_of_no_object_of_older_sources() -> None:
+    """A newer release may lack one of the files."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    folder = f"build/dist/{HERE}/libz"
+    command = ["make", "--dry-run", "--what-if", "scripts/dist/rules.mk", f"{folder}.a"]
+    text = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert f"rm -rf {folder}\n" in text[: text.index("xargs")]
+
+
+def test_two_packers_take_turns(tmp_path: Path) -> None:
+    """`make -j2 dist wheel`: the sum of a file that is half written would be wrong."""
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    packer = threading.Thread(target=pack.write, args=(tmp_path, "a.pyz", b"a"), daemon=True)
+    packer.start()
+    packer.join(0.3)
+    assert list(tmp_path.iterdir()) == []
+    os.close(other)
+    packer.join(60)
+    sums = (tmp_path / "SHA256SUMS").read_text()
+    assert sums == f"{hashlib.sha256(b'a').hexdigest()}  a.pyz\n"
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -192,9 +193,11 @@ def test_the_example_in_c_builds_and_says_what_its_page_says(tmp_path: Path) -> 
 def test_uninstall_leaves_files_of_others(tmp_path: Path) -> None:
     _, base = staged(tmp_path)
     theirs = [base / "lib/zfstune/notes", base / "bin/other", base / "share/man/man1/zfs.1"]
+    theirs.append(base / install.UNITS / "zfstune-exporter.service.d/memory.conf")
     for path in theirs:
+        path.parent.mkdir(exist_ok=True)
         path.write_text("")
-    staged(tmp_path, "--uninstall")
+    assert staged(tmp_path, "--uninstall")[0] == 0
     assert list(files(base)) == sorted(str(path.relative_to(base)) for path in theirs)
 
 
@@ -283,6 +286,22 @@ def test_each_error_has_a_hint(
     assert all(line.startswith("install: error: ") for line in lines[::2])
     assert all(line.startswith("hint: ") for line in lines[1::2])
     assert "`make all`" in lines[7]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a checkout of somebody else's")
+def test_root_leaves_no_byte_code_in_a_checkout_of_somebody_else(tmp_path: Path) -> None:
+    """`sudo make install`: its owner could not remove it, and `make clean` would fail."""
+    base = tmp_path / "checkout"
+    for name in ("bin", "scripts", "tuner/zfstune/inside"):
+        (base / name).mkdir(parents=True)
+    for name in ("bin/zfstune", "scripts/install.py", "tuner/zfstune/__init__.py"):
+        shutil.copy(ROOT / name, base / name)
+    for path in (ROOT / "tuner/zfstune/inside").glob("*.py"):
+        shutil.copy(path, base / "tuner/zfstune/inside")
+    os.chown(base, 65534, 65534)
+    done = run(Path(sys.executable), str(base / "scripts/install.py"), "-h", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not list(base.rglob("*.pyc"))
 
 
 def test_the_launcher_of_a_checkout_runs(tmp_path: Path) -> None:

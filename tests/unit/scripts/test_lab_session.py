@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from support.fake_lab import FakeEmulator, fake_image
+from support.paths import ROOT
 
-from zfslab import machine, session
+from zfslab import cli, disk, machine, session
 from zfslab.errors import GUEST_FAILED, LabError
 
 READY = [(b"R", b'{"uptime_s": 1.0}'), (b"O", b"said\n")]
@@ -102,3 +106,43 @@ def test_files_that_cannot_be_unpacked_are_an_error(tmp_path: Path) -> None:
     emulator = FakeEmulator(tmp_path, 0, broken)
     with pytest.raises(LabError, match="not all files of /out could be written"):
         run(emulator, tmp_path, out=tmp_path)
+
+
+def test_an_error_of_the_system_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_given: object) -> int:
+        raise OSError(28, "No space left on device", "/cache/build.log")
+
+    monkeypatch.setitem(cli._COMMANDS, "list", fails)
+    assert cli.main(["list"]) == 3
+    assert capsys.readouterr() == ("", "lab: error: /cache/build.log: No space left on device\n")
+
+
+def test_a_disk_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+    emulator = FakeEmulator(tmp_path, 0, ENDED)
+    options = machine.Options(tmp_path, disks=(disk.Disk(size_bytes=1 << 70),))
+    with pytest.raises(LabError, match=r"^--disk size=1099511627776.0G: a file in "):
+        session.run(
+            *(emulator.qemu, "kvm", fake_image(tmp_path), options, ["true"]),
+            limits=session.Limits(boot_s=3.0, command_s=3.0),
+        )
+
+
+# The host reads more slowly than `yes` writes.
+AGENT = """\
+import os, signal, sys, time
+from zfslab.guest import agent
+wakeup, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+signal.signal(signal.SIGCHLD, lambda *_: None)
+agent.send = lambda *_: time.sleep(0.02)
+command = {"argv": ["sh", "-c", "yes & sleep 0.1; exit 7"], "tty": False, "environment": {}}
+sys.exit(agent.run_with_pipes(-1, wakeup, command))
+"""
+
+
+def test_a_command_ends_although_a_process_that_it_left_goes_on_writing() -> None:
+    env = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    done = subprocess.run([sys.executable, "-c", AGENT], env=env, timeout=30, check=False)
+    assert done.returncode == 7

@@ -32,6 +32,14 @@ def test_the_tree_has_sources_only_and_one_time(tree: Path) -> None:
     assert '__version__ = "9.9"' in (tree / "tuner/zfstune/__init__.py").read_text()
 
 
+def test_without_git_the_time_is_that_of_the_changelog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert package.epoch() == int((package.ROOT / "CHANGELOG.md").stat().st_mtime)
+
+
 def test_debian_has_a_changelog_with_the_version(tree: Path) -> None:
     changelog = (tree / "debian/changelog").read_text()
     assert changelog.startswith("zfstune (9.9) unstable; urgency=medium\n")
