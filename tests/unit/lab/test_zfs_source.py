@@ -60,6 +60,24 @@ def test_of_a_checkout_only_tracked_files_are_taken(tmp_path: Path) -> None:
         assert unpacked(packed, tmp_path / "out") == {"META", "module/zfs.c"}
 
 
+def test_a_tracked_file_that_is_removed_is_left_out(tmp_path: Path) -> None:
+    source = tree(tmp_path / "zfs")
+    subprocess.run(["git", "init", "-q", str(source)], check=True)
+    subprocess.run(["git", "-C", str(source), "add", "-A"], check=True)
+    (source / "module/zfs.c").unlink()
+    with zfs_source.packed(source) as packed:
+        assert unpacked(packed, tmp_path / "out") == {"META"}
+
+
+def test_a_checkout_that_git_refuses_is_an_error(tmp_path: Path) -> None:
+    """As one of somebody else's is for root."""
+    source = tree(tmp_path / "zfs")
+    (source / ".git").write_text("no repository\n")
+    match = "cannot list the files of .*: git ended with status 128"
+    with pytest.raises(LabError, match=match), zfs_source.packed(source):
+        pass
+
+
 def test_an_archive_is_taken_as_it_is(tmp_path: Path) -> None:
     file = archive(tmp_path / "zfs.tar.xz", "zfs-2.2.11")
     with zfs_source.packed(file) as packed:
