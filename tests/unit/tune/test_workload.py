@@ -15,6 +15,15 @@ from zfstune.tune import workload
 from zfstune.tune.workload import Workload, WorkloadFailed, account
 
 
+def failure(load: Workload) -> str:
+    """Why it has failed, "" if it has not."""
+    try:
+        load.check()
+    except WorkloadFailed as error:
+        return str(error)
+    return ""
+
+
 def test_a_talkative_command_fills_no_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its last line is still known."""
     monkeypatch.setattr(workload, "MOST_OUTPUT", 1 << 16)
@@ -83,16 +92,8 @@ def test_a_load_that_cannot_be_started_again_has_failed(
     shutil.copy(shutil.which("true") or "/bin/true", program)
     load = Workload(str(program), None)
     program.unlink()
-
-    def failed() -> str:
-        try:
-            load.check()
-        except WorkloadFailed as error:
-            return str(error)
-        return ""
-
-    wait_for(failed)
-    assert f"cannot run {program}: No such file" in failed()
+    wait_for(lambda: failure(load))
+    assert f"cannot run {program}: No such file" in failure(load)
     load.close()
 
 
@@ -107,16 +108,8 @@ def test_a_load_that_cannot_be_started_again_has_failed(
 )
 def test_a_failure_of_the_load_is_reported(command: str, shell: bool, said: str) -> None:
     load = Workload(command, None, shell=shell)
-
-    def failed() -> str:
-        try:
-            load.check()
-        except WorkloadFailed as error:
-            return str(error)
-        return ""
-
-    wait_for(failed)
-    assert said in failed()
+    wait_for(lambda: failure(load))
+    assert said in failure(load)
     load.close()
 
 
