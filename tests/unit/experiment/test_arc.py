@@ -175,9 +175,31 @@ def test_no_gain_is_not_proved() -> None:
     assert found.verdict
 
 
+def test_an_undecided_proof_says_what_twice_the_pairs_take() -> None:
+    """The gain is clear, but not that the limit is kept."""
+    one = MadeUp(metrics=("read.mean", "read.p99"))
+    block = one.block
+
+    def noisy(*args: Any, **kwargs: Any) -> Record:
+        record = block(*args, **kwargs)
+        if record.label == "B":
+            # twice as long in one pair, half in the next
+            record.block.metrics["read.p99"] = 2e6 if (record.number - 1) // 2 % 2 else 5e5
+        else:
+            record.block.metrics["read.p99"] = 1e6
+        return record
+
+    one.block = noisy  # type: ignore[method-assign]
+    found = ran(one, guards=("read.p99<=+20%",))
+    assert found.outcome and [result.state for result in found.outcome.limits] == ["unknown"]
+    pairs = found.outcome.records[-1].number // 2 - 2
+    assert found.more and found.more.endswith(f"has time for {2 * pairs} pairs of the proof")
+
+
 def test_a_loss_ends_with_the_values_as_they_were() -> None:
     found = ran(MadeUp(factor=1.5))
     assert found.verdict and found.verdict.kind == "worse" and not found.accepted
+    assert found.more is None
 
 
 def test_few_ghost_hits_are_no_reason_to_try() -> None:
@@ -214,6 +236,9 @@ def test_where_a_larger_cache_is_no_use_nothing_is_tried(stats: dict[str, int], 
 def test_a_short_session_says_what_it_needs() -> None:
     found = ran(MadeUp(), minutes=60)
     assert found.note and found.note.startswith("no time for a proof: it takes 2 h 0 m here")
+    enough = re.fullmatch(r"--budget (\d+)m has time for 6 pairs of the proof", found.more or "")
+    assert enough
+    assert ran(MadeUp(), minutes=int(enough[1])).accepted
 
 
 def test_a_session_that_runs_out_of_time_says_so() -> None:
@@ -223,6 +248,7 @@ def test_a_session_that_runs_out_of_time_says_so() -> None:
     found = ran(one)
     assert found.outcome is None
     assert found.note and re.fullmatch(r"no time for more than \d pairs, .* --budget", found.note)
+    assert found.more and found.more.endswith("has time for 6 pairs of the proof")
 
 
 def test_a_block_without_the_objective_ends_the_proof() -> None:

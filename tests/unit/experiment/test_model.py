@@ -42,6 +42,8 @@ def test_the_lab_gets_the_candidates_that_were_best_there() -> None:
     first, both, *others = model.candidates(LAB, DEFAULTS, FACTS, DEFAULT)
     depth = {"zfs_vdev_async_write_min_active": 1, "zfs_vdev_async_write_max_active": 3}
     assert first.values == depth
+    reason = first.reasons["zfs_vdev_async_write_max_active"]
+    assert reason.endswith("(log writes take 80% of the time of fsyncs)")
     assert both.values == {
         "zfs_dirty_data_max": 32 * MIB,
         "zfs_wrlog_data_max": 64 * MIB,

@@ -3,167 +3,33 @@ alone."""
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from support.fake_host import FakeHost, FakeStop
-from support.samples import txg_row
+from support.fake_host import FakeSession
+from support.made_up import (
+    ASYNC,
+    BASE,
+    DIRTY,
+    SMALL,
+    TIMEOUT,
+    Listed,
+    MadeUp,
+    dirty_counts,
+    session,
+)
+from support.samples import read_state
 
 from zfstune.errors import NotPossible
-from zfstune.experiment import search
-from zfstune.experiment.blocks import Block, BlockMeter
-from zfstune.experiment.found import Found, Task
-from zfstune.experiment.model import Candidate
-from zfstune.experiment.objective import Limit, Objective
-from zfstune.experiment.phases import Tuning
-from zfstune.experiment.runner import Abort, BlockPlan, Experiment, Record, Values
-from zfstune.experiment.search import Exhausted
-from zfstune.term.progress import Progress
-from zfstune.term.units import SECOND
-from zfstune.tunables import guard
-
-DIRTY, WRLOG = "zfs_dirty_data_max", "zfs_wrlog_data_max"
-ASYNC = "zfs_vdev_async_write_max_active"
-TIMEOUT = "zfs_txg_timeout"
-BASE = {DIRTY: 400 << 20, WRLOG: 800 << 20, ASYNC: 10, TIMEOUT: 5}
-SMALL = {DIRTY: 32 << 20, WRLOG: 64 << 20}
-FACTS = guard.Facts(memory_bytes=4 << 30, arc_c_min=128 << 20, arc_c_max=2 << 30)
-
-
-class MadeUp(Experiment):
-    """Blocks of 20 s with 10 s between different values; cost and throughput are factors by
-    values, times noise."""
-
-    def __init__(
-        self,
-        factors: Callable[[Values], tuple[float, float]],
-        noise: float,
-        seed: int,
-        fsyncs: int = 1000,
-    ) -> None:
-        stop, host = FakeStop(), FakeHost()
-        super().__init__(
-            host,
-            "tank",
-            BlockMeter(host, "tank", host.session),
-            BlockPlan(min_fsyncs=100),
-            lambda _values: None,
-            lambda _meter, _measuring: None,
-            stop,
-            Progress(io.StringIO(), 0),
-            stop.clock,
-        )
-        self._factors, self._noise, self._fsyncs = factors, noise, fsyncs
-        self._random = random.Random(seed)
-        self.applied: list[dict[str, int]] = []
-        self.change: Callable[[Record], Record] = lambda record: record
-        self.refused = ""
-
-    def block(
-        self,
-        phase: str,
-        trial: int | None,
-        label: str,
-        values: Values,
-        *,
-        wait_s: float | None = None,
-    ) -> Record:
-        changed = wait_s is not None or not self.applied or self.applied[-1] != dict(values)
-        self.applied.append(dict(values))
-        if self.refused and values[self.refused] != BASE[self.refused]:
-            raise guard.Refused("cannot set that")
-        self.take_s(30 if changed else 20)
-        cost, throughput = self._factors(values)
-        metrics = {
-            name: 1e8 * cost * math.exp(self._random.gauss(0, self._noise))
-            for name in ("fsync.p50", "fsync.p99", "fsync.p999", "fsync.mean")
-        }
-        metrics["write.throughput"] = 3e7 * throughput * math.exp(self._random.gauss(0, 0.01))
-        block = Block(20.0, self._fsyncs, metrics, txgs=tuple(map(txg_row, range(8))))
-        record = Record(len(self.records) + 1, phase, trial, label, self.now_s(), 10.0, block)
-        record = self.change(record)
-        self.records.append(record)
-        return record
-
-    def take_s(self, seconds: int) -> None:
-        assert isinstance(self.stop, FakeStop)
-        self.stop.clock += seconds * SECOND
-
-
-class Listed:
-    """A search that offers these candidates, in order: the model's, or those of a sampler."""
-
-    def __init__(self, candidates: Sequence[Mapping[str, int]], source: str = "model") -> None:
-        self._source = source
-        self._left = [Candidate(dict(c), source, {}, i) for i, c in enumerate(candidates)]
-        self.told: list[tuple[Candidate, float]] = []
-        self.failed: list[str] = []
-        self.pruned: list[str] = []
-        self.spent = 0.0
-
-    def waiting(self) -> int:
-        return len(self._left) if self._source == "model" else 0
-
-    def alpha(self) -> float:
-        return 0.04 - self.spent
-
-    def spend(self, alpha: float) -> None:
-        self.spent += alpha
-
-    def ask(self) -> Candidate:
-        if not self._left:
-            raise Exhausted
-        return self._left.pop(0)
-
-    def tell(self, candidate: Candidate, score: float) -> None:
-        self.told.append((candidate, score))
-
-    def fail(self, candidate: Candidate, why: str) -> None:
-        self.failed.append(why)
-
-    def prune(self, candidate: Candidate, why: str) -> None:
-        self.pruned.append(why)
-
-
-def session(
-    experiment: MadeUp,
-    candidates: Sequence[Mapping[str, int]] | Listed,
-    minutes: float = 30,
-    limits: Sequence[str] = ("write.throughput>=-5%",),
-    found: Found | None = None,
-) -> tuple[Found, Listed]:
-    listed = candidates if isinstance(candidates, Listed) else Listed(candidates)
-    found = found or Found()
-    task = Task(
-        Objective.parse("fsync.p99"),
-        [Limit.parse(text) for text in limits],
-        0.05,
-        1,
-        experiment.stop.now() + round(minutes * 60 * SECOND),
-        0.0,
-        False,
-    )
-    Tuning(
-        task,
-        experiment,
-        BASE,
-        lambda _records: listed,
-        lambda best: search.ablation(best, BASE, FACTS),
-        experiment.progress,
-        found,
-    ).run()
-    return found, listed
-
-
-def dirty_counts(values: Values) -> tuple[float, float]:
-    """A small dirty limit makes fsyncs three times as fast; nothing else does anything."""
-    return (1 / 3 if values[DIRTY] < 64 << 20 else 1.0), 1.0
+from zfstune.experiment.found import Found
+from zfstune.experiment.objective import Limit
+from zfstune.experiment.reads import Reads
+from zfstune.experiment.runner import Abort, Record, Values
 
 
 def test_what_is_better_is_found_and_proved() -> None:
@@ -394,7 +260,11 @@ def test_what_never_shows_a_gain_is_not_measured_for_ever() -> None:
     assert found.verdict is None
     assert found.note == "no candidate looked better than the current values"
     assert found.more is not None
-    assert found.more.startswith("gains below ")
+    assert re.fullmatch(
+        r"gains below \d+% cannot be told from the noise in this time; --budget 120m would show "
+        r"those of about \d+%, a steadier load smaller ones, too",
+        found.more,
+    )
 
 
 def test_a_limit_that_rules_out_a_gain_is_named() -> None:
@@ -500,6 +370,13 @@ def test_a_proof_that_does_not_fit_the_budget_is_not_begun() -> None:
     said = " may be better, but there is no time for its proof; use a longer --budget"
     assert found.note.endswith(said)
     assert experiment.now_s() <= 12 * 60
+    assert found.more is not None
+    assert re.fullmatch(
+        r"with more time it would look again at zfs_dirty_data_max=32M zfs_wrlog_data_max=64M, "
+        r"which showed fsync.p99 -\d+% in 1 pair: --budget 36m has time for the proof of such a "
+        r"gain",
+        found.more,
+    )
 
 
 @pytest.mark.parametrize(("minutes", "most"), [(16, 13), (24, 12)])
@@ -579,3 +456,118 @@ def test_candidates_beyond_the_baseline_are_not_tried() -> None:
     assert listed.failed == ["not a parameter of this session"]
     assert found.winner is not None
     assert found.winner.values == SMALL
+
+
+# --- of two proved ones, the better
+
+
+def later(factor: float) -> Callable[[Record], Record]:
+    """The second candidate looks better in the race than in its proof, by this factor."""
+
+    def change(record: Record) -> Record:
+        if (record.phase, record.trial, record.label) != ("confirm", 2, "B"):
+            return record
+        metrics = dict(record.block.metrics)
+        metrics["fsync.p99"] *= factor
+        return replace(record, block=replace(record.block, metrics=metrics))
+
+    return change
+
+
+@pytest.mark.parametrize(("factor", "winner"), [(2.5, {ASYNC: 3}), (1.0, SMALL)])
+def test_a_later_proof_replaces_only_a_smaller_gain(
+    factor: float, winner: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def both(values: Values) -> tuple[float, float]:
+        return (0.3 if values[DIRTY] < 64 << 20 else 0.5 if values[ASYNC] == 3 else 1.0), 1.0
+
+    experiment = MadeUp(both, 0.02, 3)
+    experiment.change = later(factor)
+    said: list[str] = []
+    monkeypatch.setattr(experiment.progress, "line", said.append)
+    found, _ = session(experiment, [{ASYNC: 3}, SMALL], minutes=60)
+    proofs = {record.trial for record in experiment.records if record.phase == "confirm"}
+    assert proofs == {1, 2}
+    assert found.accepted
+    assert found.winner and found.winner.values == winner
+    assert found.verdict
+    assert found.verdict.change == pytest.approx(min(-0.5, 0.3 * factor - 1), abs=0.03)
+    assert found.note in said
+    assert found.note and re.match(
+        r"zfs_.* is the better of two: its proof showed fsync.p99 -(49|5\d|69|7\d)%, that of zfs_",
+        found.note,
+    )
+    # what is watched at the end is what stays in force
+    soaked = [
+        values
+        for values, record in zip(experiment.applied, experiment.records, strict=True)
+        if (record.phase, record.label) == ("soak", "B")
+    ]
+    assert soaked and all(values == BASE | winner for values in soaked)
+
+
+# --- what it would do with more time
+
+
+def test_a_budget_that_is_too_small_says_which_is_not() -> None:
+    found, _ = session(MadeUp(dirty_counts, 0.1, 14), [SMALL], minutes=6)
+    assert found.more
+    enough = re.fullmatch(r"--budget (\d+)m has time for a candidate and its proof", found.more)
+    assert enough
+    again, _ = session(MadeUp(dirty_counts, 0.1, 14), [SMALL], minutes=int(enough[1]))
+    assert again.accepted
+
+
+def test_a_search_that_has_nothing_does_not_want_more_time() -> None:
+    found, _ = session(MadeUp(dirty_counts, 0.1, 14), [])
+    assert found.more
+    assert found.more.startswith("other --parameters, or another load")
+
+
+def test_a_proof_at_the_end_says_what_was_not_looked_at() -> None:
+    """Neither the soak nor the other candidates."""
+    found, _ = session(MadeUp(dirty_counts, 0.05, 1), [SMALL, {TIMEOUT: 2}], minutes=10)
+    assert found.accepted and found.soak is None
+    assert found.more
+    assert re.fullmatch(
+        r"there was no time to see whether the proved values stay good: --budget 1\dm has time for "
+        r"that",
+        found.more,
+    )
+
+
+# --- reads
+
+
+def guarded(experiment: MadeUp) -> Reads:
+    """A trace for a limit that is asked of a load that reads."""
+    limit = Limit.parse("read.p99<=+20%")
+    return Reads(experiment.host, "tank", FakeSession([read_state()]), [limit])
+
+
+def reading(slower: float) -> Callable[[Record], Record]:
+    """Blocks with 2000 reads, which candidates make slower."""
+
+    def changed(record: Record) -> Record:
+        p99 = 1e6 * (slower if record.trial and record.label == "B" else 1.0)
+        metrics = record.block.metrics | {"read.rate": 100.0, "read.p99": p99}
+        return replace(record, block=replace(record.block, metrics=metrics))
+
+    return changed
+
+
+@pytest.mark.parametrize(("slower", "accepted"), [(1.0, True), (2.0, False)])
+def test_a_gain_that_costs_reads_is_not_accepted(slower: float, accepted: bool) -> None:
+    experiment = MadeUp(dirty_counts, 0.05, 4)
+    experiment.change = reading(slower)
+    found, _ = session(experiment, [SMALL], reads=guarded(experiment))
+    assert found.accepted == accepted
+    assert accepted or (found.trials[0].note or "").startswith("limit read.p99<=+20% was missed")
+
+
+def test_a_load_that_does_not_read_is_not_asked_how() -> None:
+    experiment = MadeUp(dirty_counts, 0.05, 4)
+    reads = guarded(experiment)
+    found, _ = session(experiment, [SMALL], reads=reads)
+    assert found.accepted
+    assert experiment.meter.reads is None

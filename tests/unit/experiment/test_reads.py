@@ -11,9 +11,10 @@ from zfstrace.read import Demand
 from zfstrace.types import Losses
 from zfstune.errors import NotPossible
 from zfstune.experiment import blocks
-from zfstune.experiment.blocks import BlockMeter
+from zfstune.experiment.blocks import Block, BlockMeter
 from zfstune.experiment.objective import METRICS, Limit, Objective
 from zfstune.experiment.reads import Reads, open_reads
+from zfstune.experiment.runner import Record
 from zfstune.term.units import MS, SECOND, US
 
 NAMES = ("read.p99", "read.mean", "arc.miss", "write.p99")
@@ -116,18 +117,26 @@ def test_a_metric_without_a_source_is_refused() -> None:
 GUARD = "read.p99<=+20%"
 
 
-@pytest.mark.parametrize(("reads_seen", "asked"), [(199, False), (200, True)])
-def test_a_guard_is_asked_of_a_load_that_reads(reads_seen: int, asked: bool) -> None:
-    """In half a block: 100 reads in a block are needed, and four times as many wanted."""
-    host = FakeHost()
-    seen = read_state(reads(hit=[US] * reads_seen), reads("idle", 1, hit=[US] * 900))
-    host.sessions["read"] = FakeSession([seen])
-    made, said = opened("fsync.p99", host=host, guard=GUARD)
-    assert [str(limit) for limit in made.asked(0.5, said.append)] == [GUARD] * asked
+def block_with(reads_seen: int, label: str = "A", seconds: float = 10.0) -> Record:
+    """One of any phase."""
+    metrics = {"read.rate": reads_seen / seconds}
+    return Record(1, "aa", None, label, 0.0, 0.0, Block(seconds, 100, metrics))
+
+
+@pytest.mark.parametrize(
+    ("reads_seen", "asked"),
+    [((400,) * 4, True), ((399,) * 4, False), ((100, 700, 400), True), ((99, 900, 900), False)],
+)
+def test_a_guard_is_asked_of_a_load_that_reads(reads_seen: tuple[int, ...], asked: bool) -> None:
+    """Each block needs 100 reads, and four times as many are wanted on average."""
+    made, said = opened("fsync.p99", host=FakeHost(), guard=GUARD)
+    found = made.asked(list(map(block_with, reads_seen)), said.append)
+    assert [str(limit) for limit in found] == [GUARD] * asked
+    fewest = min(reads_seen)
     assert said == [
         f"limit {GUARD}, too: the load reads"
         if asked
-        else f"limit {GUARD} is not asked: 199 reads while the load started, too few"
+        else f"limit {GUARD} is not asked: a block had {fewest} reads, too few"
     ]
 
 
@@ -136,7 +145,7 @@ def test_a_trace_ends_if_nothing_asks_for_it(limits: tuple[str, ...], open_: boo
     host = FakeHost()
     session = host.sessions["read"] = FakeSession([read_state()])
     made, said = opened("fsync.p99", *limits, host=host, guard=GUARD)
-    assert made.asked(0.5, said.append) == []
+    assert made.asked([block_with(0)], said.append) == []
     assert (made.session is session, session.closed) == (open_, not open_)
 
 
@@ -145,7 +154,7 @@ def test_a_guard_without_a_source_is_left_out() -> None:
     host.sessions["read"] = NotSupported("cannot time reads: no", "do this")
     made, said = opened("fsync.p99", host=host, guard=GUARD)
     assert said == [f"limit {GUARD} is not asked: cannot time reads: no"]
-    assert made.asked(0.5, said.append) == []
+    assert made.asked([block_with(0)], said.append) == []
     made.close()
 
 

@@ -29,6 +29,7 @@ from zfstune.experiment.statistics import (
     log_ratios,
     noise,
     order,
+    pairs_for,
     pairs_within,
     signed_rank_p,
 )
@@ -335,6 +336,14 @@ def test_the_detectable_effect_without_pairs_is_everything() -> None:
     assert noise([0.1], 1) == 1
     assert noise([0.0, 0.0], 24) == 0
     assert noise([0.3, -0.2], 96) < noise([0.3, -0.2], 24) < 1
+
+
+@pytest.mark.parametrize("pairs", [24, 96, 384])
+def test_the_pairs_for_a_gain_are_those_that_detect_it(pairs: int) -> None:
+    noisy = [0.3, -0.25, 0.1, -0.4]
+    change = math.log1p(-noise(noisy, pairs))
+    assert pairs_for(noisy, change) == pytest.approx(pairs, rel=0.15)
+    assert pairs_for(noisy, -5.0) == pairs_for([0.0, 0.0], -0.1) == 6
 
 
 def test_pairs_fit_the_budget() -> None:

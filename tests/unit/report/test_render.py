@@ -138,6 +138,7 @@ def test_a_successful_session_has_verdict_changes_and_pictures(made: tuple[Json,
         "log_write 58.8 % 44.7 %",
         "taking it away changed p99 of fsync by +1.2 %",
         "changes of 28 % or more can be detected",
+        "the interval of the verdict (Hodges and Lehmann, by the ranks of the pairs)",
         "6.12.107+deb13-amd64",
         "zfstune tune tank --workload 'fio wal.fio' --budget 30m",
     ):
@@ -232,6 +233,7 @@ def missed(found: Json) -> None:
 
 def nothing_found(found: Json) -> None:
     found.update(verdict=None, winner=None, in_force=False, changes={}, histograms={}, stages={})
+    found["more"] = "gains below 28% cannot be told from the noise; --budget 2h <shows> more"
 
 
 def lossy(found: Json) -> None:
@@ -283,7 +285,13 @@ STATES: dict[str, tuple[Callable[[Json], None], tuple[str, ...]]] = {
             "✗ missed",
         ),
     ),
-    "nothing found": (nothing_found, ("Nothing better found No trial changed p99 of fsync",)),
+    "nothing found": (
+        nothing_found,
+        (
+            "Nothing better found No trial changed p99 of fsync",
+            "Next: gains below 28% cannot be told from the noise; --budget 2h <shows> more.",
+        ),
+    ),
     "lossy": (
         lossy,
         (
@@ -466,6 +474,29 @@ def test_survival_ends_with_the_slowest() -> None:
     assert shares == [1.0, 0.75, 0.25, 0.25]
     assert times[0] == 10
     assert times[-1] == 31
+
+
+@pytest.mark.parametrize(
+    ("objective", "fewest", "words"),
+    [
+        ("fsync.p99", 99, ""),
+        ("fsync.p99", 76, " A block had only 76 fsyncs: there p99 is the slowest of them, really"),
+        ("fsync.p99", 76, " about p98.7."),
+        ("fsync.p99=0.5,fsync.p999=0.5", 998, "there p99.9 is the slowest of them, really about"),
+        ("fsync.p999", 500, " about p99.8."),
+        ("fsync.mean", 12, "there p99 is the slowest of them, really about p92.3."),
+        ("what no version knows", 12, "there p99 is"),
+        ("fsync.p99", None, ""),
+        ("fsync.p99", 0, ""),
+    ],
+)
+def test_a_quantile_of_few_fsyncs_is_said_to_be_another(
+    objective: str, fewest: int | None, words: str
+) -> None:
+    found = session(trials=1) | {"objective": objective, "tails": {"fewest": fewest}}
+    said = report_words.few_fsyncs(found)
+    assert words in said and bool(words) == bool(said)
+    assert said in report_words.finding(found).evidence
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
         ("tank --observe --budget 1m", "--budget 1 m 0 s is too short for --block 10s: 20 blocks"),
         ("tank --observe --block 1s", "--block is shorter than 2 s"),
         ("tank --observe --objective fsync.p42", "no metric 'fsync.p42'\nhint: choose from fsync"),
+        ("tank --observe --limit all", "'all' is not a limit\nhint: write it like write.through"),
         ("tank --observe --limit write.throughput<=5%", "less is worse\nhint: write write.through"),
         ("tank --observe --resume /no/such/dir", "it has no study.db\nhint: "),
         ("tank/db --observe", "'tank/db' is a dataset"),
@@ -124,6 +125,38 @@ def test_the_plan_has_objective_parameters_and_undo(
     assert "zfstune revert" in out
     assert all(len(line) < 100 for line in out.splitlines())
     assert host.values == VALUES
+
+
+@pytest.mark.parametrize(
+    ("words", "limits", "guards"),
+    [
+        ("", "write.throughput>=-5% fsync.mean<=+10%", "read.p99<=+20%"),
+        (
+            "--limit fsync.p50<=+10%",
+            "write.throughput>=-5% fsync.mean<=+10% fsync.p50<=+10%",
+            "read.p99<=+20%",
+        ),
+        (
+            "--limit fsync.mean<=+50% --limit read.p99<=+5%",
+            "write.throughput>=-5% fsync.mean<=+50% read.p99<=+5%",
+            "",
+        ),
+        ("--limit none", "", ""),
+        ("--limit none --limit fsync.p50<=+10%", "fsync.p50<=+10%", ""),
+        (
+            "--arc --limit fsync.mean<=+5%",
+            "fsync.mean<=+5%",
+            "write.throughput>=-10% read.p99<=+20%",
+        ),
+        ("--arc --limit none", "", ""),
+    ],
+)
+def test_a_limit_replaces_the_default_for_its_metric_only(
+    words: str, limits: str, guards: str
+) -> None:
+    found = request.parse_request(parsed("tank", "--observe", *words.split()))
+    assert " ".join(map(str, found.limits)) == limits
+    assert " ".join(map(str, found.guards)) == guards
 
 
 def test_the_plan_has_only_the_parameters_asked_for(

@@ -64,7 +64,9 @@ class Session:
             def __init__(self, experiment: Experiment, found: Found) -> None:
                 self.run = lambda: phases(experiment, found)
 
-        self._patch.setattr(tune_session.TuningRun, "_tuning", lambda _self, e, f: Made(e, f))
+        self._patch.setattr(
+            tune_session.TuningRun, "_tuning", lambda _self, e, _reads, f: Made(e, f)
+        )
         with Stop(sys.stderr) as stop:
             return tune_session.TuningRun.begin(self.args, self.setup, stop).run()
 

@@ -59,6 +59,13 @@ def test_values_of_many_trials_are_left_to_the_report() -> None:
     assert sum(bool(re.match(r" +[0-9]+  ", line)) for line in lines) == 40
 
 
+def test_what_comes_next_is_said_with_and_without_a_gain() -> None:
+    for found in (session(), session(trials=2, confirm=0)):
+        assert not any(line.startswith("Next:") for line in shown(found))
+        found["more"] = "--budget 20m has time for a candidate and its proof"
+        assert "Next: --budget 20m has time for a candidate and its proof." in shown(found)
+
+
 def test_nothing_changed_is_nothing_to_undo() -> None:
     found = session(trials=2, confirm=0)
     found.update(state="stopped", note="stopped by Ctrl-C")
@@ -98,7 +105,7 @@ def test_losses_overrides_and_missed_limits_are_reported() -> None:
 def test_names_from_outside_do_not_reach_the_terminal(width: int) -> None:
     found = session(trials=2)
     evil = "\x1b[2J\r\nevil\ud800 " + "long words " * 30
-    found["note"] = evil
+    found["note"] = found["more"] = evil
     found["trials"][0]["note"] = found["trials"][1]["source"] = evil
     found["reasons"] = dict.fromkeys(found["winner"], evil)
     found["overrides"] = [

@@ -17,9 +17,10 @@ from zfstune.experiment.found import Found, Outcome, Task, Trial
 from zfstune.experiment.judging import Judge
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import Limit
-from zfstune.experiment.proof import Proof
+from zfstune.experiment.proof import MISSED, UNKNOWN, Proof
 from zfstune.experiment.reads import Reads
 from zfstune.experiment.runner import Experiment, Record, too_few
+from zfstune.experiment.wording import budget, span
 from zfstune.term.progress import Progress
 from zfstune.term.units import SECOND, format_percent, format_span
 from zfstune.tunables import values as sizes
@@ -163,9 +164,10 @@ class ArcTuning:
         pairs = self._pairs()
         if pairs < FEWEST_PAIRS:
             self._note(
-                f"no time for a proof: it takes {_span(FEWEST_PAIRS * self._pair_s())} here, "
-                f"{_span(self._left_s())} are left; use a longer --budget"
+                f"no time for a proof: it takes {span(FEWEST_PAIRS * self._pair_s())} here, "
+                f"{span(self._left_s())} are left; use a longer --budget"
             )
+            self._more(FEWEST_PAIRS, 0)
             return
         proof = Proof(
             self._task.objective, self._limits, statistics.design_for(pairs, self._task.margin)
@@ -202,6 +204,7 @@ class ArcTuning:
                 f"no time for more than {len(done) // 2} pairs, and a proof needs "
                 f"{proof.looks[0]}; use a longer --budget"
             )
+            self._more(proof.looks[0], len(done) // 2)
             return
         outcome = Outcome.of(proof.verdict(), candidate, proof.limits(), done)
         if not self._task.objective.fsyncs():
@@ -212,6 +215,15 @@ class ArcTuning:
         why = outcome.why()
         if why:
             self._note(why)
+        kind, states = outcome.verdict.kind, {one.state for one in outcome.limits}
+        gain = kind == statistics.INCONCLUSIVE and outcome.verdict.low < -self._task.margin
+        if MISSED not in states and (gain or (kind == statistics.BETTER and UNKNOWN in states)):
+            self._more(len(done), len(done) // 2)
+
+    def _more(self, pairs: int, done: int) -> None:
+        """Says which budget has time for so many pairs, of which some are done."""
+        longer = budget(self._experiment.now_s() + (pairs - done) * self._pair_s())
+        self.found.more = f"{longer} has time for {pairs} pairs of the proof"
 
     def _note(self, text: str) -> None:
         self.found.note = text
@@ -249,7 +261,3 @@ class ArcTuning:
 
 def _size(value: int) -> str:
     return sizes.short(value, "bytes")
-
-
-def _span(seconds: float) -> str:
-    return format_span(max(0, round(seconds * SECOND)))

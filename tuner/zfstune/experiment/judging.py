@@ -18,17 +18,17 @@ _LEAST_NOISE = 0.01
 
 
 class Judge:
-    """Judges records by the objective and the limits of a session; noises has the noise of a pair
-    for the metric of each limit, from quiet()."""
+    """Judges records by the objective and the limits of a session, of which some may be dropped;
+    noises has the noise of a pair for the metric of each limit, from quiet()."""
 
     def __init__(self, objective: Objective, limits: Sequence[Limit]) -> None:
         self.objective = objective
+        self.limits = limits
         self.noises: dict[str, float] = {}
-        self._limits = limits
 
     def quiet(self, records: Sequence[Record]) -> None:
         """Takes the noises from records without any change."""
-        names = [limit.metric.name for limit in self._limits]
+        names = [limit.metric.name for limit in self.limits]
         self.noises = {name: noise(metric_ratios(records, name)) for name in names}
 
     def cost(self, record: Record) -> tuple[str, float]:
@@ -48,14 +48,14 @@ class Judge:
 
     def missed(self, records: Sequence[Record]) -> LimitResult | None:
         """The first limit that is not kept."""
-        results = (shown(limit, records) for limit in self._limits)
+        results = (shown(limit, records) for limit in self.limits)
         return next((result for result in results if not result.ok), None)
 
     def pairs_that_miss(self, records: Sequence[Record]) -> int:
         """How many pairs miss the same limit, by more than the noise of a pair; of the limit that
         most miss. A pair in which it is unknown misses it."""
         pairs, most = [records[k : k + 2] for k in range(0, len(records), 2)], 0
-        for limit in self._limits:
+        for limit in self.limits:
             name = limit.metric.name
             changes = [metric_change(pair, name) for pair in pairs]
             beyond = [math.inf if one is None else limit.missed_by(one) for one in changes]
@@ -68,7 +68,7 @@ class Judge:
         if change is None:
             return math.inf
         score, pairs = change, len(records) // 2
-        for limit in self._limits:
+        for limit in self.limits:
             found = metric_change(records, limit.metric.name)
             missed = math.inf if found is None else max(0.0, limit.missed_by(found))
             sure = min(1.0, missed / (self.noises[limit.metric.name] / math.sqrt(pairs)))

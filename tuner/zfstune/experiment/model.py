@@ -61,9 +61,8 @@ class Measured:
     bandwidth: bytes/s that txg syncs write. sync_ns, dirty_bytes: of the txg that a typical byte is
     in. inflow: bytes/s that programs write, at all times or to such a txg, whichever is more; None
     if not known.
-    stages: share of each stage in the time of fsyncs, 0 to 1. queue: ``log_queue_ns`` and
-    ``log_device_ns``, if known: the mean times of a log write in ZFS's queue and at the device.
-    slog: whether there is a log device. vdevs: number of top-level vdevs with data.
+    stages: share of each stage in the time of fsyncs, 0 to 1. slog: whether there is a log device.
+    vdevs: number of top-level vdevs with data.
     """
 
     bandwidth: float
@@ -72,7 +71,6 @@ class Measured:
     fsync_p50_ns: int
     fsync_p99_ns: int
     stages: Mapping[str, float] = field(default_factory=dict)
-    queue: Mapping[str, float] = field(default_factory=dict)
     slog: bool = False
     vdevs: int = 1
     inflow: float | None = None
@@ -208,9 +206,6 @@ def _depth(measured: Measured, current: Mapping[str, int], depth: int) -> Part:
 
 def _waits(measured: Measured) -> str:
     share = measured.stages.get("log_write", 0.0)
-    wait = measured.queue.get("log_device_ns", 0.0) + measured.queue.get("log_queue_ns", 0.0)
-    if wait > 0:
-        return f" (a log write takes {format_time(round(wait))} now)"
     return f" (log writes take {share:.0%} of the time of fsyncs)" if share else ""
 
 

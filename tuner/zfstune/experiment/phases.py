@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from zfstrace.strict import strict_zip
-from zfstune.experiment import quiet, soak, statistics
+from zfstune.experiment import outlook, quiet, soak, statistics
 from zfstune.experiment.found import Dropped, Found, Outcome, Task, Trial
 from zfstune.experiment.judging import Judge
 from zfstune.experiment.model import MODEL, Candidate
+from zfstune.experiment.outlook import SPARE
 from zfstune.experiment.proof import Proof
 from zfstune.experiment.race import BAD, Arm, Race
+from zfstune.experiment.reads import Reads
 from zfstune.experiment.runner import Abort, Experiment, Record
 from zfstune.experiment.search import Exhausted
+from zfstune.experiment.wording import describe, from_to, pairs, span
 from zfstune.term.progress import Progress
-from zfstune.term.units import SECOND, format_span
-from zfstune.tunables import catalogue
-from zfstune.tunables import values as sizes
+from zfstune.term.units import SECOND
 from zfstune.tunables.guard import Refused
 
 # Part of the time that the race leaves for the next proof: a gain of 20 % takes twice as many pairs
@@ -40,8 +41,6 @@ _PAIRS_EACH = 3
 _PATIENCE = 8
 _TRIAL_ORDER = "ABBA"
 _ABLATION_PAIRS = len(_TRIAL_ORDER) // 2
-# Safety factor: the remaining work may take 10 % longer than measured so far
-_SPARE = 1.1
 # A parameter is dropped if that costs less than half of what two pairs can detect, but at least 3 %
 # and at most 20 %
 _SMALLEST, _LARGEST = 0.03, 0.2
@@ -69,7 +68,8 @@ class Tuning:
     """Runs the phases of a session on an experiment, and records the results in found.
 
     search makes the source of candidates from the blocks under the baseline; parts gives the
-    candidates in which one parameter, or coupled ones, are back at the baseline.
+    candidates in which one parameter, or coupled ones, are back at the baseline. reads has limits
+    that are asked only of a load that reads.
     """
 
     def __init__(
@@ -81,16 +81,18 @@ class Tuning:
         parts: Callable[[Candidate], Sequence[tuple[tuple[str, ...], Candidate]]],
         progress: Progress,
         found: Found,
+        reads: Reads | None = None,
     ) -> None:
         self.found = found
         self._task, self._experiment, self._progress = task, experiment, progress
         self._baseline = dict(baseline)
         self._make_search, self._parts = search, parts
-        self._judge = Judge(task.objective, task.limits)
+        self._reads = reads or Reads(experiment.host, experiment.pool)
+        self._judge = Judge(task.objective, [*task.limits, *self._reads.guards])
         self._race = Race(self._judge.score)
         self._proved: Arm | None = None
-        # how many candidates the race began with
-        self._first = 0
+        # how many candidates waited at first, and how many of them the race began with
+        self._waited = self._first = 0
         # the time that the race leaves for the next proof
         self._reserve_s = 0.0
         self._b_first = False
@@ -107,8 +109,7 @@ class Tuning:
         self.found.later.append(self._tell)
         self._compete()
         self._soak()
-        if self._proved is None:
-            self.found.more = self._missing()
+        self.found.more = self._more()
 
     # --- noise
 
@@ -119,12 +120,14 @@ class Tuning:
         found = quiet.measure(
             self._experiment, self._baseline, self._judge, self._left_s(), self._task.observe
         )
+        self._judge.limits = [*self._task.limits, *self._reads.asked(found, self._progress.line)]
+        self._experiment.meter.reads = self._reads.session
         self.found.aa = self._judge.ratios(found)
-        pairs = max(_FEWEST_PAIRS, int(_PROOF_SHARE * self._pairs_left()))
-        self.found.effect = statistics.noise(self.found.aa, pairs)
+        most = max(_FEWEST_PAIRS, int(_PROOF_SHARE * self._pairs_left()))
+        self.found.effect = statistics.noise(self.found.aa, most)
         self._progress.line(
             f"noise: this session can prove a change of {self.found.effect:.0%} or more; the "
-            f"shortest proof takes {_span(self._least_proof_s())}, {_span(self._left_s())} are left"
+            f"shortest proof takes {span(self._least_proof_s())}, {span(self._left_s())} are left"
         )
 
     # --- race
@@ -134,7 +137,8 @@ class Tuning:
         two have nothing in common; then pairs for those that look best, and proofs in order of
         rank, as long as there is time; and when that is enough for a proof only, straight to it
         with what comes next."""
-        for _ in range(min(self._search.waiting(), max(1, self._pairs_free() // _PAIRS_EACH))):
+        self._waited = self._search.waiting()
+        for _ in range(min(self._waited, max(1, self._pairs_free() // _PAIRS_EACH))):
             self._enter()
         self._first = len(self._race.arms)
         if self._straight() and self._race.other_lever():
@@ -236,7 +240,7 @@ class Tuning:
             return
         known = f" ({trial.note})" if trial.note else ""
         self._progress.line(
-            f"candidate {arm.number}, {_pairs(arm.pairs)}: "
+            f"candidate {arm.number}, {pairs(arm.pairs)}: "
             f"{self._task.objective.words(trial.change)}{known}"
         )
 
@@ -284,8 +288,7 @@ class Tuning:
         own has chosen, so all of its pairs count. It goes back into the race as soon as it does not
         look like a large gain within the limits. False if there is none, or no time for its
         proof."""
-        late = self._left_s() * _SPARE < self._least_proof_s()
-        if self._proved is not None or (drawn and late):
+        if self._proved is not None or (drawn and self._late()):
             return False
         arm = next((one for one in self._race.arms if not (one.records or one.why)), None)
         arm = arm or (self._enter() if drawn or self._search.waiting() else None)
@@ -303,11 +306,11 @@ class Tuning:
             good = losses <= max(1, arm.pairs // _FEW) and change < BAD and kept
             return good and (arm.pairs < _FIRST_PROOF or proof.gained or proof.so_far().high < 0)
 
-        alpha, pairs = self._stake(arm)
-        if pairs < statistics.fewest_pairs(alpha):
+        alpha, most = self._stake(arm)
+        if most < statistics.fewest_pairs(alpha):
             return False
         self._introduce(arm)
-        self._prove(arm, arm.candidate, alpha, min(_FIRST_LIMITS, pairs), promising)
+        self._prove(arm, arm.candidate, alpha, min(_FIRST_LIMITS, most), promising)
         return bool(arm.records or arm.why)
 
     def _another_proof(self) -> bool:
@@ -317,11 +320,11 @@ class Tuning:
         if best is None:
             return False
         candidate = best.candidate if best.candidate.source == MODEL else self._ablate(best)
-        alpha, pairs = self._stake(best)
-        if pairs < statistics.fewest_pairs(alpha):
+        alpha, most = self._stake(best)
+        if most < statistics.fewest_pairs(alpha):
             self._too_late(candidate)
             return False
-        self._prove(best, candidate, alpha, pairs, lambda _: True)
+        self._prove(best, candidate, alpha, most, lambda _: True)
         best.failed = self._proved is not best
         return True
 
@@ -338,13 +341,13 @@ class Tuning:
         """The alpha of a proof and its most pairs: a part of what is left, if the rest is enough
         for another. The shortest one may end a tenth too late."""
         alpha, one_s = _ONE_OF_SOME * self._alpha, self._proof_pair_s(arm)
-        pairs = int(self._left_s() / one_s)
-        part = int(_ONE_OF_SOME * pairs)
-        if pairs - part >= statistics.fewest_pairs(self._alpha - alpha):
+        most = int(self._left_s() / one_s)
+        part = int(_ONE_OF_SOME * most)
+        if most - part >= statistics.fewest_pairs(self._alpha - alpha):
             return alpha, part
         least = statistics.fewest_pairs(self._alpha)
-        late = self._left_s() * _SPARE >= least * one_s
-        return self._alpha, max(pairs, least) if late else pairs
+        late = self._left_s() * SPARE >= least * one_s
+        return self._alpha, max(most, least) if late else most
 
     def _prove(
         self,
@@ -359,11 +362,11 @@ class Tuning:
         wait_s = max(self._experiment.settle_s(one) for one in (self._baseline, values))
         proof = Proof(
             self._task.objective,
-            self._task.limits,
+            self._judge.limits,
             statistics.design_for(most, self._task.margin, alpha),
         )
         self._progress.line(
-            f"proof on fresh blocks, {_from_to(proof.looks[0], most)}: {describe(candidate.values)}"
+            f"proof on fresh blocks, {from_to(proof.looks[0], most)}: {describe(candidate.values)}"
         )
         # what is not spent comes back; what a killed session has not told counts as spent
         self._search.spend(alpha)
@@ -374,7 +377,7 @@ class Tuning:
         ):
             # a candidate's txgs may take longer than expected
             to_look_s = (proof.looks[0] - len(done) // 2) * self._proof_pair_s(arm)
-            if self._left_s() * _SPARE < to_look_s:
+            if self._left_s() * SPARE < to_look_s:
                 self._too_late(candidate)
                 break
             pair = self._blocks("confirm", arm, order, values, wait_s)
@@ -416,9 +419,21 @@ class Tuning:
             )
 
     def _conclude(self, arm: Arm, outcome: Outcome, note: str | None) -> None:
-        why = note or outcome.why()
+        why, before = note or outcome.why(), self.found.outcome
         if why:
             self._progress.line(why)
+        if outcome.proved and self._proved is not None and before is not None:
+            # by their proofs alone: the race has chosen the last, so its pairs there favour it.
+            # Both hold, as their alphas add up
+            best, other = sorted((before, outcome), key=lambda one: one.verdict.change)
+            shown = [self._task.objective.words(one.verdict.change) for one in (best, other)]
+            why = (
+                f"{describe(best.candidate.values)} is the better of two: its proof showed "
+                f"{shown[0]}, that of {describe(other.candidate.values)} {shown[1]}"
+            )
+            self._note(why)
+            if best is before:
+                return
         if outcome.proved:
             self._proved = arm
             self.found.first_s = self.found.first_s or outcome.end_s
@@ -473,9 +488,7 @@ class Tuning:
         spared_s = self._left_s() / 2
         done: list[Record] = []
         for _ in range(soak.ROUNDS):
-            seconds = len(soak.ROUND) * self._experiment.block_s()
-            seconds += self._experiment.settle_s(values) + self._experiment.settle_s(self._baseline)
-            if self._left_s() < seconds + (spared_s if done else 0):
+            if self._left_s() < self._soak_s(values) + (spared_s if done else 0):
                 break
             if not done:
                 self._progress.line("soak: do the proved values stay good?")
@@ -501,41 +514,32 @@ class Tuning:
             rest = "; there is no time for others, use a longer --budget"
             more = rest if self._search.waiting() else ""
             return f"no candidate looked better than the current values{more}"
-        if not self._race.arms and self._left_s() * _SPARE >= self._least_proof_s():
+        if not self._race.arms and not self._late():
             return "the search has no values left to try"
         return (
             "no time for a candidate and its proof: they take "
-            f"{_span(self._least_proof_s() + self._experiment.pair_s())} here, "
-            f"{_span(self._left_s())} are left; use a longer --budget"
+            f"{span(self._least_proof_s() + self._experiment.pair_s())} here, "
+            f"{span(self._left_s())} are left; use a longer --budget"
         )
 
-    def _missing(self) -> str | None:
-        """What would have to change for such a session to find something."""
-        ruled_out = [
-            (change, arm, missed)
-            for arm in self._race.arms
-            if (change := self._judge.change(arm.records)) is not None and change < math.log1p(-0.2)
-            if (missed := self._judge.missed(arm.records))
-        ]
-        if ruled_out:
-            change, arm, missed = min(ruled_out, key=lambda one: one[0])
-            return (
-                f"{describe(arm.candidate.values)} showed "
-                f"{self._task.objective.words(math.expm1(change))}, but the limit {missed.limit} "
-                f"{missed.why}; with another --limit it could be proved"
-            )
-        best = next((arm for arm in self._race.ranked() if arm.records), None)
-        if best is not None and self._judge.score(best.records) < 0:
-            moved = math.expm1(self._judge.change(best.records) or 0.0)
-            return (
-                f"with more time it would look again at {describe(best.candidate.values)}, which "
-                f"showed {self._task.objective.words(moved)} in {_pairs(best.pairs)}; use a longer "
-                "--budget"
-            )
-        return (
-            f"gains below {self.found.effect:.0%} cannot be told from the noise in this time; a "
-            "longer --budget or --block, or a steadier load, would show smaller ones"
+    def _more(self) -> str | None:
+        """What it would do with more time, or what would have to change; None if nothing."""
+        winner = self.found.winner
+        times = outlook.Times(
+            self._experiment.now_s() + self._task.reserve_s,
+            self._left_s(),
+            self._experiment.pair_s(),
+            self._least_proof_s(),
+            self._soak_s(self._baseline | (winner.values if winner else {})),
+            self._proof_pair_s,
+            self._late(),
         )
+        if self._proved is None:
+            return outlook.missing(self._task, self._judge, self._race, self.found, times)
+        if not self.found.accepted:
+            return None
+        tried = sum(bool(arm.records or arm.why) for arm in self._race.arms)
+        return outlook.further(self.found, self._challenger(), self._waited - tried, times)
 
     # --- time
 
@@ -544,7 +548,7 @@ class Tuning:
         return left - self._task.reserve_s
 
     def _pairs_left(self) -> int:
-        return int(self._left_s() / (_SPARE * self._experiment.pair_s()))
+        return int(self._left_s() / (SPARE * self._experiment.pair_s()))
 
     def _pairs_free(self) -> int:
         """The pairs of candidates for which there is time beside the ablation and the proof of the
@@ -559,7 +563,7 @@ class Tuning:
         return self._pairs_beside(proof_s)
 
     def _pairs_beside(self, seconds: float) -> int:
-        return int((self._left_s() / _SPARE - seconds) / self._experiment.pair_s())
+        return int((self._left_s() / SPARE - seconds) / self._experiment.pair_s())
 
     def _least_proof_s(self) -> float:
         """The time of the shortest proof, of a candidate whose txgs are no longer than now."""
@@ -572,24 +576,15 @@ class Tuning:
         waits_s = [self._experiment.settle_s(values) for values in both]
         return 2 * (self._experiment.block_s() + max(waits_s))
 
+    def _late(self) -> bool:
+        """Whether there is no time for a proof."""
+        return self._left_s() * SPARE < self._least_proof_s()
 
-def _span(seconds: float) -> str:
-    return format_span(max(0, round(seconds * SECOND)))
-
-
-def _pairs(count: int) -> str:
-    return f"{count} pair{'s' * (count != 1)}"
-
-
-def _from_to(fewest: int, most: int) -> str:
-    return _pairs(most) if fewest == most else f"{fewest} to {_pairs(most)}"
+    def _soak_s(self, values: Mapping[str, int]) -> float:
+        """The time of a round of soak."""
+        waits_s = map(self._experiment.settle_s, (values, self._baseline))
+        return len(soak.ROUND) * self._experiment.block_s() + sum(waits_s)
 
 
 def _by_two(labels: Sequence[str]) -> list[str]:
     return [one + other for one, other in strict_zip(labels[::2], labels[1::2])]
-
-
-def describe(values: Mapping[str, int]) -> str:
-    """``NAME=VALUE NAME=VALUE``, as one would set them."""
-    known = catalogue.load()
-    return " ".join(f"{name}={sizes.short(n, known[name].unit)}" for name, n in values.items())

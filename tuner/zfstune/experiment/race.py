@@ -26,8 +26,8 @@ _HOPELESS, BAD = 3, math.log(2)
 @dataclass
 class Arm:
     """A candidate and its pairs of blocks so far. why says why it is out, "" if it is not; failed
-    whether a proof of it has ended without success; told whether the search knows its score;
-    dropped is what its ablation has shown to be unnecessary."""
+    whether a proof of it has ended and not made it the winner; told whether the search knows its
+    score; dropped is what its ablation has shown to be unnecessary."""
 
     number: int
     candidate: Candidate

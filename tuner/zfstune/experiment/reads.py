@@ -12,6 +12,7 @@ from zfstrace.read_summary import pool_sum
 from zfstrace.types import TraceOptions
 from zfstune.errors import NotPossible
 from zfstune.experiment.objective import Limit, Objective
+from zfstune.experiment.runner import Record
 
 # How many times as many calls as a block needs a load must have, or one block in many would have
 # too few, and the limit would be missed by that alone.
@@ -20,8 +21,8 @@ _ENOUGH = 4
 
 @dataclass
 class Reads:
-    """The trace, None if there is none; guards are limits that are asked only of a load with enough
-    calls, which asked() counts from the beginning of the trace. needed: also without a guard."""
+    """The trace, None if there is none; guards are limits on reads that are asked only of a load
+    with enough of them. needed: the trace is, also without a guard."""
 
     host: Host
     pool: str
@@ -29,23 +30,19 @@ class Reads:
     guards: Sequence[Limit] = ()
     needed: bool = False
 
-    def asked(self, share: float, say: Callable[[str], None]) -> list[Limit]:
-        """The guards that the load has enough calls for, as counted in a time of share blocks; says
-        which it has not. A trace that nothing asks for ends here, as it takes time from the load.
-        Raises TraceError."""
-        if not self.session or not self.guards:
+    def asked(self, records: Sequence[Record], say: Callable[[str], None]) -> list[Limit]:
+        """The guards that the load of these blocks reads enough for; says which it does not. A
+        trace that nothing asks for ends here, as it takes time from the load."""
+        if not self.session:
             return []
-        total = self.since(ReadState((), {}))
         found = []
         for limit in self.guards:
-            writes = limit.metric.name.startswith("write.")
-            calls = total.write.count if writes else total.hit.count + total.miss.count
-            if calls >= _ENOUGH * share * limit.metric.calls:
+            if _enough(records, limit):
                 found.append(limit)
                 say(f"limit {limit}, too: the load reads")
             else:
-                what = "writes" if writes else "reads"
-                say(f"limit {limit} is not asked: {calls} {what} while the load started, too few")
+                fewest = min(map(_calls, records))
+                say(f"limit {limit} is not asked: a block had {fewest} reads, too few")
         if not found and not self.needed:
             self.close()
         return found
@@ -87,10 +84,20 @@ def open_reads(
         return Reads(host, pool)
     try:
         session = host.open_read_trace(TraceOptions(pool=pool))
-        return Reads(host, pool, session, guards, bool(needed))
     except TraceError as error:
         if needed:
             raise NotPossible(f"cannot measure {needed[0]}: {error}", error.hint) from None
         for limit in guards:
             say(f"limit {limit} is not asked: {error}")
         return Reads(host, pool)
+    return Reads(host, pool, session, guards, bool(needed))
+
+
+def _calls(record: Record) -> int:
+    return round(record.block.metrics.get("read.rate", 0.0) * record.block.seconds)
+
+
+def _enough(records: Sequence[Record], limit: Limit) -> bool:
+    """Whether each block has the reads that it needs, and together they have enough."""
+    calls, needed = list(map(_calls, records)), limit.metric.calls
+    return min(calls) >= needed and sum(calls) >= _ENOUGH * needed * len(calls)

@@ -53,7 +53,8 @@ from zfstune.tunables.names import (
     WRLOG,
 )
 
-# The part of the alpha of a study that a session may spend: later ones can still prove something
+# The part of a host's alpha in a study that a session may spend: later ones can still prove
+# something
 _ALPHA_SHARE = 0.8
 # What a sampler varies where the session may: the queue's depth, and how much is dirty when a txg
 # is synced. In eight simulated scenes the others did nothing beside these (docs/search.md)

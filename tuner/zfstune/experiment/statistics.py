@@ -270,8 +270,20 @@ def noise(aa_ratios: Sequence[float], pairs: int, alpha: float = ALPHA) -> float
     positive share (0.2: 20 % less); from pairs without a change. 1.0 if unknown."""
     if not aa_ratios or pairs < 2:
         return 1.0
+    return -math.expm1(-_detected(aa_ratios, pairs, alpha))
+
+
+def pairs_for(aa_ratios: Sequence[float], change: float) -> int:
+    """About how many pairs detect a log ratio other than 0, in the sense of `noise`: the error of a
+    mean falls with the root of their number."""
+    many = 5 * _FEWEST
+    return max(_FEWEST, math.ceil(many * (_detected(aa_ratios, many, ALPHA) / change) ** 2))
+
+
+def _detected(aa_ratios: Sequence[float], pairs: int, alpha: float) -> float:
+    """The gain of `noise`, as the amount of a log ratio."""
     # their true mean is 0
     spread = math.sqrt(math.fsum(ratio**2 for ratio in aa_ratios) / len(aa_ratios))
     last = design_for(max(pairs, _FEWEST), 0.0, alpha).alphas[-1]
     needed = student_quantile(1 - last, pairs - 1) + student_quantile(POWER, pairs - 1)
-    return -math.expm1(-needed * spread / math.sqrt(pairs))
+    return needed * spread / math.sqrt(pairs)

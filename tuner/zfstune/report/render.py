@@ -120,7 +120,7 @@ def _head(session: Json, pool: str, drawn: Plots) -> str:
         f'<div class="{found.kind}">\n<p class="where">{" · ".join(filter(None, where))}</p>\n'
         f'<span class="badge">{esc(found.word)}</span>\n<h1>{esc(sentence)}</h1>\n'
         f"{paragraph(found.evidence, 'evidence')}{paragraph(found.outcome, 'outcome')}"
-        f"{_hero(session)}"
+        f"{paragraph(words.more(session))}{_hero(session)}"
         + _figure(
             drawn,
             "latency",
@@ -411,8 +411,9 @@ def _blocks(session: Json, drawn: Plots) -> str:
             "pairs",
             "The change between the two blocks of a pair. "
             + (
-                "The band is the interval of the verdict (bootstrap over pairs), the line its "
-                "middle: the verdict rests on these pairs, never on single fsyncs."
+                "The band is the interval of the verdict (Hodges and Lehmann, by the ranks of the "
+                "pairs), the line its middle: the verdict rests on these pairs, never on single "
+                "fsyncs."
                 if data.pairs(session, "confirm")
                 else "There was no confirmation, so this shows only the noise of the pool."
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from zfstrace.types import Json
@@ -186,6 +187,7 @@ def _evidence(session: Json, verdict: Json) -> str:
         )
     if verdict.get("kind") in ("equivalent", "inconclusive"):
         text += f" {_seen(session)}"
+    text += few_fsyncs(session)
     soak = mapped(session, "soak")
     if soak.get("ok"):
         later = plural(int(finite(soak.get("blocks")) or 0), "later block")
@@ -202,6 +204,26 @@ def _seen(session: Json) -> str:
         f"Under this load the pool varies so much that only changes of {percent(effect)} or more "
         "can be detected."
     )
+
+
+def few_fsyncs(session: Json) -> str:
+    """What p99 of a block with few fsyncs really is, or p99.9 if that is the objective, with a
+    space before it; "" if it is itself."""
+    wanted, fewest = data.objective(session), finite(mapped(session, "tails").get("fewest"))
+    names = [one.name for one, _ in wanted.weights] if wanted else []
+    permille = max([990, *(_QUANTILES.get(name, 0) for name in names)])
+    # the slowest of n is on average the quantile n / (n + 1)
+    if not fewest or fewest < 0 or (really := 1000 * fewest / (fewest + 1)) >= permille:
+        return ""
+    shown = f"p{permille / 10:g} is the slowest of them, really about p{math.floor(really) / 10:g}"
+    return f" A block had only {plural(int(fewest), 'fsync')}: there {shown}."
+
+
+def more(session: Json) -> str:
+    """What it would do with more time, or what would have to change for it to find something; ""
+    if that is not known."""
+    said = session.get("more")
+    return f"Next: {str(said).rstrip('. ')}." if said else ""
 
 
 def _outcome(session: Json) -> str:

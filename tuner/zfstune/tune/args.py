@@ -20,10 +20,11 @@ journal first: it is undone if the session fails, is stopped or killed, and `zfs
 undoes the changes of a successful session.
 
 LIMIT is METRIC>=CHANGE or METRIC<=CHANGE against the baseline, as in write.throughput>=-5%;
-fsync.p50<=-10% demands a gain. METRIC is fsync.p50, fsync.p99, fsync.p999, fsync.mean,
-write.throughput, write.p99 (of write(2), its waits included), read.p99, read.mean or arc.miss
-(the share of demand reads that miss the cache). Optuna is needed only for --sampler tpe, and
-for --storage with a URL; SQLite, a package of its own on FreeBSD, to continue a session.
+fsync.p50<=-10% demands a gain. It replaces the default for its METRIC, and none drops all of them.
+METRIC is fsync.p50, fsync.p99, fsync.p999, fsync.mean, write.throughput, write.p99 (of write(2),
+its waits included), read.p99, read.mean or arc.miss (the share of demand reads that miss the
+cache). Optuna is needed only for --sampler tpe, and for --storage with a URL; SQLite, a package of
+its own on FreeBSD, to continue a session.
 
 examples:
   zfstune tune tank --observe --dry-run                       what it would do
@@ -74,9 +75,9 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--limit",
         action="append",
         metavar="LIMIT",
-        help="bound on the change of a metric (repeatable; "
-        "default write.throughput>=-5%% and fsync.mean<=+10%%, and read.p99<=+20%% of a load that "
-        "reads; with --arc -10%%, +20%% and +20%%)",
+        help="bound on the change of a metric, instead of the default for it (repeatable; none: "
+        "drop the defaults, which are write.throughput>=-5%% and fsync.mean<=+10%%, and "
+        "read.p99<=+20%% of a load that reads; with --arc -10%%, +20%% and +20%%)",
     )
     parser.add_argument("--parameters", metavar="NAME,...", help="change only these")
     parser.add_argument("--arc", action="store_true", help="tune zfs_arc_max instead, for reads")

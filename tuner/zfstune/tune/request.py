@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ GUARDS = ("read.p99<=+20%",)
 ARC_BUDGET_NS, ARC_BLOCK_NS = 150 * 60 * SECOND, 10 * 60 * SECOND
 ARC_GUARDS = ("write.throughput>=-10%", "fsync.mean<=+20%", "read.p99<=+20%")
 ARC_OBJECTIVE, OBJECTIVE = "read.mean", "fsync.p99"
+# as --limit: none of these defaults
+NO_LIMIT = "none"
 # the file of the search, in --out
 STUDY = "study.db"
 _SHORTEST_BLOCKS = 4 + 4 + 12  # noise, one trial, the shortest proof
@@ -63,8 +66,7 @@ def parse_request(args: argparse.Namespace) -> Request:
     """The request of a command line. Raises UsageError, NotPossible."""
     try:
         objective = Objective.parse(args.objective or (ARC_OBJECTIVE if args.arc else OBJECTIVE))
-        limits = tuple(map(Limit.parse, args.limit or (() if args.arc else LIMITS)))
-        guards = () if args.limit else map(Limit.parse, ARC_GUARDS if args.arc else GUARDS)
+        limits, guards = _limits(args)
     except ValueError as error:
         what, _, hint = str(error).partition("\n")
         raise UsageError(what, hint) from None
@@ -99,7 +101,7 @@ def parse_request(args: argparse.Namespace) -> Request:
     return Request(
         objective,
         limits,
-        tuple(guards),
+        guards,
         () if args.arc else names,
         # half of a side of the ARC's is for settling
         BlockPlan(block_ns / SECOND / (2 if args.arc else 1), objective.fsyncs()),
@@ -110,6 +112,23 @@ def parse_request(args: argparse.Namespace) -> Request:
         sampler,
         args.arc,
     )
+
+
+def _limits(args: argparse.Namespace) -> tuple[tuple[Limit, ...], tuple[Limit, ...]]:
+    """The limits, and the guards. Each limit of the command line replaces only the default for its
+    metric: whoever bounds one more must not lose the others. Raises ValueError."""
+    texts = [text.strip() for text in args.limit or ()]
+    given = [Limit.parse(text) for text in texts if text != NO_LIMIT]
+
+    def kept(defaults: Sequence[str]) -> tuple[Limit, ...]:
+        if NO_LIMIT in texts:
+            return ()
+        replaced = {limit.metric for limit in given}
+        return tuple(one for one in map(Limit.parse, defaults) if one.metric not in replaced)
+
+    if args.arc:
+        return tuple(given), kept(ARC_GUARDS)
+    return (*kept(LIMITS), *given), kept(GUARDS)
 
 
 def _times(args: argparse.Namespace) -> tuple[int, int]:

@@ -23,7 +23,6 @@ from zfstune.changes.state_dir import places
 from zfstune.errors import CommandError, NotPossible, RestoredError
 from zfstune.experiment.blocks import BlockMeter
 from zfstune.experiment.guardrails import Guardrails
-from zfstune.experiment.objective import Limit
 from zfstune.experiment.reads import Reads, open_reads
 from zfstune.experiment.runner import Disturbed, Experiment, Record, Stopped
 from zfstune.term.progress import Progress
@@ -79,7 +78,6 @@ class TuningRun:
     started_ns: int
     flame: dict[str, str | None] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
-    limits: tuple[Limit, ...] = ()
     experiment: Experiment | None = None
 
     @classmethod
@@ -203,7 +201,6 @@ class TuningRun:
         for note in setup.notes():
             self.progress.line(note)
         self._warm_up(watch)
-        self.limits = (*request.limits, *(() if request.arc else reads.asked(0.5, say)))
         self._flame("before", watch)
         fsyncs = setup.host.open_fsync_trace(FsyncOptions(pool=setup.pool))
         stack.callback(fsyncs.close)
@@ -220,7 +217,9 @@ class TuningRun:
             self.records,
         )
         tuning = (
-            self._arc(experiment, reads, found) if request.arc else self._tuning(experiment, found)
+            self._arc(experiment, reads, found)
+            if request.arc
+            else self._tuning(experiment, reads, found)
         )
         tuning.run()
         if found.accepted and found.winner:
@@ -271,7 +270,7 @@ class TuningRun:
             self.flame["note"] = error.in_one_line()
             self.progress.line(f"no flame graph: {error.in_one_line()}")
 
-    def _tuning(self, experiment: Experiment, found: Found) -> Tuning:
+    def _tuning(self, experiment: Experiment, reads: Reads, found: Found) -> Tuning:
         from zfstune.experiment import model, search
         from zfstune.experiment import phases as tuning
         from zfstune.experiment.found import Task
@@ -300,7 +299,7 @@ class TuningRun:
         return tuning.Tuning(
             Task(
                 request.objective,
-                self.limits,
+                request.limits,
                 MARGIN,
                 request.seed,
                 self.start_ns + request.budget_ns,
@@ -313,6 +312,7 @@ class TuningRun:
             lambda best: search.ablation(best, setup.current, setup.facts),
             self.progress,
             found,
+            reads,
         )
 
     def _arc(self, experiment: Experiment, reads: Reads, found: Found) -> ArcTuning:

@@ -43,6 +43,7 @@ def _verdict(session: Json, style: Style) -> Iterator[str]:
     if session.get("note"):
         for line in _wrap(f"note: {session['note']}", style):
             yield style.paint(line, "hot")
+    yield from _wrap(words.more(session), style)
 
 
 def _changed(session: Json, style: Style) -> Iterator[str]:
