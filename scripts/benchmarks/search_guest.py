@@ -66,6 +66,13 @@ SCENES = {
         "4G",
         ("model + TPE", "TPE alone", "random"),
     ),
+    # Of an early version, which ended with nothing here in 15 minutes
+    "scattered": Scene(
+        FIO.format(bulk="--rw=randwrite --bs=64k", wal=""),
+        "The bulk writer takes what it gets, in writes of 64 KiB at random places.",
+        "2G",
+        ("model + local",),
+    ),
 }
 # The command has no option for it, since nobody wants it
 WITHOUT_MODEL = "from zfstune.experiment import model; model.candidates = lambda *_: []; "

@@ -2,12 +2,12 @@
 """Compares searches on a real pool in the lab; writes docs/measurements/search-lab-SCENE.md.
 
 usage: scripts/benchmarks/search_lab.py [--seeds N] [--budget T] [--block T]
-                                        [--scene full|paced] [--resume]
+                                        [--scene NAME] [--resume]
 
-Each search has sessions of `zfstune tune` of the same time, on two loads, each in a guest of its
-own: one that fills the disk, and one that does not. It takes hours. What each session has found is
-in build/search-lab/SCENE/searches.json as soon as it has ended, and the page is written when all
-have. With --scene there is only one load, so both can run at once.
+Each search has sessions of `zfstune tune` of the same time, on some loads (`SCENES` of
+search_guest.py), each in a guest of its own. It takes hours. What each session has found is in
+build/search-lab/SCENE/searches.json as soon as it has ended, and the page is written when all have.
+With --scene there is only one load.
 """
 
 import argparse

@@ -107,9 +107,9 @@ def test_each_load_has_a_guest_and_a_page_of_its_own(
     assert [page.name for page in tmp_path.glob("*.md")] == ["search-lab-full.md"]
     lab = Lab(9)
     assert main(lab, "--seeds", "2", "--resume") == 0
-    assert lab.memory == ["1G", "4G"]
+    assert lab.memory == [scene.memory for scene in SCENES.values()]
     assert ("full", "random", "1") not in lab.asked
-    full, paced = ((tmp_path / f"search-lab-{scene}.md").read_text() for scene in SCENES)
+    full, paced = ((tmp_path / f"search-lab-{scene}.md").read_text() for scene in ("full", "paced"))
     assert "| model + local | 2 of 2 | -58%, -58% | 3.0 |" in full
     assert "| model + TPE | 2 of 2 | -58%, -58% | 3.0 |" in paced
     assert "| model + TPE |" not in full
