@@ -1,47 +1,51 @@
-"""The part of `make bench` in the guest: what a write and its fsync take of the CPUs, without a
-tracer and under several. Writes /out/bench.json.
+"""The part of `make bench-tracing` in the guest: what a write and its fsync take of the CPUs,
+without a tracer and under several.
 
-usage: tracing_guest.py ROUNDS WIDTH REGEX
+usage: tracing_guest.py JSON
+
+JSON has the rounds that each tool is to have, those that it has had on which machine, the minutes
+that all may take, and the host. Prints each round as it ends, in a line of RESULT and JSON; a tool
+that fails or hangs costs only itself.
 
 The CPU time of all threads counts, the tracer's own included: what it takes from everybody else,
 however long a disk is waited for. Every measurement under a tracer comes between two without; the
-ratio to their mean is what counts, because the machine's speed drifts. A tool has at most ROUNDS of
-them, or fewer when the intervals of all its loads are at most WIDTH wide.
+ratio to their mean is what counts, because the machine's speed drifts. Tools take turns: the time
+ends with as many rounds of each, and it alone ends them. To stop at a narrow interval would favour
+those that are narrow by chance.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tuner"))
-
-from zfstune.experiment import statistics
-
 Json = dict[str, Any]
-OUT = Path("/out")
+RESULT = "tracing-result: "
 # Packages of peers that the image lacks
 SHARE = Path("/share")
 SCHEDSTAT = Path("/proc/schedstat")
 KPROBES = Path("/sys/kernel/debug/kprobes/list")
 BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 BLOCK = b"x" * 8192
-CONFIDENCE = 0.95
-D_SCRIPTS = Path("/zfstune/tracers/dtrace/linux")
-# Fewer pairs have no narrow interval
-FEWEST = 8
+# A round takes a minute at most; what takes longer than this hangs
+ROUND_S = 240
+ATTACH_S = 180
+END_S = 60
+# Stands in commands for the function that every commit calls
+COMMIT = "ZIL_COMMIT"
 
 
 @dataclass(frozen=True)
@@ -60,28 +64,229 @@ LOADS = {
     "disk": Load("disk/db", 1, 500),
     "sync=disabled": Load("ram/off", 1, 5000),
 }
-# Every view alone, all views together, stacks, and what stays on for weeks
-OURS = {
-    "zfstune trace fsync": "zfstune trace fsync",
-    "zfstune trace fsync --no-fentry": "zfstune trace fsync --no-fentry",
-    "zfstune trace fsync --json": "zfstune trace fsync --interval 1s --json",
-    "zfstune trace fsync --light": "zfstune trace fsync --light",
-    "zfstune trace txg": "zfstune trace txg",
-    "zfstune trace throttle": "zfstune trace throttle",
-    "zfstune trace device": "zfstune trace device",
-    "zfstune trace arc": "zfstune trace arc",
-    "zfstune trace (all five)": "zfstune trace --interval 2s",
-    "zfstune flame --off-cpu": "zfstune flame --off-cpu --duration 1h -o /tmp/bench.folded",
-    "zfstune flame --wakeup": "zfstune flame --wakeup --duration 1h -o /tmp/bench.folded",
-    "zfstune exporter --no-record": "zfstune exporter --no-record",
-    "zfstune exporter": "zfstune exporter",
-}
-# What each of them says when it has attached
-ATTACHED = re.compile(r"; Ctrl-C to end|: /metrics$", re.MULTILINE)
 
 
 def sh(command: str) -> str:
     return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
+
+
+@cache
+def commit_function() -> str:
+    return "zil_commit_flags" if " zil_commit_flags\t" in sh("cat /proc/kallsyms") else "zil_commit"
+
+
+# ---- tools
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tracer: its command, what shows that it has attached, and what it tells, if that is to be
+    compared. Each measurement lasts for cycle_s at least, in which everything that it does comes
+    once. mode is its name in tests/lab/guest/cost.py, if that is another."""
+
+    command: str
+    ready: Ready
+    tells: str = ""
+    cycle_s: float = 0
+    mode: str = ""
+
+    def words(self) -> list[str]:
+        """Raises RuntimeError if there is no such program."""
+        words = shlex.split(self.command)
+        if not shutil.which(words[0]):
+            raise RuntimeError("not there")
+        return [word.replace(COMMIT, commit_function()) for word in words]
+
+
+class Running:
+    """A tool that has attached. Raises RuntimeError if it does not."""
+
+    def __init__(self, tool: Tool) -> None:
+        words, self.out = tool.words(), Path("/tmp/tool.out")
+        start = time.monotonic()
+        with self.out.open("w") as out:
+            self.process = subprocess.Popen(
+                words,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        try:
+            while True:
+                over = self.process.poll() is not None or time.monotonic() > start + ATTACH_S
+                if tool.ready(self):
+                    break
+                if over:
+                    raise RuntimeError(f"did not attach: {self.said()[-500:]}")
+                time.sleep(0.02)
+        except BaseException:
+            self.kill()
+            raise
+        self.attach_seconds = time.monotonic() - start
+
+    def said(self) -> str:
+        return self.out.read_text(errors="replace")
+
+    def own_seconds(self) -> float:
+        """CPU time of the process so far. Raises RuntimeError if it has ended."""
+        self.check()
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def check(self) -> None:
+        """Raises RuntimeError if it has ended."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"ended by itself: {self.said()[-500:]}")
+
+    def stop(self) -> None:
+        """Ctrl-C, and again: bpftrace before 0.19 forgets one that comes while it handles an event.
+        Raises RuntimeError if it has ended before, or does not."""
+        self.check()
+        for _ in range(2):
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(END_S)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+        raise RuntimeError("did not end")
+
+    def kill(self) -> None:
+        self.process.kill()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            print(f"bench: process {self.process.pid} stays", file=sys.stderr, flush=True)
+
+
+# Whether a tool has attached
+Ready = Callable[[Running], bool]
+
+
+@contextmanager
+def running(tool: Tool) -> Iterator[Running]:
+    """A tool while the body runs. Raises RuntimeError if it does not attach, or does not end."""
+    one = Running(tool)
+    try:
+        yield one
+        one.stop()
+    finally:
+        one.kill()
+
+
+def says(pattern: re.Pattern[str] | str) -> Ready:
+    return lambda tool: re.search(pattern, tool.said()) is not None
+
+
+def kprobes_on(function: str) -> Ready:
+    """Attached if the function has a probe at its entry and one at its return."""
+
+    def ready(_: Running) -> bool:
+        name = function.replace(COMMIT, commit_function())
+        lines = KPROBES.read_text().splitlines()
+        return {"k", "r"} <= {line.split()[1] for line in lines if f" {name}+" in line}
+
+    return ready
+
+
+def loaded(program: str) -> Ready:
+    """Attached if there is a BPF program of this name, for tools that say nothing."""
+    return lambda _: any(one.get("name") == program for one in programs())
+
+
+def has_perf_events(tool: Running) -> bool:
+    """The same for perf, which may have no program."""
+    files = Path(f"/proc/{tool.process.pid}/fd")
+    with suppress(OSError):  # of one that it has just closed
+        return any("perf_event" in str(file.readlink()) for file in files.iterdir())
+    return False
+
+
+# What `zfstune trace` and `zfstune exporter` say when they have attached
+ATTACHED = re.compile(r"; Ctrl-C to end|: /metrics$", re.MULTILINE)
+OURS = says(ATTACHED)
+STACKS = "stacks of all that sleeps, and for how long"
+SUMMARY = "zfstune trace fsync"
+JSON = f"{SUMMARY} --json"
+# Its parts: what is always attached, and windows that come as often as they may. One in a minute
+# comes in few measurements, which an interval of ranks would pass over
+LIGHT = f"{SUMMARY} --light"
+ALWAYS, WINDOWS, CYCLE_S = f"{LIGHT}: no window", f"{LIGHT}: 2 s of 8 s", 8.0
+ALL = "zfstune trace (all five)"
+OFF_CPU = "zfstune flame --off-cpu"
+EXPORTER = "zfstune exporter"
+
+TOOLS = {
+    SUMMARY: Tool(
+        SUMMARY,
+        OURS,
+        "quantiles of fsyncs by dataset, what called them, and eleven stages of each",
+        mode="fsync",
+    ),
+    f"{SUMMARY} --no-fentry": Tool(f"{SUMMARY} --no-fentry", OURS, mode="fsync, kprobes"),
+    JSON: Tool(f"{SUMMARY} --interval 1s --json", OURS),
+    ALWAYS: Tool(
+        f"{LIGHT} --every 24h",
+        OURS,
+        "quantiles of commits and log blocks by dataset",
+        mode="commit",
+    ),
+    WINDOWS: Tool(f"{LIGHT} --every 8s --window 2s", OURS, cycle_s=CYCLE_S),
+    "zfstune trace txg": Tool("zfstune trace txg", OURS),
+    "zfstune trace throttle": Tool("zfstune trace throttle", OURS),
+    "zfstune trace device": Tool("zfstune trace device", OURS),
+    "zfstune trace arc": Tool("zfstune trace arc", OURS),
+    ALL: Tool("zfstune trace --interval 2s", OURS, mode="all views"),
+    OFF_CPU: Tool(
+        "zfstune flame --off-cpu --duration 1h -o /tmp/bench.folded",
+        OURS,
+        "stacks of fsyncs that sleep, by stage, and for how long",
+        mode="off-cpu",
+    ),
+    "zfstune flame --wakeup": Tool(
+        "zfstune flame --wakeup --duration 1h -o /tmp/bench.folded", OURS
+    ),
+    f"{EXPORTER} --no-record": Tool(f"{EXPORTER} --no-record", OURS),
+    EXPORTER: Tool(EXPORTER, OURS),
+    "bpftrace one-liner": Tool(
+        f"bpftrace -e 'kprobe:{COMMIT} {{ @s[tid] = nsecs; }} "
+        f"kretprobe:{COMMIT} /@s[tid]/ {{ @ns = hist(nsecs - @s[tid]); delete(@s[tid]); }}'",
+        kprobes_on(COMMIT),
+        "a histogram of commits",
+    ),
+    "bcc zfsdist": Tool(
+        "zfsdist-bpfcc", kprobes_on("zpl_fsync"), "histograms of reads, writes, opens and fsyncs"
+    ),
+    "bcc offcputime": Tool("offcputime-bpfcc", says("Hit Ctrl-C to end"), STACKS),
+    "libbpf-tools funclatency": Tool(
+        f"funclatency-libbpf {COMMIT}",
+        loaded("dummy_kretprobe"),
+        "a histogram of commits (`fsdist` knows no ZFS)",
+    ),
+    "libbpf-tools offcputime": Tool("offcputime-libbpf", loaded("sched_switch"), STACKS),
+    "perf trace": Tool(
+        "perf trace -a -s -e fsync",
+        has_perf_events,
+        "count, mean and largest of fsync(2), by thread",
+    ),
+    "zilcommit.d": Tool(
+        "dtrace -Zs /zfstune/tracers/dtrace/linux/zilcommit.d",
+        says("Hit Ctrl-C to end"),
+        "histograms and sums of nine stages (our script for DTrace)",
+    ),
+}
+
+
+def peers() -> list[str]:
+    return [name for name in TOOLS if not name.startswith("zfstune")]
+
+
+def install_packages() -> None:
+    if any(SHARE.glob("*.deb")):
+        sh(f"DEBIAN_FRONTEND=noninteractive dpkg -i --force-unsafe-io {SHARE}/*.deb")
+
+
+# ---- measurements
 
 
 def cpu_ns() -> int:
@@ -91,14 +296,34 @@ def cpu_ns() -> int:
     return sum(int(fields[7]) for fields in lines if re.fullmatch(r"cpu\d+", fields[0]))
 
 
-def cpu_per_fsync(load: Load) -> float:
-    """CPU time of a write and its fsync, in ns."""
+def cpu_per_fsync(load: Load, seconds: float = 0) -> float:
+    """CPU time of a write and its fsync, in ns, in a load that lasts for so long at least."""
     start = cpu_ns()
+    fsyncs = repeat(load, seconds)
+    return (cpu_ns() - start) / fsyncs
+
+
+def repeat(load: Load, seconds: float) -> int:
+    """Runs a load for so long, and once at least; how many fsyncs that were."""
+    end, times = time.monotonic() + seconds, 0
+    while not times or time.monotonic() < end:
+        once(load)
+        times += 1
+    return times * load.jobs * load.fsyncs
+
+
+def once(load: Load) -> None:
+    """Raises RuntimeError if one of its processes fails."""
     children = [child(f"/{load.dataset}/file{i}", load.fsyncs) for i in range(load.jobs)]
-    failed = [pid for pid in children if os.waitpid(pid, 0)[1]]
+    try:
+        failed = [pid for pid in children if os.waitpid(pid, 0)[1]]
+    except BaseException:
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise
     if failed:
         raise RuntimeError(f"{len(failed)} of {load.jobs} jobs on {load.dataset} failed")
-    return (cpu_ns() - start) / (load.jobs * load.fsyncs)
 
 
 def child(path: str, fsyncs: int) -> int:
@@ -117,117 +342,9 @@ def child(path: str, fsyncs: int) -> int:
         os._exit(status)
 
 
-def every_load() -> dict[str, float]:
+def every_load(seconds: float = 0) -> dict[str, float]:
     sh("zpool sync")  # log blocks stay until then, and here no txg ends by itself
-    return {name: cpu_per_fsync(load) for name, load in LOADS.items()}
-
-
-def install_packages() -> None:
-    if any(SHARE.glob("*.deb")):
-        sh(f"DEBIAN_FRONTEND=noninteractive dpkg -i --force-unsafe-io {SHARE}/*.deb")
-
-
-def symbol() -> str:
-    """The function that the one-liner times, which every commit calls."""
-    return "zil_commit_flags" if " zil_commit_flags\t" in sh("cat /proc/kallsyms") else "zil_commit"
-
-
-class Tool:
-    """A tracer that runs until stop(). ready tells whether it has attached. Raises RuntimeError if
-    it does not attach."""
-
-    def __init__(self, command: list[str], ready: Ready) -> None:
-        self.out = Path("/tmp/tool.out")
-        start = time.monotonic()
-        with self.out.open("w") as out:
-            self.process = subprocess.Popen(
-                command,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
-        while not ready(self):
-            if self.process.poll() is not None or time.monotonic() > start + 180:
-                self.process.kill()
-                raise RuntimeError(f"{command[0]} did not attach: {self.said()[-500:]}")
-            time.sleep(0.02)
-        self.attach_seconds = time.monotonic() - start
-
-    def said(self) -> str:
-        return self.out.read_text()
-
-    def own_seconds(self) -> float:
-        """CPU time of the process so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def stop(self) -> str:
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(120)
-        return self.said()
-
-
-# Whether a tool has attached
-Ready = Callable[[Tool], bool]
-
-
-def says(pattern: re.Pattern[str] | str) -> Ready:
-    return lambda tool: re.search(pattern, tool.said()) is not None
-
-
-def kprobes_on(*symbols: str) -> Ready:
-    """Attached if each symbol has a probe at its entry and one at its return."""
-
-    def ready(_: Tool) -> bool:
-        lines = KPROBES.read_text().splitlines()
-        return all(
-            {"k", "r"} <= {line.split()[1] for line in lines if f" {name}+" in line}
-            for name in symbols
-        )
-
-    return ready
-
-
-def loaded(program: str) -> Ready:
-    """Attached if there is a BPF program of this name, for tools that say nothing."""
-    return lambda _: any(one.get("name") == program for one in programs())
-
-
-def has_perf_events(tool: Tool) -> bool:
-    """The same for perf, which may have no program."""
-    files = Path(f"/proc/{tool.process.pid}/fd").iterdir()
-    return any("perf_event" in str(file.readlink()) for file in files)
-
-
-def tools(only: str) -> dict[str, Callable[[], Tool]]:
-    """Those that are here, by name; only is a regular expression."""
-    commands = {name: (command.split(), says(ATTACHED)) for name, command in OURS.items()}
-    return {
-        name: partial(Tool, command, ready)
-        for name, (command, ready) in (commands | peers()).items()
-        if re.search(only, name) and shutil.which(command[0])
-    }
-
-
-def peers() -> dict[str, tuple[list[str], Ready]]:
-    """Their commands, and what tells that they have attached."""
-    f = symbol()
-    one_liner = (
-        f"kprobe:{f} {{ @s[tid] = nsecs; }} "
-        f"kretprobe:{f} /@s[tid]/ {{ @ns = hist(nsecs - @s[tid]); delete(@s[tid]); }}"
-    )
-    return {
-        "bpftrace one-liner": (["bpftrace", "-e", one_liner], kprobes_on(f)),
-        "bcc zfsdist": (["zfsdist-bpfcc"], kprobes_on("zpl_fsync")),
-        "bcc offcputime": (["offcputime-bpfcc"], says("Hit Ctrl-C to end")),
-        "libbpf-tools funclatency": (["funclatency-libbpf", f], loaded("dummy_kretprobe")),
-        "libbpf-tools offcputime": (["offcputime-libbpf"], loaded("sched_switch")),
-        "perf trace": (["perf", "trace", "-a", "-s", "-e", "fsync"], has_perf_events),
-        "zilcommit.d": (
-            ["dtrace", "-Zs", str(D_SCRIPTS / "zilcommit.d")],
-            says("Hit Ctrl-C to end"),
-        ),
-    }
+    return {name: cpu_per_fsync(load, seconds) for name, load in LOADS.items()}
 
 
 def lost(output: str) -> int | None:
@@ -236,59 +353,92 @@ def lost(output: str) -> int | None:
     return max(map(int, found)) if found else None
 
 
-def measure(start: Callable[[], Tool], rounds: int, width: float) -> Json:
-    """none, the tool, none, the tool, ..., none, each with every load."""
-    entry: Json = {
-        "attach_seconds": [],
-        "own": [],
-        "lost": [],
-        "loads": {name: [] for name in LOADS},
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Raises RuntimeError in a body that takes longer."""
+
+    def late(*_: object) -> None:
+        raise RuntimeError(f"took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def measure(left: dict[str, int], most: int, end: float) -> Iterator[Json]:
+    """What is found of each tool: how often its programs run, unless it has had rounds; then a
+    round, each time of the one that has had the fewest, until all have had `most`, or
+    time.monotonic() is `end`. `left` has the rounds of each, until it fails, and is kept so."""
+    for name in [name for name, rounds in left.items() if not rounds]:
+        found = attempt(partial(programs_of, TOOLS[name]))
+        if "error" in found:
+            del left[name]
+        yield {"tool": name, **found}
+    before, last = dict[str, float](), ""
+    while left and min(left.values()) < most and time.monotonic() < end:
+        name = min(left, key=left.__getitem__)
+        # no two rounds of a tool have a measurement in common, so that they are independent
+        found = attempt(partial(one_round, TOOLS[name], {} if name == last else before))
+        before, last = found.pop("after", {}), name
+        left[name] += 1
+        if "error" in found:
+            del left[name]
+        yield {"tool": name, **found}
+
+
+def attempt(what: Callable[[], Json]) -> Json:
+    """What it returns, or its error."""
+    try:
+        with within(ROUND_S):
+            return what()
+    except Exception as error:  # whatever it is, others are measured
+        return {"error": " ".join(str(error).replace("|", "/").split())[:200] or repr(error)}
+
+
+def one_round(tool: Tool, before: dict[str, float]) -> Json:
+    """A tool between two measurements without it, of which the first may have been made before."""
+    before = before or every_load()
+    with running(tool) as one:
+        own, begin = one.own_seconds(), time.monotonic()
+        traced = every_load(tool.cycle_s)
+        own_share = (one.own_seconds() - own) / (time.monotonic() - begin)
+    after = every_load()
+    return {
+        "attach_seconds": one.attach_seconds,
+        "own": own_share,
+        "lost": lost(one.said()),
+        "loads": {
+            name: {"none": (before[name] + after[name]) / 2, "traced": traced[name]}
+            for name in LOADS
+        },
+        "after": after,
     }
-    before = every_load()
-    for _ in range(rounds):
-        tool = start()
-        entry["attach_seconds"].append(tool.attach_seconds)
-        own, begin = tool.own_seconds(), time.monotonic()
-        traced = every_load()
-        entry["own"].append((tool.own_seconds() - own) / (time.monotonic() - begin))
-        entry["lost"].append(lost(tool.stop()))
-        after = every_load()
-        for name, pairs in entry["loads"].items():
-            pairs.append({"none": (before[name] + after[name]) / 2, "traced": traced[name]})
-        before = after
-        if all(narrow(pairs, width) for pairs in entry["loads"].values()):
-            break
-    return entry
 
 
-def narrow(pairs: list[Json], width: float) -> bool:
-    low, high = interval(pairs)
-    return len(pairs) >= FEWEST and high - low <= width
+@contextmanager
+def counting() -> Iterator[None]:
+    """The kernel counts the runs of programs, and the time in them."""
+    BPF_STATS.write_text("1")
+    try:
+        yield
+    finally:
+        BPF_STATS.write_text("0")
 
 
-def interval(pairs: list[Json]) -> tuple[float, float]:
-    """Of the ratio, by signed ranks."""
-    low, high = statistics.interval(log_ratios(pairs), CONFIDENCE)
-    return math.exp(low), math.exp(high)
-
-
-def log_ratios(pairs: list[Json]) -> list[float]:
-    return [math.log(pair["traced"] / pair["none"]) for pair in pairs]
-
-
-def programs_per_fsync(start: Callable[[], Tool]) -> dict[str, dict[str, Json]]:
+def programs_of(tool: Tool) -> Json:
     """The runs of each program and the time in it for an fsync of each load, as the kernel counts
     (bpf_stats): some run in other threads, and only if these meet."""
-    BPF_STATS.write_text("1")
-    tool = start()
     found = {}
-    for name, load in LOADS.items():
-        before = programs()
-        cpu_per_fsync(load)
-        found[name] = per_fsync(before, programs(), load.jobs * load.fsyncs)
-    tool.stop()
-    BPF_STATS.write_text("0")
-    return found
+    with counting(), running(tool):
+        for name, load in LOADS.items():
+            before = programs()
+            fsyncs = repeat(load, tool.cycle_s)
+            found[name] = per_fsync(before, programs(), fsyncs)
+    return {"programs": found}
 
 
 def programs() -> list[Json]:
@@ -307,12 +457,26 @@ def per_fsync(before: list[Json], after: list[Json], fsyncs: int) -> dict[str, J
             for name, key in (("ns", "run_time_ns"), ("runs", "run_cnt"))
         }
         if more["runs"]:
-            found[one.get("name", "?")] = more
+            # the kernel shortens names, so two may have the same
+            sums = found.setdefault(one.get("name", "?"), {"ns": 0.0, "runs": 0.0})
+            for name, number in more.items():
+                sums[name] += number
     return found
 
 
-def main() -> None:
-    rounds, width, only = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+def machine() -> Json:
+    """What the numbers are of."""
+    match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return {
+        "kernel": os.uname().release,
+        "zfs": Path("/sys/module/zfs/version").read_text().strip(),
+        "btf": Path("/sys/kernel/btf/zfs").exists(),
+        "cpu": match[1] if match else "unknown",
+    }
+
+
+def prepare() -> None:
+    """Makes the pools, and has each load once."""
     install_packages()
     sh("modprobe brd rd_nr=1 rd_size=1048576")
     for pool, disk in (("ram", "/dev/ram0"), ("disk", "/dev/vdb")):
@@ -322,24 +486,20 @@ def main() -> None:
     # the sync of a txg would fall into some measurements, and not into others
     Path("/sys/module/zfs/parameters/zfs_txg_timeout").write_text("3600")
     every_load()
-    results: Json = {
-        "kernel": os.uname().release,
-        "zfs": Path("/sys/module/zfs/version").read_text().strip(),
-        "cpus": os.cpu_count(),
-        "btf": Path("/sys/kernel/btf/zfs").exists(),
-        "loads": {name: vars(load) for name, load in LOADS.items()},
-        "tools": {},
-    }
-    match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    results["cpu"] = match[1] if match else "unknown"
-    for name, start in tools(only).items():
-        print(f"bench: {name}", file=sys.stderr, flush=True)
-        try:
-            results["tools"][name] = measure(start, rounds, width)
-            results["tools"][name]["programs"] = programs_per_fsync(start)
-        except RuntimeError as error:
-            results["tools"][name] = {"error": " ".join(str(error).split())[:200]}
-    (OUT / "bench.json").write_text(json.dumps(results))
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    end = time.monotonic() + 60 * asked["minutes"]
+    here = {**machine(), "host": asked["host"]}
+    done: dict[str, int] = asked["tools"]
+    if here != asked["machine"]:
+        done = dict.fromkeys(done, 0)
+    prepare()
+    for found in measure(done, asked["rounds"], end):
+        shown = found.get("error") or f"{done[found['tool']]} rounds"
+        print(f"bench: {found['tool']}: {shown}", file=sys.stderr, flush=True)
+        print(RESULT + json.dumps({**found, "machine": here}), flush=True)
 
 
 if __name__ == "__main__":

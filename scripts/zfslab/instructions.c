@@ -30,6 +30,7 @@ size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
 uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t i);
 size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *insn, void *to, size_t len);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
 struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t element_size);
 uint64_t qemu_plugin_u64_sum(qemu_plugin_u64 entry);
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id,
@@ -46,11 +47,14 @@ EXPORT int qemu_plugin_version = 3;
 /* nopl 0x7a6c62NN(%rax): NN is the mark's number */
 static const uint8_t mark_code[] = { 0x0f, 0x1f, 0x80 }, mark_address[] = { 0x62, 0x6c, 0x7a };
 #define MARK_BYTES 7
+/* call rel32 */
+#define CALL_CODE 0xe8
+#define CALL_BYTES 5
 
 /* By the address and number of its instructions: programs that have different code at the same
- * address share one. */
+ * address share one. `calls` is the function that its last instruction calls directly, if any. */
 static struct block {
-	uint64_t address, instructions, before;
+	uint64_t address, instructions, before, calls;
 	qemu_plugin_u64 executed;
 } blocks[BLOCKS];
 
@@ -90,12 +94,26 @@ static void on_mark(unsigned int cpu, void *number)
 		b->before = now;
 		sum += n;
 		if (n)
-			fprintf(profile, "%u %llx %llu\n", (unsigned int)(uintptr_t)number,
-				(unsigned long long)b->address, (unsigned long long)n);
+			fprintf(profile, "%u %llx %llu %llu %llx\n",
+				(unsigned int)(uintptr_t)number, (unsigned long long)b->address,
+				(unsigned long long)n, (unsigned long long)(n / b->instructions),
+				(unsigned long long)b->calls);
 	}
 	fprintf(marks, "%u %llu\n", (unsigned int)(uintptr_t)number, (unsigned long long)sum);
 	fflush(marks); /* QEMU is killed in the end */
 	fflush(profile);
+}
+
+/* What an instruction calls directly; 0: nothing. */
+static uint64_t called(const struct qemu_plugin_insn *insn)
+{
+	uint8_t code[CALL_BYTES];
+	int32_t offset;
+
+	if (qemu_plugin_insn_data(insn, code, sizeof(code)) != sizeof(code) || code[0] != CALL_CODE)
+		return 0;
+	memcpy(&offset, code + 1, sizeof(offset));
+	return qemu_plugin_insn_vaddr(insn) + CALL_BYTES + (uint64_t)(int64_t)offset;
 }
 
 static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
@@ -104,6 +122,7 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	struct block *b = find_block(qemu_plugin_tb_vaddr(tb), n);
 
 	(void)id;
+	b->calls = called(qemu_plugin_tb_get_insn(tb, n - 1));
 	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64,
 							  b->executed, n);
 	for (size_t i = 0; i < n; i++) {

@@ -17,8 +17,9 @@ SOURCE = Path(__file__).with_name("instructions.c")
 def arguments(qemu: Qemu, into: Path, files: ExitStack) -> list[str]:
     """QEMU's arguments for a machine whose time passes with its instructions, one nanosecond for
     each, and whose counts are left in `into`: `marks` (lines of a mark's number and the
-    instructions since the one before) and `blocks` (number, address of the code, instructions).
-    `files` keeps the plugin while QEMU needs it. Raises LabError if it cannot be compiled.
+    instructions since the one before) and `blocks` (number, address of the code, instructions, how
+    often it ran, address of what it ends by calling or 0). `files` keeps the plugin while QEMU
+    needs it. Raises LabError if it cannot be compiled.
     """
     if qemu.version[0] < STABLE_MAJOR:
         what = f"QEMU {qemu.shown} cannot count instructions"

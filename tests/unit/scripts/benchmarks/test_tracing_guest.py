@@ -1,33 +1,32 @@
-"""What tracing costs, by the kernel's counts (`make bench-tracing`), and the page about it: with
-made-up ones."""
+"""What tracing costs, measured in the guest of `make bench-tracing`: with made-up counts and times,
+and tools that fail."""
 
 from __future__ import annotations
 
-import argparse
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import tracing, tracing_guest
+from benchmarks import tracing_guest
+from benchmarks.tracing_guest import LOADS, Tool, says
 
 Json = dict[str, Any]
 
 
-def pairs(*ratios: float) -> list[Json]:
-    return [{"none": 2e6, "traced": 2e6 * ratio} for ratio in ratios]
-
-
 def test_programs_are_counted_for_an_fsync() -> None:
     """bpftool names no time for one that never ran, and others were there before."""
-    before = [{"id": 1}, {"id": 2, "run_time_ns": 900, "run_cnt": 9}, {"id": 3}]
+    before = [{"id": 1}, {"id": 2, "run_time_ns": 900, "run_cnt": 9}, {"id": 3}, {"id": 4}]
     after = [
         {"id": 1, "name": "fentry_a", "run_time_ns": 4000, "run_cnt": 40},
         {"id": 2, "name": "fentry_b", "run_time_ns": 1900, "run_cnt": 19},
         {"id": 3, "name": "fentry_c"},
+        {"id": 4, "name": "fentry_a", "run_time_ns": 1000, "run_cnt": 10},
     ]
     assert tracing_guest.per_fsync(before, after, 10) == {
-        "fentry_a": {"ns": 400.0, "runs": 4.0},
+        "fentry_a": {"ns": 500.0, "runs": 5.0},  # two, whose names the kernel has shortened
         "fentry_b": {"ns": 100.0, "runs": 1.0},
     }
 
@@ -60,6 +59,17 @@ def test_a_measurement_is_of_all_jobs_and_their_fsyncs(
     assert {path.name for path in tmp_path.iterdir()} == {"file0", "file1", "file2"}
 
 
+def test_a_load_is_repeated_for_the_cycle_of_a_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, clock = iter((100.0, 103.0, 106.0, 109.0)), iter((0, 4800))
+    monkeypatch.setattr(tracing_guest, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(tracing_guest, "cpu_ns", lambda: next(clock))
+    monkeypatch.setattr(tracing_guest, "once", lambda load: None)
+    # three times eight fsyncs
+    assert tracing_guest.cpu_per_fsync(tracing_guest.Load("ram/db", 4, 2), 8.0) == 200
+
+
 def test_a_job_that_fails_is_no_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,64 +93,113 @@ def test_lost_events_are_those_that_a_tool_admits(output: str, events: int | Non
     assert tracing_guest.lost(output) == events
 
 
-def test_measuring_ends_when_the_intervals_are_narrow() -> None:
-    steady = pairs(*[1.02] * tracing_guest.FEWEST)
-    assert tracing_guest.narrow(steady, 0.01)
-    assert not tracing_guest.narrow(steady[1:], 0.01)
-    assert not tracing_guest.narrow(pairs(*[1.0, 1.1] * 5), 0.01)
+READY = Tool("sh -c 'echo ready; exec sleep 60'", says("ready"))
+LONG = 1e9
 
 
-def run(btf: bool) -> Json:
-    program = {"ns": 500.0, "runs": 1.5}
-    tool: Json = {
-        "attach_seconds": [1.1, 1.3, 1.2],
-        "own": [0.01],
-        "lost": [0, 3, None],
-        "loads": {"1 job": pairs(*[1.02] * 9), "8 jobs": pairs(*[1.01] * 9)},
-        "programs": {"1 job": {"a": program, "b": program}, "8 jobs": {"b": program}},
-    }
-    peer = {
-        **tool,
-        "lost": [None],
-        "loads": {"1 job": pairs(*[1.1] * 9), "8 jobs": pairs(*[0.99] * 9)},
-    }
-    return {
-        "kernel": "6.1",
-        "zfs": "2.1",
-        "btf": btf,
-        "cpu": "QEMU Virtual CPU",
-        "loads": {"1 job": {}, "8 jobs": {}},
-        "tools": {
-            tracing.SUMMARY: tool,
-            "one-liner": peer,
-            "zfsdist": {"error": "no such program"},
-        },
-    }
+@pytest.fixture
+def stats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of the kernel, in a guest whose loads take no time."""
+    file = tmp_path / "bpf_stats_enabled"
+    file.write_text("0")
+    monkeypatch.setattr(tracing_guest, "BPF_STATS", file)
+    monkeypatch.setattr(tracing_guest, "END_S", 1)
+    monkeypatch.setattr(tracing_guest, "every_load", lambda *_: dict.fromkeys(LOADS, 2e6))
+    monkeypatch.setattr(tracing_guest, "once", lambda load: None)
+    monkeypatch.setattr(tracing_guest, "programs", list)
+    return file
 
 
-def test_the_page_has_changes_with_their_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["tracing.py", "--rounds", "9"])
-    text = tracing.page({"bookworm": run(btf=False)}, argparse.Namespace(rounds=9))
-    assert 'make bench-tracing BENCH="--rounds 9"' in text
-    assert "## bookworm: kernel 6.1, ZFS 2.1" in text
-    assert "| none | 2,000 us | 2,000 us | - | - | - |" in text
-    ours = "**+2.0%** (+2.0% to +2.0%) | **+1.0%** (+1.0% to +1.0%) | 1.0% | 1.20 s | 3 |"
-    assert f"| zfstune trace fsync | {ours}" in text
-    assert f"| {tracing.SUMMARY} | {tracing.TELLS[tracing.SUMMARY]} |" in text
-    assert tracing.TELLS[tracing.LIGHT] not in text
-    assert "| one-liner | **+10.0%** (+10.0% to +10.0%) | **-1.0%** (-1.0% to -1.0%)" in text
-    assert "| zfsdist | did not attach: no such program | | | | |\n" in text
-    assert "| a | 1.50, 0.50 us | - |\n" in text
-    assert "| all | 3.00, 1.00 us | 1.50, 0.50 us |\n" in text
+def measure(
+    monkeypatch: pytest.MonkeyPatch, tool: Tool, done: int = 0, most: int = 2, end: float = LONG
+) -> list[Json]:
+    """What is found of a tool that has had some rounds."""
+    monkeypatch.setattr(tracing_guest, "TOOLS", {"a tool": tool})
+    found = list(tracing_guest.measure({"a tool": done}, most, time.monotonic() + end))
+    assert {one.pop("tool") for one in found} <= {"a tool"}
+    return found
+
+
+def test_a_tool_is_measured_between_others(stats: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs, first, second = measure(monkeypatch, READY)
+    assert programs == {"programs": {name: {} for name in LOADS}}
+    assert first.keys() == second.keys() == {"attach_seconds", "own", "lost", "loads"}
+    assert first["loads"]["disk"] == {"none": 2e6, "traced": 2e6}
+    assert stats.read_text() == "0"
+
+
+def test_what_is_measured_is_not_measured_again(
+    stats: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert measure(monkeypatch, READY, done=2) == []
+    assert [*measure(monkeypatch, READY, done=1)[0]] == ["attach_seconds", "own", "lost", "loads"]
+    # there is no time for more than the programs
+    assert [*measure(monkeypatch, READY, end=0)[0]] == ["programs"]
 
 
 @pytest.mark.parametrize(
-    ("btf", "said"), [(True, "above the goal of 1.5%"), (False, "within the goal of 5.0%")]
+    ("command", "error"),
+    [
+        ("no-such-tool --at-all", "not there"),
+        ("sh -c 'echo broken | tr b B'", "did not attach: Broken"),
+        ("sh -c 'trap : INT; echo ready; while true; do sleep 0.05; done'", "did not end"),
+        ("sh -c 'echo ready'", "ended by itself: ready"),
+    ],
 )
-def test_a_goal_is_that_of_how_probes_attach(btf: bool, said: str) -> None:
-    lines = tracing.verdicts(run(btf))
-    assert lines[0] == f"* zfstune trace fsync, 1 job: +2.0%, {said}."
-    assert lines[-1] == "* zfstune trace fsync: attached after 1.20 s, within the goal of 1.2."
+@pytest.mark.parametrize("done", [0, 1])
+def test_a_tool_that_fails_costs_only_itself(
+    stats: Path, monkeypatch: pytest.MonkeyPatch, command: str, error: str, done: int
+) -> None:
+    """And has no second chance, whether its programs are counted or it has a round."""
+    assert measure(monkeypatch, Tool(command, says("ready")), done) == [{"error": error}]
+
+
+def test_after_an_error_the_kernel_counts_no_more(
+    stats: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> list[Json]:
+        assert stats.read_text() == "1"
+        raise RuntimeError("no | bpftool")
+
+    monkeypatch.setattr(tracing_guest, "programs", fails)
+    assert measure(monkeypatch, READY) == [{"error": "no / bpftool"}]
+    assert stats.read_text() == "0"
+
+
+def test_a_round_that_hangs_ends(stats: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing_guest, "ROUND_S", 1)
+    hangs = Tool(READY.command, lambda _: False)
+    assert measure(monkeypatch, hangs) == [{"error": "took longer than 1 s"}]
+
+
+def test_tools_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that have had fewer rounds first. A measurement between two tools is of both, and none
+    of two rounds of one."""
+    tools = {name: Tool(name, says("")) for name in "abc"}
+    befores: list[Json] = []
+
+    def one_round(tool: Tool, before: Json) -> Json:
+        befores.append(before)
+        if tool.command == "c":
+            raise RuntimeError("broken")
+        return {"after": {"after": tool.command}}
+
+    monkeypatch.setattr(tracing_guest, "TOOLS", tools)
+    monkeypatch.setattr(tracing_guest, "one_round", one_round)
+    found = list(tracing_guest.measure({"a": 3, "b": 1, "c": 1}, 5, time.monotonic() + LONG))
+    assert [one["tool"] for one in found] == ["b", "c", "b", "a", "b", "a", "b"]
+    assert [one for one in found if len(one) > 1] == [{"tool": "c", "error": "broken"}]
+    fresh: Json = {}
+    between = [{"after": name} for name in "bab"]
+    assert befores == [fresh, {"after": "b"}, fresh, *between, {"after": "a"}]
+    befores.clear()
+    assert len(list(tracing_guest.measure({"a": 3}, 5, time.monotonic() + LONG))) == 2
+    assert befores == [fresh, fresh]
+
+
+def test_a_file_that_perf_has_just_closed_is_no_error() -> None:
+    gone = SimpleNamespace(process=SimpleNamespace(pid=1 << 30))
+    assert not tracing_guest.has_perf_events(gone)  # type: ignore[arg-type]
 
 
 def test_a_tool_of_ours_says_when_it_has_attached() -> None:
