@@ -109,7 +109,7 @@ int session_attach(struct zfstrace *t)
 	int err;
 
 	for (unsigned int i = 0; i < t->probe_count; i++) {
-		if (!t->probes[i].how || programs_shared(&t->probes[i]))
+		if (!t->probes[i].how || programs_shared(&t->probes[i]) || t->probes[i].link)
 			continue;
 		how = t->probes[i].how;
 		err = attach_probe(t, i);
@@ -126,18 +126,37 @@ int session_attach(struct zfstrace *t)
 	return err;
 }
 
-void session_detach(struct zfstrace *t)
+/* All probes but those that have a link in `keep`, which may be NULL. */
+static void detach(struct zfstrace *t, const struct probe *keep)
 {
 	sampler_detach(t);
 	for (unsigned int i = 0; i < t->probe_count; i++) {
 		struct probe *p = &t->probes[i];
 
+		if (keep && keep[i].link)
+			continue;
 		bpf_link__destroy(p->link); /* closes perf_fd too */
 		if (p->perf_fd >= 0)
 			kprobe_event_remove(t->number, p->def);
 		p->link = NULL;
 		p->perf_fd = -1;
 	}
+}
+
+void session_detach(struct zfstrace *t)
+{
+	detach(t, NULL);
+}
+
+static void detach_for_pause(struct zfstrace *t)
+{
+	struct probe keep[t->probe_count];
+
+	memcpy(keep, t->probes, sizeof(keep));
+	for (unsigned int i = 0; i < t->probe_count; i++)
+		if (!keep[i].def->stays)
+			keep[i].link = NULL;
+	detach(t, keep);
 }
 
 /* ---- misses -------------------------------------------------------------- */
@@ -260,7 +279,9 @@ int zfstrace_pause(struct zfstrace *t, bool now)
 	count_kprobes(t); /* the counts of these go with them */
 	t->before_entries = t->missed_entries;
 	t->before_returns = t->missed_returns;
-	session_detach(t);
+	detach_for_pause(t);
+	count_kprobes(t); /* once more those of probes that stay, which are at entries */
+	t->before_entries -= t->missed_entries - t->before_entries;
 	t->cut += under_way(t);
 	t->paused = true;
 	return 0;
@@ -276,7 +297,7 @@ static int attach_again(struct zfstrace *t)
 	err = session_attach(t);
 	if (!err)
 		return 0;
-	session_detach(t);
+	detach(t, before);
 	memcpy(t->probes, before, sizeof(before));
 	return err;
 }

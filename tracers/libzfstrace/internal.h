@@ -29,6 +29,7 @@ struct probe_def {
 	const char *merges[ZFSTRACE_MERGES];
 	bool returns;
 	bool required;
+	bool stays;	 /* attached in a pause, too: datasets that go meanwhile are forgotten */
 	bool tracepoint; /* of the kernel, by BTF; symbols[0] is its name */
 	unsigned int hz; /* the clock of every CPU instead of a place: perf_<program> */
 	uint32_t modes;	 /* only if opts.mode has one of these bits, 0 = always */

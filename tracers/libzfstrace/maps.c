@@ -27,13 +27,17 @@ static uint32_t ring_size(const struct zfstrace *t, const struct zfstrace_opts *
 }
 
 /* Each CPU that inserts into an LRU map reserves 128 of its entries (LOCAL_FREE_TARGET,
- * kernel/bpf/bpf_lru_list.c); when none are left, live ones are evicted. */
+ * kernel/bpf/bpf_lru_list.c); when none are left, live ones are evicted. That costs another look at
+ * a dataset, so beyond 64 CPUs memory counts for more: an entry takes some 90 bytes. */
+#define LRU_MOST 16384
+
 int maps_size_lru(struct zfstrace *t)
 {
 	unsigned int least = 256 * (unsigned int)t->cpus;
 	struct bpf_map *map;
 	int err = 0;
 
+	least = least < LRU_MOST ? least : LRU_MOST;
 	bpf_object__for_each_map(map, t->object)
 	{
 		if (bpf_map__type(map) == BPF_MAP_TYPE_LRU_HASH &&

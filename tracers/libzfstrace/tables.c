@@ -97,11 +97,13 @@ static const struct probe_def fsync_probes[] = {
 	{ .name = "zil_free",
 	  .symbols = { "zil_free" },
 	  .program = "zil_free",
+	  .stays = true,
 	  .cost = "after an export a new dataset may be counted under an old name; what is no "
 		  "longer in use keeps its room" },
 	{ .name = "zpl_kill_sb",
 	  .symbols = { "zpl_kill_sb" },
 	  .program = "kill_sb",
+	  .stays = true,
 	  .cost = "after an unmount a new dataset with sync=disabled may be counted under an old "
 		  "name; what is no longer in use keeps its room" },
 };
@@ -145,6 +147,7 @@ static const struct probe_def commit_probes[] = {
 	{ .name = "zil_free",
 	  .symbols = { "zil_free" },
 	  .program = "zil_free",
+	  .stays = true,
 	  .cost = "after an export a new dataset may be counted under an old name; what is no "
 		  "longer in use keeps its room" },
 };
@@ -199,6 +202,7 @@ static const struct probe_def read_probes[] = {
 	{ .name = "zpl_kill_sb",
 	  .symbols = { "zpl_kill_sb" },
 	  .program = "kill_sb",
+	  .stays = true,
 	  .cost = "after an unmount a new dataset may be counted under an old name; what is no "
 		  "longer in use keeps its room" },
 };

@@ -237,7 +237,7 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l);
  * @now: do not wait for the operations that are under way
  *
  * Lets no operation begin any more and, once the last one has ended or with @now, detaches all
- * probes; counts stay. Call it again until it returns 0.
+ * probes of operations; counts stay. Call it again until it returns 0.
  *
  * Return: 0 when the session is paused; how many operations are under way; or a negative errno.
  */

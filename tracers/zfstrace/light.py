@@ -3,8 +3,9 @@ their time on is estimated, from short windows in which all of their stages are 
 
 A window begins at random, so each moment is as likely to be in one as any other, and estimates are
 not biased by what repeats itself. Operations of a window are not independent of one another;
-windows are, which is why intervals come from how much these differ. What was recorded because
-something was slow is kept apart, as that is no random moment.
+windows are, which is why intervals come from how much these differ. What is recorded because
+something was slow is no random moment, and in no estimate; a random window in which something was
+slow is in the estimates, and kept as well.
 """
 
 from __future__ import annotations
@@ -115,9 +116,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Window:
-    """time is when it ended, ISO 8601, UTC; cause is the commit because of which it was recorded,
-    None for one that began at random. lost is how many of its operations are in no sample: not
-    seen, or not ended when there was no more waiting for them."""
+    """time is when it ended, ISO 8601, UTC; cause is the slow commit that it is kept for, None as a
+    part of the estimates. lost is how many of its operations are in no sample: not seen, or not
+    ended when there was no more waiting for them."""
 
     time: str
     duration_ns: int
@@ -210,8 +211,8 @@ class LightRow:
 
 @dataclass(frozen=True)
 class KeptRow:
-    """A window that was recorded because a commit was slow, for one dataset; that of no fsync, for
-    what was asked for."""
+    """A window that is kept because a commit was slow, for one dataset; that of no fsync, for what
+    was asked for."""
 
     time: str
     duration_ns: int

@@ -67,6 +67,17 @@ def output(argv: Sequence[str], limit_s: float) -> str:
     return done.out if done.status == 0 else ""
 
 
+def exists(pid: int) -> bool:
+    """Whether there is such a process, of whatever user."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
 def signal_all(process: subprocess.Popen[bytes], number: int) -> None:
     """Sends a signal to a program and all that it has started, if any still run."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from zfs_linux import checks, kstat, mounts
@@ -23,10 +24,13 @@ from zfstrace.host import (
 from zfstrace.kstat.txgs import TxgRow, parse_txgs
 from zfstrace.recording import StackOptions
 from zfstrace.types import Check, FsyncOptions, LightOptions, ProbeSurvey, Tool, TraceOptions
+from zfstrace.zpool import list as zpool_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfs_linux.parameters import LinuxParameters
+
+_SPARE_VDEVS = 16
 
 
 class LinuxHost(BaseHost):
@@ -230,12 +234,9 @@ class LinuxHost(BaseHost):
         from zfstrace.bpf.pools import DeviceTrace
 
         self._require_zfs()
-        names = [options.pool] if options.pool else self.pools()
-        # spare: a disk may be replaced, a pool imported
-        room = sum(len(self.vdev_names(name)) for name in names) + 16
         return DeviceTrace(
             pool=options.pool,
-            max_vdevs=room,
+            max_vdevs=self._vdev_room([options.pool] if options.pool else self.pools()),
             no_fentry=options.no_fentry,
             table_mib=options.table_mib,
         )
@@ -273,7 +274,7 @@ class LinuxHost(BaseHost):
 
         self._require_zfs()
         room = self._room()
-        vdevs = sum(len(self.vdev_names(name)) for name in self.pools()) + 16
+        vdevs = self._vdev_room(self.pools())
         return CostTrace(
             {
                 "fsync": lambda: TracedFsyncs(
@@ -297,6 +298,12 @@ class LinuxHost(BaseHost):
         """How many datasets a trace should tell apart: those in use and some spare. libzfstrace
         knows how many its memory allows."""
         return 32 + sum(len(kstat.objsets(self._kstat, pool)) for pool in self.pools())
+
+    def _vdev_room(self, pools: Sequence[str]) -> int:
+        """How many vdevs a trace should tell apart, with some spare: a disk may be replaced, a pool
+        imported. Pools for which zpool(8) has no answer count as some, too."""
+        found = zpool_list.of_each(pools, self.vdev_names)
+        return _SPARE_VDEVS + sum(len(found.get(pool, ())) or _SPARE_VDEVS for pool in pools)
 
     def _locate(self, dataset: str) -> tuple[int, Dev]:
         """Object set id (0 if unknown) and device number ((0, 0) if not mounted). Raises

@@ -188,8 +188,9 @@ class _Attached:
         self._options, self._windows, self._kept = options, windows, kept
         self._random = random.Random()
         self.why = ""
+        # the slowest commit that the present window is kept for, if any
         self._cause: SlowCommit | None = None
-        self._opened_ns = 0  # when the present window began, 0 = none
+        self._opened_ns, self._at_random = 0, False  # when the present window began, 0 = none
         self._may_keep_ns = 0  # not before that
         # by kprobes: to attach fentry programs beside those that count commits, and to detach them,
         # would let these miss returns (docs/stages.md, "Attaching")
@@ -220,20 +221,16 @@ class _Attached:
         """Opens and closes windows. Raises TraceError."""
         now = time.monotonic_ns()
         self.commits.tidy()
-        slow = self.commits.slow()
+        self._fsyncs.tidy()  # of datasets that go between windows, too
+        self._see(self.commits.slow(), now)
         if self._opened_ns:
-            if self._cause:
-                # the first may not be the slowest
-                self._cause = max([self._cause, *slow], key=_total)
             self._close(now)
             return
-        if slow and now >= self._may_keep_ns:
-            self._cause = max(slow, key=_total)
-            self._may_keep_ns = now + self._options.every_ns
-        elif now >= self._next_ns:
+        self._at_random = not self._cause
+        if self._at_random:
+            if now < self._next_ns:
+                return
             self._plan(max(now, self._period_ns + self._options.every_ns))
-        else:
-            return
         try:
             self._fsyncs.resume()
         except TraceError as error:
@@ -242,6 +239,16 @@ class _Attached:
             return
         self.why = ""
         self._opened_ns = time.monotonic_ns()
+
+    def _see(self, slow: list[SlowCommit], now: int) -> None:
+        """Keeps the present window for a slow commit, or the one that it opens, at most one in each
+        period."""
+        if not slow or (not self._cause and now < self._may_keep_ns):
+            return
+        if not self._cause:
+            self._may_keep_ns = now + self._options.every_ns
+        # the first may not be the slowest
+        self._cause = max([self._cause, *slow] if self._cause else slow, key=_total)
 
     def _close(self, now: int) -> None:
         """Ends the present window if its time is over and its operations have ended."""
@@ -269,10 +276,12 @@ class _Attached:
                 for one in since(counts, self._before)
                 if one.total.count
             ),
-            self._cause,
-            lost.lost + lost.cut,
+            lost=lost.lost + lost.cut,
         )
-        (self._kept if self._cause else self._windows).append(window)
+        if self._at_random:  # whatever was in it
+            self._windows.append(window)
+        if self._cause:
+            self._kept.append(replace(window, cause=self._cause))
         self._before, self._lost, self._cause, self._opened_ns = counts, losses, None, 0
 
     def probes(self) -> tuple[Probe, ...]:

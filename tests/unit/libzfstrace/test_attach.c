@@ -21,7 +21,7 @@ static struct program {
 } programs[] = {
 	{ .name = "fentry_zil_commit" }, { .name = "fentry_zil_commit_return" },
 	{ .name = "kprobe_zil_commit" }, { .name = "kprobe_zil_commit_return" },
-	{ .name = "perf_sample" },
+	{ .name = "perf_sample" },	 { .name = "kprobe_zil_free" },
 };
 
 static int counting; /* what `enabled` is set to */
@@ -46,6 +46,7 @@ static struct bpf_link *attach(const struct bpf_program *prog)
 {
 	struct program *p = (struct program *)(uintptr_t)prog;
 
+	CHECK(!p->attached);
 	p->attached = true;
 	return (struct bpf_link *)p;
 }
@@ -139,6 +140,11 @@ static const struct probe_def defs[] = {
 	  .hz = 99,
 	  .required = true,
 	  .cost = "no samples" },
+	{ .name = "zil_free",
+	  .symbols = { "zil_free" },
+	  .program = "zil_free",
+	  .stays = true,
+	  .cost = "what is no longer in use keeps its room" },
 };
 
 /* What the kernel skips is lost, and counted, until the last fentry program has counted. */
@@ -197,6 +203,30 @@ static void test_a_pause_is_called_off(void)
 	CHECK(zfstrace_resume(&t) == 0 && counting == COUNT_FENTRY);
 }
 
+/* Datasets go in a pause, too. */
+static void test_a_pause_sees_datasets_go(void)
+{
+	struct probe probes[2] = { { .def = &defs[0] }, { .def = &defs[3] } };
+	struct zfstrace t = {
+		.def = tracer_find("arc"), .probes = probes, .probe_count = 2, .turn = COUNT_KPROBE
+	};
+
+	for (unsigned int i = 0; i < 2; i++) {
+		probes[i].how = ZFSTRACE_KPROBE;
+		probes[i].perf_fd = -1;
+	}
+	begin();
+	CHECK(session_attach(&t) == 0);
+	for (unsigned int i = 0; i < 2; i++) {
+		CHECK(programs[2].attached && programs[5].attached);
+		CHECK(zfstrace_pause(&t, true) == 0);
+		CHECK(!programs[2].attached && programs[5].attached);
+		CHECK(zfstrace_resume(&t) == 0);
+	}
+	session_detach(&t);
+	CHECK(!programs[2].attached && !programs[5].attached);
+}
+
 /* An error says what the kernel has said. */
 static void test_no_samples(void)
 {
@@ -214,6 +244,7 @@ int main(void)
 {
 	test_kprobes_take_over();
 	test_a_pause_is_called_off();
+	test_a_pause_sees_datasets_go();
 	test_no_samples();
 	return checked("C unit tests (attaching)");
 }

@@ -100,10 +100,10 @@ def test_a_kept_window_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
     assert rows[0]["cause"]["comm"] == "postgres"
     assert rows[0]["stages"]["flush"] == 93
     run(state([], kept))
-    said = "1.50 s for a commit of postgres (12); then 30 fsyncs on tank/db: flush 93% log_write 7%"
+    said = "1.50 s for a commit of postgres (12); around it 30 fsyncs on tank/db: flush 93%"
     assert said in capsys.readouterr().err
     run(state([], [Window("2026-11-26T11:59:58.000Z", 2 * SECOND, (), WHO)]))
-    assert "for a commit of postgres (12); then no fsync in 2.0 s\n" in capsys.readouterr().err
+    assert "for a commit of postgres (12); around it no fsync in 2.0 s\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

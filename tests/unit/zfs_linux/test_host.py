@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.paths import DATA
@@ -54,6 +56,33 @@ def test_written_bytes_come_from_objsets(root: Path) -> None:
     assert found == {0x4B: 163840}
     assert now > 0
     assert LinuxHost(root).written("gone")[1] == {}
+
+
+def test_a_zpool_that_hangs_does_not_hold_up_a_trace_of_devices(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that opens it has two minutes until its watchdog."""
+    pools, now, opened = [f"p{i}" for i in range(25)], [100.0], list[int]()
+    for pool in pools:
+        (root / "proc/spl/kstat/zfs" / pool).mkdir()
+        (root / "proc/spl/kstat/zfs" / pool / "state").write_text("ONLINE\n")
+
+    def hangs(_host: LinuxHost, _pool: str) -> dict[int, str]:
+        now[0] += 10
+        return {}
+
+    def trace(**given: Any) -> None:
+        opened.append(given["max_vdevs"])
+
+    monkeypatch.setattr("zfstrace.bpf.pools.DeviceTrace", trace)
+    monkeypatch.setattr("zfstrace.zpool.list.time", SimpleNamespace(monotonic=lambda: now[0]))
+    for names, seconds in ((lambda *_: {1: "sda", 2: "sdb"}, 0), (hangs, 10)):
+        monkeypatch.setattr(LinuxHost, "vdev_names", names)
+        begun = now[0]
+        LinuxHost(root).open_device_trace(TraceOptions())
+        assert now[0] - begun == seconds
+    # 16 spare, and as many for a pool that says nothing
+    assert opened == [26 * 2 + 16, 26 * 16 + 16]
 
 
 def test_names_of_datasets_are_found_by_objset_and_device(root: Path) -> None:

@@ -29,7 +29,7 @@ class Fsyncs:
 
     def __init__(self, **options: Any) -> None:
         self.options = options
-        self.attached, self.under_way, self.closed = True, 0, False
+        self.attached, self.under_way, self.closed, self.tidied = True, 0, False, 0
         self.log: list[str] = []
         self.counts: list[DatasetCounts] = [counts(objset=0, rest=True)]
         self.lost = Losses()
@@ -44,6 +44,9 @@ class Fsyncs:
     def resume(self) -> None:
         assert not self.attached
         self.attached = True
+
+    def tidy(self) -> None:
+        self.tidied += 1
 
     def refresh(self) -> None:
         assert not self.attached  # a window is read when it is over
@@ -212,12 +215,29 @@ def test_the_slowest_until_the_window_ends_is_its_cause(world: World) -> None:
     assert window.cause == worst
 
 
-def test_a_slow_commit_in_a_window_that_began_at_random_is_no_cause(world: World) -> None:
+def test_a_random_window_with_a_slow_commit_is_kept_and_estimated_from(world: World) -> None:
+    """Its slowest, also one that ends while the window waits for its operations."""
     open_window(world)
+    world.fsyncs.under_way = 4
     world.commits.events = [SlowCommit(SECOND, 12, "postgres")]
+    world.seconds(4)
+    worst = SlowCommit(5 * SECOND, 13, "mysqld")
+    world.commits.events = [worst]
     world.until_closed()
-    assert world.trace.kept() == []
-    assert [one.cause for one in world.trace.windows()] == [None]
+    (kept,), (window,) = world.trace.kept(), world.trace.windows()
+    assert kept.cause == worst
+    assert window == replace(kept, cause=None)
+
+
+def test_no_second_one_is_kept_in_a_minute(world: World) -> None:
+    world.commits.events = [SlowCommit(SECOND, 12, "postgres")]
+    world.second()
+    world.until_closed()
+    assert len(world.trace.kept()) == 1
+    open_window(world)  # the random one of the first minute
+    world.commits.events = [SlowCommit(SECOND, 13, "mysqld")]
+    world.until_closed()
+    assert world.trace.kept() == [] and len(world.trace.windows()) == 1
 
 
 def test_not_more_than_one_a_minute_is_opened_for_that(world: World) -> None:
@@ -232,8 +252,12 @@ def test_not_more_than_one_a_minute_is_opened_for_that(world: World) -> None:
 
 def test_losses_are_those_of_what_is_counted_always(world: World) -> None:
     assert world.trace.losses().start == 3
-    world.second()
-    assert world.commits.tidied == 1
+
+
+def test_both_are_tidied_each_second(world: World) -> None:
+    """Datasets go between windows, too, and what comes back is to be known by its old counts."""
+    world.seconds(60)
+    assert world.commits.tidied == world.fsyncs.tidied == 60
 
 
 def test_both_are_closed(world: World) -> None:

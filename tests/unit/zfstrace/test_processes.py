@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import tempfile
@@ -51,6 +52,14 @@ def test_children_that_ignore_sigterm_are_killed(tmp_path: Path) -> None:
     processes.end(process, 5.0)
     assert process.returncode == -signal.SIGTERM
     wait_for(lambda: not alive(int(file.read_text())))
+
+
+def test_a_process_exists_until_it_is_waited_for() -> None:
+    with subprocess.Popen(["true"]) as process:
+        pass
+    assert not processes.exists(process.pid)
+    assert not processes.exists(2**40)
+    assert all(processes.exists(pid) for pid in (1, os.getpid()))
 
 
 def test_the_last_line_of_a_file_is_found() -> None:

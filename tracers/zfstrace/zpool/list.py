@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 from zfstrace import processes
 from zfstrace.strict import strict_zip
 
 # `zpool list` may wait for a pool that is suspended.
 _TIMEOUT_S = 5
+
+Answer = TypeVar("Answer")
+
+
+def of_each(pools: Iterable[str], ask: Callable[[str], Answer]) -> dict[str, Answer]:
+    """What ask(), which runs zpool(8), says of each pool; when five seconds have passed, no other
+    pool is asked. What makes it hang for one, a lock of all pools, makes it hang for each."""
+    end = time.monotonic() + _TIMEOUT_S
+    return {pool: ask(pool) for pool in pools if time.monotonic() < end}
 
 
 def parse_names(named: str, numbered: str) -> dict[int, str]:
@@ -29,7 +42,8 @@ def parse_names(named: str, numbered: str) -> dict[int, str]:
 
 def names(pool: str) -> dict[int, str]:
     """Leaf vdevs of an imported pool by guid; {} when zpool(8) is missing or does not answer."""
-    return parse_names(_list("--", pool), _list("-g", "--", pool))
+    named = _list("--", pool)
+    return parse_names(named, _list("-g", "--", pool)) if named else {}
 
 
 def data_vdevs(pool: str) -> int:

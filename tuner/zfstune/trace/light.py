@@ -102,14 +102,14 @@ def _tell(run: Run[LightOptions], row: KeptRow) -> None:
     if run.args.json:
         print(json.dumps(row.to_json()), file=run.out, flush=True)
         return
-    cause, then = row.cause, f"no fsync in {format_span(row.duration_ns)}"
+    cause, found = row.cause, f"no fsync in {format_span(row.duration_ns)}"
     if row.fsyncs:
         where = printable(row.dataset or row.pool or "(pool unknown)")
         stages = largest_stages(row.stages, 60)
-        then = f"{format_count(row.fsyncs)} fsyncs on {where}: {stages}"
+        found = f"{format_count(row.fsyncs)} fsyncs on {where}: {stages}"
     say(
         f"{row.time}: {format_time(cause.total_ns)} for a commit of {printable(cause.comm)} "
-        f"({cause.pid}); then {then}"
+        f"({cause.pid}); around it {found}"
     )
 
 

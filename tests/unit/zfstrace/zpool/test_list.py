@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -54,3 +55,27 @@ def test_any_text_gives_names(named: str, numbered: str) -> None:
 def test_without_zpool_there_are_no_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert vdevs.names("tank") == {}
+
+
+def test_without_an_answer_it_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def hangs(argv: list[str], _limit_s: float) -> str:
+        asked.append(argv)
+        return ""
+
+    monkeypatch.setattr("zfstrace.processes.output", hangs)
+    assert vdevs.names("tank") == {}
+    assert asked == [["zpool", "list", "-v", "-H", "--", "tank"]]
+
+
+def test_when_one_pool_takes_long_the_others_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+
+    def ask(pool: str) -> str:
+        now[0] += 5 if pool == "b" else 0
+        return pool.upper()
+
+    monkeypatch.setattr(vdevs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    assert vdevs.of_each("abcd", ask) == {"a": "A", "b": "B"}
+    assert vdevs.of_each("acd", ask) == {"a": "A", "c": "C", "d": "D"}
