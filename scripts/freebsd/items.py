@@ -200,7 +200,8 @@ def kstat_traces(host: Host) -> Said:
     host.require_pool()
     options = ("--source", "kstat", "--json", "--duration")
     seen = rows(host.zfstune("trace", "txg", *options, f"{host.window_s}s"))
-    rows(host.zfstune("trace", "arc", *options, "2s"))
+    for view in ("arc", "read"):
+        rows(host.zfstune("trace", view, *options, "2s"))
     if not seen:
         return f"no txg ended within {host.window_s} s"
     return f"{len(seen)} txgs in {host.window_s} s"
@@ -212,7 +213,7 @@ def dtrace(host: Host) -> Said:
     why, fix = scripts.why_not(host.root)
     if why:
         raise Failed(f"{why}; {fix}")
-    said = processes.output(["dtrace", "-V"], COMMAND_S).strip()
+    said = processes.output([probes.program(), "-V"], COMMAND_S).strip()
     there, why = probes.look_up(("profile:::tick-1s",))
     if not there:
         raise Failed("dtrace lists no probe", [why or "without saying why"])
@@ -244,7 +245,8 @@ def one_script(host: Host, path: Path) -> Said:
     began = time.monotonic()
     # sysctlwrite-json.d exits with the given process
     arguments = [str(os.getpid())] if path.name.startswith("sysctl") else []
-    with started(["dtrace", "-Zs", str(path), *arguments], errors_apart=True) as process:
+    argv = [probes.program(), "-Zs", str(path), *arguments]
+    with started(argv, errors_apart=True) as process:
         said = wait_for(process, "Tracing|trace_begin", errors=False)
         took_s = time.monotonic() - began
         time.sleep(host.run_s)
@@ -286,14 +288,15 @@ def count_by_script(host: Host) -> Said:
     """zilevent-json.d counts the fsyncs that the kstat zil counts."""
     pool = dataset_of(host).split("/", 1)[0]
     assert host.directory
-    script = ROOT / SCRIPTS / "zilevent-json.d"
-    with started(["dtrace", "-Zs", str(script), "0", pool], errors_apart=True) as process:
-        wait_for(process, "trace_begin", errors=False)
+    argv = [probes.program(), "-Zs", str(ROOT / SCRIPTS / "zilevent-json.d"), "0", pool]
+    with started(argv, errors_apart=True) as process:
+        said = wait_for(process, "trace_begin", errors=False)
         before = commits(host)
         fsyncs(host.directory, host.run_s)
         kstat = commits(host) - before
         out, err = stop(process)
-    end = rows(out)[-1]
+    # a busy pool fills more than the first read, which may end within a line
+    end = rows(said + out)[-1]
     found = int(end["count"])
     numbers = f"{FSYNCS} fsyncs: {found} by zilevent-json.d, {kstat} by kstat zil"
     never = [name for name in end["never_fired"] if name]

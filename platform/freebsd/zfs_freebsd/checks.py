@@ -8,7 +8,7 @@ from pathlib import Path
 from zfs_freebsd.dtrace import scripts
 from zfs_freebsd.kstat import Kstats
 from zfs_freebsd.sysctl import Sysctl
-from zfstrace.types import Check
+from zfstrace.types import WRITES_BLOCKED, Check
 
 
 def of_host(sysctl: Sysctl, kstats: Kstats, version: str, root: Path) -> list[Check]:
@@ -16,6 +16,7 @@ def of_host(sysctl: Sysctl, kstats: Kstats, version: str, root: Path) -> list[Ch
     Never raises."""
     return [
         _zfs(version),
+        *_pools(kstats),
         Check("kernel", "kernel", f"{os.uname().sysname} {os.uname().release}"),
         _privileges(sysctl),
         scripts.check(root),
@@ -28,6 +29,17 @@ def _zfs(version: str) -> Check:
         return Check("ZFS", "zfs", version)
     fix = "run `kldload zfs`"
     return Check("ZFS", "zfs", "not loaded", "blocking", "nothing to trace", fix)
+
+
+def _pools(kstats: Kstats) -> list[Check]:
+    """Those in which writes block."""
+    states = {pool: kstats.text(pool, "misc", "state").strip() for pool in kstats.pools()}
+    cost = "no fsync ends there"
+    return [
+        Check(f"pool {pool}", "zfs", state, "missing", cost, f"see `zpool status {pool}`")
+        for pool, state in states.items()
+        if state in WRITES_BLOCKED
+    ]
 
 
 def _privileges(sysctl: Sysctl) -> Check:

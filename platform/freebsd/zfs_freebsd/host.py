@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from zfs_freebsd.boot import Order, by_name
 from zfs_freebsd.dtrace import probes, scripts
 from zfs_freebsd.kstat import Kstats
 from zfs_freebsd.sysctl import Mib, Sysctl
+from zfstrace import processes
 from zfstrace.base_host import BaseHost
 from zfstrace.disk import Disk, Scratch
 from zfstrace.errors import NotSupported, UnknownName
@@ -93,13 +93,7 @@ class FreeBSDHost(BaseHost):
         return name if isinstance(name, str) else ""
 
     def process_error(self, pid: int) -> str | None:
-        try:
-            os.kill(pid, 0)
-        except (ProcessLookupError, OverflowError):
-            return f"there is no process {pid}"
-        except OSError:
-            return None  # another user's
-        return None
+        return None if processes.exists(pid) else f"there is no process {pid}"
 
     # --- parameters and kstats
 
@@ -117,6 +111,9 @@ class FreeBSDHost(BaseHost):
     def kstat(self, name: str) -> dict[str, int]:
         values = self._kstats.named(name)
         return {key: value for key, value in values.items() if isinstance(value, int)}
+
+    def _arcstats(self) -> dict[str, int]:
+        return self.kstat("arcstats")
 
     def txg_rows(self, pool: str) -> list[TxgRow]:
         return self._kstats.txg_rows(pool)
@@ -176,7 +173,7 @@ class FreeBSDHost(BaseHost):
     def open_light_trace(self, options: LightOptions) -> LightSession:
         raise NotSupported(
             "cannot trace lightly: a D script has all of its probes or none",
-            "leave out --light, and read what a trace costs in docs/freebsd.md",
+            "leave out --light; docs/performance.md says what a trace costs",
         )
 
     def open_cost_trace(self) -> CostSession:
@@ -212,32 +209,24 @@ class FreeBSDHost(BaseHost):
         from zfs_freebsd.traces import ArcStats
 
         self._require_zfs()
-
-        def stats() -> dict[str, int]:
-            return self.kstat("arcstats")
-
         if options.kstat:
-            return ArcStats(stats)
+            return ArcStats(self._arcstats)
         from zfs_freebsd.dtrace.arc import ScriptedArc
 
-        return self._follow(ScriptedArc(stats))
+        return self._follow(ScriptedArc(self._arcstats))
 
     def open_read_trace(self, options: TraceOptions) -> ReadSession:
         self._require_zfs()
         objset = self._locate(options.dataset) if options.dataset else 0
-
-        def stats() -> dict[str, int]:
-            return self.kstat("arcstats")
-
         if options.kstat:
             from zfs_freebsd.traces import objsets
             from zfstrace.kstat.reads import KstatReads
 
             self._refuse_pid(options)
-            return KstatReads(lambda: objsets(self._kstats, options.pool), stats)
+            return KstatReads(lambda: objsets(self._kstats, options.pool), self._arcstats)
         from zfs_freebsd.dtrace.read import ScriptedReads
 
-        return self._follow(ScriptedReads(options, objset, stats))
+        return self._follow(ScriptedReads(options, objset, self._arcstats))
 
     def _locate(self, dataset: str) -> int:
         """The object set id. Raises UnknownName."""

@@ -19,6 +19,9 @@ from support.freebsd import standin
 from support.freebsd.standin import ROOT, Table
 
 from freebsd import check
+from freebsd.host import Host
+from freebsd.items import ITEMS
+from zfs_freebsd.dtrace import probes
 
 CHECK = ROOT / "tests/support/freebsd/check.py"
 DTRACE = ROOT / "tests/support/freebsd/dtrace_standin.py"
@@ -207,6 +210,32 @@ def test_the_faults_of_a_script_are_in_its_last_line(bench: Bench, errors: int) 
     )
     item = bench.items("--only", "zfsread-json.d", status=errors)["zfsread-json.d"]
     assert item["verdict"] == ("FAIL" if errors else "PASS"), item
+
+
+def test_a_line_may_come_in_two_reads(bench: Bench) -> None:
+    begin, end = bench.root / "begin", bench.root / "end"
+    begin.write_text('{"type":"trace_begin"}\n{"type":"com')
+    last = '{"type":"trace_end","count":0,"lost":0,"bypassed":0,"never_fired":[null]}'
+    end.write_text(f'mit"}}\n{last}\n')
+    (bench.root / "bin/dtrace").unlink()
+    bench.program(
+        "dtrace",
+        f"#!/bin/sh\ntrap 'cat {end}; exit 0' INT\ncat {begin}\nwhile :; do sleep 0.05; done\n",
+    )
+    items = bench.items("--dir", str(bench.root / "ds"), "--only", "count, script", status=1)
+    assert "0 by zilevent-json.d, 0 by kstat zil" in items["count, script"]["said"]
+
+
+def test_dtrace_need_not_be_in_the_path(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sudo and cron(8) may leave its directory out."""
+    for name in ("SYSCTL_STANDIN_TABLE", "DTRACE_STANDIN"):
+        monkeypatch.setenv(name, bench.environment[name])
+    monkeypatch.setattr(probes, "program", lambda: str(DTRACE))
+    host = Host(root=bench.root, libc=str(standin.build()), run_s=0.1)
+    items = dict(ITEMS)
+    for name in ("dtrace", "zilcommit.d"):
+        result = check.try_item(name, items[name], host)
+        assert result.verdict == "PASS", result
 
 
 def test_a_value_that_sysctl_8_reads_differently_fails(bench: Bench) -> None:

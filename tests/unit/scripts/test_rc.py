@@ -194,6 +194,17 @@ def test_the_port_follows_portlint() -> None:
     # pathnames: nothing absolute, nothing below the framework's own directories
     assert not re.search(r"[\s@'\"-]/\w", text)
     assert not re.search(r"[\s/](distfiles|pkg|files|patches|work)/|\sscripts/", text)
+    options = re.search(r"^OPTIONS_DEFINE=\t(.*)$", text, re.MULTILINE)
+    assert options
+    package = r"\$\{PYTHON_PKGNAMEPREFIX\}[\w-]+>\S+:[\w-]+/py-[\w-]+@\$\{PY_FLAVOR\}"
+    for option in options[1].split():
+        assert re.search(rf"^{option}_DESC=\t\S", text, re.MULTILINE)
+        assert re.search(rf"^{option}_RUN_DEPENDS=\t{package}$", text, re.MULTILINE)
+    versions = re.findall(r"\}([\w-]+)>=([\d.]+):", text)
+    assert len(versions) == 2
+    page = (ROOT / "docs/dependencies.md").read_text()
+    for name, least in versions:
+        assert f"| {name.replace('-', '_')} {least} or later |" in page
     description = (FREEBSD / "port/pkg-descr").read_text()
     assert max(map(len, description.splitlines())) <= 80
     assert "WWW:" not in description

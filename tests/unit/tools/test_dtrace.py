@@ -97,6 +97,31 @@ def test_sums_printed_while_it_runs_are_new(name: str) -> None:
         assert "#pragma D option aggrate=10hz" in text
 
 
+def test_the_page_says_what_buffers_take() -> None:
+    """Two of each kind for each CPU, and variables once: dtrace_buffer_alloc() and
+    dtrace_dstate_init() in sys/cddl/contrib/opensolaris/uts/common/dtrace/dtrace.c."""
+
+    def mib(name: str, option: str) -> float:
+        text = (DTRACE / f"freebsd/{name}-json.d").read_text()
+        found = re.search(rf"^#pragma D option {option}=(\d+)([km])$", text, re.MULTILINE)
+        assert found
+        return int(found[1]) / {"k": 1024, "m": 1}[found[2]]
+
+    def per_cpu(*names: str) -> float:
+        return sum(2 * (mib(name, "bufsize") + mib(name, "aggsize")) for name in names)
+
+    views = ("zilevent", "txgstate", "zfsthrottle", "zfsdevice", "arcstate")
+    # the first two are of the view fsync, as its recorder wants slow ones
+    exporter = ("zilevent", "zfsthrottle", "txgstate", "zfsthrottle", "arcstate")
+    variables = {sum(mib(name, "dynvarsize") for name in names) for names in (views, exporter)}
+    assert (per_cpu("zilevent"), variables) == (10, {26})
+    assert per_cpu(*views) == per_cpu(*exporter) == 29
+    page = " ".join((ROOT / "docs/freebsd.md").read_text().split())
+    assert "10 MiB for each CPU by `trace fsync`, 29 MiB by the five views" in page
+    assert "26 MiB for variables" in page
+    assert f"64 CPUs needs {(29 * 64 + 26) / 1024:.1f} GiB" in page
+
+
 @pytest.mark.parametrize("name", [name for name in FREEBSD if name.startswith("zil")])
 def test_nothing_is_left_of_a_commit_whose_end_was_not_seen(name: str) -> None:
     """Up to 2.3 those of zfs_create(), zfs_putpages() and others have none."""
@@ -123,6 +148,16 @@ def test_a_pool_does_not_inherit_requests_of_another_at_its_address(system: str)
     assert other
     assert all(f"{name}[arg0] = 0;" in other[1] for name in ("first", "wanted", "last_sync"))
     assert other.start() < text.index("reason[arg0, arg1] =")
+
+
+@pytest.mark.parametrize("name", ["txgstate.d", "txgstate-json.d"])
+def test_nothing_is_kept_of_a_txg_that_has_ended(name: str) -> None:
+    """Whichever pool is asked for: variables that stay take the room of all others."""
+    text = code((DTRACE / "freebsd" / name).read_text())
+    kept = set(re.findall(r"(\w+)\[arg0, arg1\](?: =|\+\+)", text))
+    ends = "".join(re.findall(r"\nsdt:::txg-synced\n\{\n(.*?)\n\}", text, re.DOTALL))
+    assert "syncing" in kept
+    assert kept == set(re.findall(r"(\w+)\[arg0, arg1\] = 0;", ends))
 
 
 @pytest.mark.parametrize("table", generate.SYSTEMS)

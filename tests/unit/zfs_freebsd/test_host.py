@@ -152,6 +152,8 @@ def test_checks_tell_ok_from_missing_and_blocking(
         "kstat/zfs/tank/txgs", "string", "", "s"
     ).write()
     assert found()["privileges"] == found()["kstat tank/txgs"] == "missing"
+    table.add("kstat/zfs/tank/misc/state", "string", "SUSPENDED\n", "s").write()
+    assert found()["pool tank"] == "missing"
     table.remove("vfs").remove("kstat").write()
     assert found()["ZFS"] == "blocking"
 

@@ -120,6 +120,22 @@ def test_errors_of_dtrace_are_reported(
     assert message in machine.run("trace", "fsync", "--duration", "1s", status=status)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("trace fsync --light", "cannot trace lightly: a D script has all of its probes or none"),
+        ("doctor --cost", "cannot count what tracing costs: FreeBSD does not time"),
+        ("flame --txg-sync", "cannot record threads that sync a txg on FreeBSD"),
+        ("flame --all-zfs", "cannot record all threads in ZFS on FreeBSD"),
+        ("flame --pid 1", "cannot record a whole process on FreeBSD"),
+    ],
+)
+def test_what_only_linux_can_is_refused(machine: Machine, words: str, message: str) -> None:
+    said = machine.run(*words.split(), "--duration", "1s", status=3)
+    assert f"zfstune: error: {message}" in said
+    assert said.splitlines()[-1].startswith("hint: ")
+
+
 def test_faults_are_counted(machine: Machine) -> None:
     (machine.root / "faulty").write_text("zilevent-json.d")
     row = trace(machine, "fsync")[0]

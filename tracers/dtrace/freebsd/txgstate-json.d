@@ -178,6 +178,11 @@ sdt:::txg-synced
 	printf(",\"passes\":%d,\"dirty_bytes\":null,\"written_bytes\":null", this->passes);
 	printf(",\"delayed_tx\":null,\"delay_ns\":null,\"reason\":\"%s\"}\n",
 	    reason[arg0, arg1] == 1 ? "dirty" : reason[arg0, arg1] == 2 ? "waiter" : "unknown");
+}
+
+/* Also of the other pools, or dtrace would run out of variables within a day. */
+sdt:::txg-synced
+{
 	reason[arg0, arg1] = 0;
 	since[arg0, arg1] = 0;
 }

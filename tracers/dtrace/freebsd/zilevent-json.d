@@ -344,6 +344,7 @@ fbt:zfs:zfs_fsync:entry
 
 fbt:zfs:zil_commit:entry,
 fbt:zfs:zil_commit_flags:entry
+/self->in_fsync/
 {
 	self->commits = 1;
 }

@@ -318,6 +318,7 @@ fbt::zfs_fsync:entry
 
 fbt::zil_commit:entry,
 fbt::zil_commit_flags:entry
+/self->in_fsync/
 {
 	self->commits = 1;
 }

@@ -10,6 +10,7 @@
 #pragma D option quiet
 #pragma D option defaultargs
 #pragma D option bufsize=256k
+#pragma D option aggsize=256k
 #pragma D option dynvarsize=1m
 #pragma D option strsize=128
 #pragma D option switchrate=10hz

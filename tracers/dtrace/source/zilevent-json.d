@@ -47,6 +47,7 @@ fbt:{{ZFS}}:zfs_fsync:entry
 
 fbt:{{ZFS}}:zil_commit:entry,
 fbt:{{ZFS}}:zil_commit_flags:entry
+/self->in_fsync/
 {
 	self->commits = 1;
 }

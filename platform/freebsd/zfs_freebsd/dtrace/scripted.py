@@ -120,7 +120,8 @@ class Scripted(ABC):
 
     def _on_line(self, line: str) -> None:
         try:
-            row = json.loads(line)
+            # the name of a program may have control characters
+            row = json.loads(line, strict=False)
             if row["type"] == "trace_state":
                 self._state, self._state_s = row, time.monotonic()
             else:

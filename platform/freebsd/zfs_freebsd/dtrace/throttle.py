@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import suppress
 
 from zfs_freebsd.dtrace.scripted import Parameter, Scripted, Times, _monotonic, _pool
-from zfstrace import throttle
+from zfstrace import processes, throttle
 from zfstrace.errors import TraceError
+from zfstrace.hist import Hist
 from zfstrace.throttle import ThrottleCounts, Waits
-from zfstrace.types import Json
+from zfstrace.types import OTHERS, Json
 
 _LIMITS = ("zfs_dirty_data_max", "zfs_delay_min_dirty_percent", "zfs_delay_scale")
+# every process has an entry, until Ended sums it
+_REST = ThrottleCounts("", 0, OTHERS, True, dict.fromkeys(throttle.KINDS, Waits()), Hist(), None)
 
 
 class ScriptedThrottle(Scripted):
@@ -20,21 +24,29 @@ class ScriptedThrottle(Scripted):
     def __init__(self, pool: str | None, pid: int | None, parameter: Parameter) -> None:
         self._pid, self._parameter = pid, parameter
         self._waiters: dict[tuple[str, int], _Waiter] = {}
+        self._lives = itertools.count(1)
+        self._ended = throttle.Ended()
         self._seen = throttle.Seen()
         self._last_told = "dirty_delay"
         self._learn_limits()
         super().__init__("throttle", "zfsthrottle-json.d", *_pool(pool))
 
     def tick(self) -> None:
-        """Also reads the parameters, as an administrator or a tuner may change them."""
+        """Also reads the parameters, as an administrator or a tuner may change them, and releases
+        processes that have ended: another may get their id."""
         super().tick()
         self._learn_limits()
+        for key in [key for key in self._waiters if not processes.exists(key[1])]:
+            self._ended.add(self._waiters.pop(key).counts(*key))
+            self._seen.end(*key)
 
     def _learn_limits(self) -> None:
         self._limits = tuple(self._parameter(name) or 0 for name in _LIMITS)
 
     def waits(self) -> list[ThrottleCounts]:
-        return [waiter.counts(*key) for key, waiter in self._waiters.items()]
+        """The rest first, then the processes, including those that have ended."""
+        others = [waiter.counts(*key) for key, waiter in self._waiters.items()]
+        return [self._ended.rest(_REST), *self._ended.last(), *others]
 
     def held_up(self, pool: str, start_ns: int, end_ns: int) -> int:
         """How many processes finished a wait for the pool in a span of CLOCK_MONOTONIC."""
@@ -47,8 +59,10 @@ class ScriptedThrottle(Scripted):
             return
         end = _monotonic(row["wall_ns"])
         self._seen.note(row["pool"], row["pid"], end - row["ns"], end)
-        waiter = self._waiters.setdefault((row["pool"], row["pid"]), _Waiter(row["comm"]))
-        waiter.add(self._kind(row), row["ns"], row["dirty_bytes"])
+        key = row["pool"], row["pid"]
+        if key not in self._waiters:
+            self._waiters[key] = _Waiter(row["comm"], next(self._lives))
+        self._waiters[key].add(self._kind(row), row["ns"], row["dirty_bytes"])
 
     def _kind(self, row: Json) -> str:
         """Which limit caused the wait. dmu_tx_delay() (module/zfs/dmu_tx.c) sleeps for dirty data
@@ -74,10 +88,10 @@ class ScriptedThrottle(Scripted):
 
 
 class _Waiter:
-    """Waits of one process on one pool so far."""
+    """Waits of one process on one pool so far; life as in ThrottleCounts."""
 
-    def __init__(self, comm: str) -> None:
-        self._comm = comm
+    def __init__(self, comm: str, life: int) -> None:
+        self._comm, self._life = comm, life
         self._kinds = {kind: Waits() for kind in throttle.KINDS}
         self._latency = Times()
         self._dirty: int | None = None
@@ -90,5 +104,12 @@ class _Waiter:
 
     def counts(self, pool: str, pid: int) -> ThrottleCounts:
         return ThrottleCounts(
-            pool, pid, self._comm, False, dict(self._kinds), self._latency.hist(), self._dirty
+            pool,
+            pid,
+            self._comm,
+            False,
+            dict(self._kinds),
+            self._latency.hist(),
+            self._dirty,
+            self._life,
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from zfs_freebsd.dtrace.process import Dtrace
 from zfs_freebsd.dtrace.read import ScriptedReads
 from zfs_freebsd.dtrace.throttle import ScriptedThrottle
 from zfs_freebsd.dtrace.txg import ScriptedTxgs
+from zfstrace import throttle
 from zfstrace.errors import TraceError
 from zfstrace.hist import Hist, low
 from zfstrace.kstat.txgs import TxgRow
@@ -259,6 +261,17 @@ def test_lines_cut_short_are_losses(script: Path) -> None:
     session.close()
 
 
+def test_the_name_of_a_program_may_have_any_character(script: Path) -> None:
+    """D prints it as it is."""
+    printing(script, [json.dumps(commit(comm="a b")).replace("a b", "a\t\x1b[2Jb")])
+    session = ScriptedFsyncs(FsyncOptions(), 0, none)
+    session.refresh()
+    assert session.datasets()[0].commits == 1
+    # what the state itself counts
+    assert session.losses().lost == 2 + 1
+    session.close()
+
+
 def test_a_silent_script_is_an_error(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripted, "STATE_S", 0.3)
     printing(script, [], state={"type": "other"})
@@ -327,11 +340,12 @@ def test_waits_are_counted_by_kind(script: Path) -> None:
     )
     session = ScriptedThrottle(None, None, LIMITS.get)
     session.refresh()
-    first, second = session.waits()
+    rest, first, second = session.waits()
     now = time.monotonic_ns()
     assert session.held_up("tank", now - 10_000_000_000, now) == 1
     assert session.held_up("slow", now + 1_000_000_000, now + 2_000_000_000) == 0
     session.close()
+    assert (rest.rest, rest.latency.count) == (True, 0)
     assert {kind: waits.count for kind, waits in first.kinds.items()} == {
         "dirty_delay": 2,
         "dirty_hard": 1,
@@ -343,6 +357,32 @@ def test_waits_are_counted_by_kind(script: Path) -> None:
     assert (first.kinds["dirty_hard"].total_ns, first.kinds["dirty_hard"].max_ns) == (5000, 5000)
     assert (first.pool, first.pid, first.comm, first.dirty_bytes) == ("tank", 7, "dd", None)
     assert (second.pool, second.pid, second.latency.count) == ("slow", 8, 1)
+
+
+def test_processes_that_have_ended_are_released(script: Path) -> None:
+    """Else each would stay for the months of an exporter, and another process that gets its id
+    would add to its waits, under its name."""
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    printing(script, [wait(pid=ended.pid), wait(pid=os.getpid())])
+    session = ScriptedThrottle(None, None, LIMITS.get)
+    session.refresh()
+    before = session.waits()
+    session.tick()
+    assert list(session._waiters) == [("tank", os.getpid())]
+    now = session.waits()
+    assert [(one.rest, one.pid, one.latency.count) for one in now] == [
+        (True, 0, 0),
+        (False, ended.pid, 1),
+        (False, os.getpid(), 1),
+    ]
+    assert not any(one.latency.count for one in throttle.since(now, before))
+    # the same id again
+    session._on_row(wait(pid=ended.pid, comm="another"))
+    assert [one.comm for one in session.waits() if one.pid == ended.pid] == ["dd", "another"]
+    (more,) = (one for one in throttle.since(session.waits(), now) if one.latency.count)
+    assert (more.comm, more.latency.count) == ("another", 1)
+    session.close()
 
 
 ACTIVE = {"schema": 1, "sum": 9, "max": 2}
