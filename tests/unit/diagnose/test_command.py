@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -159,6 +160,24 @@ def test_json_can_be_judged_again(zfstune: Any, tmp_path: Path) -> None:
     assert status == 1
     (line,) = map(json.loads, again.splitlines())
     assert line == {name: lines[1][name] for name in line}
+
+
+def test_when_zpool_hangs_for_a_pool_no_other_is_asked(
+    zfstune: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All traces are attached meanwhile."""
+    host, asked, now = host_of(flush=40 * MS), list[str](), [100.0]
+
+    def hangs(pool: str) -> None:
+        asked.append(pool)
+        now[0] += 5
+
+    host.log_vdevs = hangs  # type: ignore[method-assign]
+    monkeypatch.setattr("zfstrace.zpool.list.time", SimpleNamespace(monotonic=lambda: now[0]))
+    status, out, _ = zfstune(host, "--json")
+    assert status == 1
+    assert [json.loads(line)["pool"] for line in out.splitlines()] == ["idle", "tank"]
+    assert asked == ["idle"]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from support.exported import Exported, buckets
 from support.fake_host import FakeHost, FakeSession
 from support.hostile import EVIL, raw
-from support.samples import counts, ios, vdev
+from support.samples import counts, from_values, ios, read_state, reads, vdev
 
-from zfstrace.types import OTHERS
-from zfstune.exporter.bounded import MOST_POOLS, MOST_VDEVS, UNKNOWN, Names, label
+from zfstrace.light import CommitCounts
+from zfstrace.types import OTHERS, DatasetCounts
+from zfstune.exporter.bounded import IDLE_S, MOST_POOLS, MOST_VDEVS, UNKNOWN, Names, label
 
 
 @given(st.text(st.characters()))
@@ -32,6 +33,49 @@ def test_who_comes_first_keeps_its_series() -> None:
     ]
 
 
+def test_a_dataset_that_counts_nothing_leaves_its_place() -> None:
+    now, ended = [0.0], list[str]()
+    names = Names(2, clock=lambda: now[0])
+    names.ending.append(ended.append)
+
+    def shown(one: str) -> str:
+        return names.dataset(("tank", f"tank/{one}"))[1]
+
+    assert [shown(one) for one in "abc"] == ["tank/a", "tank/b", OTHERS]
+    now[0] += IDLE_S - 1
+    assert [shown(one) for one in "ac"] == ["tank/a", OTHERS]
+    now[0] += 1
+    # nobody needed the place of b before
+    assert [shown(one) for one in "cab"] == ["tank/c", "tank/a", OTHERS]
+    assert ended == ["tank/b"]
+
+
+def test_the_series_of_a_dataset_that_leaves_end_in_all_views() -> None:
+    def fsyncs(db: int, home: int) -> list[DatasetCounts]:
+        numbers = {68: db, 70: home}
+        return [counts(objset=i, stages={"flush": [10] * n}) for i, n in numbers.items()]
+
+    now, hist = [0.0], from_values([10])
+    host = FakeHost()
+    host.sessions = {
+        "fsync": FakeSession([fsyncs(3, 5), fsyncs(3, 9), fsyncs(4, 9)]),
+        "read": FakeSession([read_state(reads(write=[10]))]),
+        "light": FakeSession([([CommitCounts("tank", 68, (0, 0), False, hist)], [], [])]),
+    }
+    it = Exported(host, "fsync", "read", "light", names=Names(1, clock=lambda: now[0]))
+
+    def found() -> tuple[dict[tuple[str, ...], float], set[str]]:
+        scrape = it.scrape()
+        named = {dict(labels).get("dataset", "") for _, labels in scrape.samples} - {""}
+        return scrape.of("zfstune_fsync_duration_seconds_count"), named
+
+    assert found() == ({("tank/db", "tank"): 3, (OTHERS, "tank"): 5}, {"tank/db", OTHERS})
+    now[0] += IDLE_S
+    assert found() == ({("tank/home", "tank"): 4, (OTHERS, "tank"): 5}, {"tank/home", OTHERS})
+    # it is busy again
+    assert found()[0] == {("tank/home", "tank"): 4, (OTHERS, "tank"): 6}
+
+
 def test_only_what_fits_a_pattern_has_series() -> None:
     names = Names(16, ["tank/db/*", "rpool/?"])
     shown = [
@@ -48,6 +92,14 @@ def test_names_that_the_kernel_made_up_take_no_place() -> None:
     assert names.dataset((None, OTHERS)) == (UNKNOWN, OTHERS)
     assert names.dataset(("tank", OTHERS)) == ("tank", OTHERS)
     assert names.dataset(("tank", "tank/db")) == ("tank", "tank/db")
+
+
+def test_a_vdev_without_a_name_takes_no_place() -> None:
+    names = Names()
+    assert names.vdev("tank", UNKNOWN) == ("tank", UNKNOWN)
+    assert names.vdev("", UNKNOWN) == (OTHERS, OTHERS)
+    disks = [("tank", f"sd{i}") for i in range(MOST_VDEVS)]
+    assert [names.vdev(*disk) for disk in disks] == disks
 
 
 def test_pools_and_vdevs_are_bounded() -> None:

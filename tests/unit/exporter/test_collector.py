@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,10 @@ from support.samples import arc, ios, read_state, reads, txg, vdev, waits
 from zfstrace.errors import LibraryMissing, NoPrivilege, NotSupported, TraceError
 from zfstrace.types import Losses
 from zfstune.exporter.args import VIEWS
+from zfstune.exporter.bounded import Names
 from zfstune.exporter.encoding import wanted
 from zfstune.exporter.metrics import METRICS
+from zfstune.record.args import DEFAULT_VIEWS
 from zfstune.term.units import MS, SECOND
 
 TOTAL = "zfstune_fsync_duration_seconds_count"
@@ -123,6 +126,23 @@ def test_a_thousand_scrapers_cost_one_reading_a_second() -> None:
     it.stop.clock += 1
     assert Scrape(it.text()).get(TOTAL, **DB) == 2
     assert len(session.states) == 1
+
+
+def test_a_scrape_of_many_datasets_is_small() -> None:
+    """With the default views. `pytest -s` shows how long it takes on this machine."""
+    commits, _, _ = light_state()
+    host = busy()
+    host.names = {("tank", i): f"tank/d{i}" for i in range(32)}
+    datasets = [replace(commits[0], objset=i) for i in range(32)]
+    host.sessions["light"] = FakeSession([(datasets, [], [])])
+    it = Exported(host, *DEFAULT_VIEWS, names=Names(32))
+    it.tick()
+    begun = time.perf_counter()
+    text = it.text()
+    took_ms = (time.perf_counter() - begun) * 1000
+    print(f"\na scrape of 32 datasets: {took_ms:.1f} ms, {len(text):,} bytes")
+    assert len(Scrape(text).of("zfstune_zil_commit_duration_seconds_count")) == 32
+    assert len(text) < 150 << 10
 
 
 def test_scrapes_of_many_threads_are_the_same_bytes() -> None:

@@ -263,6 +263,25 @@ def test_a_file_on_zfs_is_refused(exporter: Run, tmp_path: Path) -> None:
     assert host.options is None
 
 
+@pytest.mark.parametrize("words", [["--no-record", "--views", "fsync"], ["--source", "kstat"]])
+def test_without_a_recorder_it_says_that_there_is_no_dump(
+    exporter: Run,
+    ticks: list[Callable[[], None]],
+    words: list[str],
+) -> None:
+    """`systemctl kill -s SIGUSR1` is documented; by itself the signal ends a process."""
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        ticks += [lambda: signal.raise_signal(signal.SIGUSR1), *[lambda: None] * 3]
+        status, _out, err = exporter(busy(), "--listen", "127.0.0.1:0", *words)
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (status, ticks) == (0, [])
+    said = "zfstune: no incident file for SIGUSR1: this exporter does not record (--record)\n"
+    assert err.count(said) == 1
+
+
 def test_a_recorder_that_fails_does_not_end_it(
     exporter: Run,
     ticks: list[Callable[[], None]],

@@ -310,7 +310,7 @@ def test_kstats_are_exported_without_a_trace() -> None:
     host = FakeHost()
     host.kstats = {
         "zil": {"zil_commit_count": 12, "zil_itx_needcopy_bytes": 4096, "other": 1},
-        "arcstats": {"size": 1 << 30, "c": 2 << 30},
+        "arcstats": {"size": 1 << 30, "c": 2 << 30, "memory_throttle_count": 7},
     }
     it = Exported(host)
     scrape = it.scrape()
@@ -318,13 +318,15 @@ def test_kstats_are_exported_without_a_trace() -> None:
     assert scrape.of(counter) == {("commit",): 12, ("itx_needcopy_bytes",): 4096}
     assert scrape.get("zfstune_arc_size_bytes") == 1 << 30
     assert scrape.get("zfstune_arc_target_bytes") == 2 << 30
+    assert scrape.get("zfstune_arc_memory_throttle_total") == 7
     assert scrape.get("zfstune_dirty_limit_bytes") == 4 << 30
     assert scrape.get("zfstune_pool_state", pool="tank", state="ONLINE") == 1
     # loaded again
     host.kstats["zil"] = {"zil_commit_count": 3}
-    host.kstats["arcstats"] = {}
+    host.kstats["arcstats"] = {"memory_throttle_count": 2}
     host.state = "SUSPENDED"
     scrape = it.scrape()
     assert scrape.get(counter, counter="commit") == 15
+    assert scrape.get("zfstune_arc_memory_throttle_total") == 9
     assert scrape.get("zfstune_arc_size_bytes") is None
     assert scrape.of("zfstune_pool_state") == {("idle", "SUSPENDED"): 1, ("tank", "SUSPENDED"): 1}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.exported import OPENMETRICS, Exported, Scrape, buckets, exemplars
+from support.exported import OPENMETRICS, Exported, Scrape, buckets, exemplars, gone_back
 from support.fake_host import FakeHost, FakeSession
 from support.samples import (
     PROBES,
@@ -336,6 +336,34 @@ def test_devices_are_counted_by_vdev_and_class() -> None:
     queue = "zfstune_device_queue_duration_seconds"
     assert scrape.get(f"{queue}_sum", **where, **{"class": "sync_write"}) == 0.002
     assert scrape.get(f"{queue}_count", **where, **{"class": "flush"}) is None
+
+
+def test_zpool_that_hangs_does_not_hold_up_readings() -> None:
+    """For one of the 32 vdevs of 4 pools it takes its ten seconds."""
+    disks = [(i, f"p{i % 4}") for i in range(1, 33)]
+    states = [[vdev(i, pool, flush=ios([MS] * n)) for i, pool in disks] for n in (1, 2, 3)]
+    it = exported("device", *states)
+    it.host.imported = [f"p{i}" for i in range(4)]
+    asked, answer = list[str](), dict[int, str]()
+
+    def names(pool: str) -> dict[int, str]:
+        asked.append(pool)
+        it.stop.clock += 0 if answer else 10 * SECOND
+        return answer
+
+    it.host.vdev_names = names  # type: ignore[method-assign]
+    name = "zfstune_device_io_duration_seconds_count"
+    first, second = it.scrape(), it.scrape()
+    assert len(asked) == 1
+    # no series of a number, which would stay
+    assert first.of(name) == {("flush", f"p{i}", "<unknown>"): 8 for i in range(4)}
+    assert second.of(name) == {("flush", f"p{i}", "<unknown>"): 16 for i in range(4)}
+    answer.update((i, f"sd{i}") for i, _ in disks)
+    it.stop.clock += 600 * SECOND
+    third = it.scrape()
+    assert third.get(name, pool="p1", vdev="sd1", **{"class": "flush"}) == 1
+    assert third.get(name, pool="p1", vdev="<unknown>", **{"class": "flush"}) == 16
+    assert not gone_back(second, third)
 
 
 def test_reads_are_counted_by_cache() -> None:

@@ -92,6 +92,18 @@ def test_without_names_none_is_left(zfstune: Any, tmp_path: Path) -> None:
     assert len(incident(again).intervals) == len(found.intervals)
 
 
+def test_to_leave_names_out_takes_no_other_file(
+    zfstune: Any, driven: Driven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory for temporary files may be on a pool that hangs."""
+    directory, file = driven.recorder.dumps.path, tmp_path / "x.jsonl.gz"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "hangs"))
+    before = set(directory.iterdir())
+    assert zfstune("dump", "--anonymise", "-o", str(file))[0] == 0
+    assert incident(file).intervals
+    assert set(directory.iterdir()) == before
+
+
 def test_a_name_that_only_records_have_as_one_is_replaced_in_the_header(tmp_path: Path) -> None:
     """The pool of the trigger was exported before the file was written."""
     rows = [one for one in incidents.records([3]) if one.get("pool", "tank") == "tank"]

@@ -278,6 +278,29 @@ def test_a_failure_waits_for_the_next_too(held: Held) -> None:
     assert not observer.ask(99 * SECOND, "b")
 
 
+def test_while_zpool_hangs_the_last_layouts_stay(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, asked = FakeHost(), list[str]()
+    host.imported = [f"p{i}" for i in range(25)]
+    now = [100.0]
+
+    def hangs(argv: list[str], limit_s: float) -> str:
+        asked.append(argv[-1])
+        now[0] += limit_s
+        return ""
+
+    monkeypatch.setattr("zfstrace.processes.output", hangs)
+    monkeypatch.setattr("zfstrace.zpool.list.time", SimpleNamespace(monotonic=lambda: now[0]))
+    found = observing._layouts(host)
+    assert (found, asked) == ({}, ["p0"])
+    observer = Observer(FakeHost, 1.0)
+    for second, layouts in ((0, {"p0": ["y"]}), (3600, found)):
+        assert observer.ask(second * SECOND, "x")
+        ended(observer, held, second * SECOND, Observed(layouts=layouts))
+    assert observer.layouts == {"p0": ["y"]}
+
+
 def test_the_layouts_of_any_number_of_pools_are_few(held: Held) -> None:
     observer = Observer(FakeHost, 1.0)
     for i in range(300):

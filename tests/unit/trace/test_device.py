@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_host import FakeHost, FakeSession, run_of
+from support.fake_host import FakeHost, FakeSession, FakeStop, run_of
 from support.samples import ios, vdev
 
 from zfstrace import device
@@ -75,6 +75,21 @@ def test_names_are_asked_for_once() -> None:
     host.vdev_names = names  # type: ignore[method-assign]
     trace(run_of(host, duration=10 * SECOND, interval=SECOND))
     assert asked == ["tank"]
+
+
+def test_zpool_that_hangs_is_not_waited_for_at_each_pool() -> None:
+    stop, asked = FakeStop(), list[str]()
+    disks = [vdev(i, f"p{i}", trim=ios([MS])) for i in range(1, 26)]
+    host = FakeHost(FakeSession([disks]))
+
+    def hangs(pool: str) -> dict[int, str]:
+        asked.append(pool)
+        stop.clock += 10 * SECOND
+        return {}
+
+    host.vdev_names = hangs  # type: ignore[method-assign]
+    trace(run_of(host, stop=stop, duration=10 * SECOND))
+    assert asked == ["p1"]
 
 
 def test_json_has_a_line_for_each_class() -> None:

@@ -87,6 +87,9 @@ def test_texts_have_units() -> None:
     assert of_throttle(rows)[0].text == (
         "writers are stopped at zfs_dirty_data_max (fio 4711 on tank, up to 2.00 s)"
     )
+    escape = waits(comm="\x1b[2J", dirty_hard=[2 * SECOND])
+    rows = throttle.rows([escape], "t", TEN, None, Losses())
+    assert "(?[2J 4711 on tank" in of_throttle(rows)[0].text
     state = arc(2, [], memory_throttle_count=1234)
     (sign,) = of_arc([cache.row(state, arc(1), "t", TEN, Losses())])
     assert sign.text == "memory is short: the ARC delayed writers 1,234 times"

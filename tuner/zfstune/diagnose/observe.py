@@ -13,6 +13,7 @@ from zfstrace.host import FsyncSession, Host
 from zfstrace.strict import strict_zip
 from zfstrace.summary import Span, name_of
 from zfstrace.types import WRITES_BLOCKED, FsyncOptions, FsyncSummary, SlowEvent, TraceOptions
+from zfstrace.zpool.list import of_each
 from zfstune.diagnose.quantities import Observed, Single
 from zfstune.term import log
 from zfstune.term.units import SECOND
@@ -100,10 +101,13 @@ def watching(run: Run[TraceOptions], tell: Callable[[str], None] = log.say) -> I
         zil, dmu_tx = (_since(now, old) for now, old in strict_zip(_kstats(host), before))
         singles.classify()
         shared = {"zil": zil, "dmu_tx": dmu_tx, "arc": views["arc"].rows or None}
+        found = {row.pool: row for row in rows if row.dataset is None and row.pool}
+        # zpool(8) would wait for a suspended pool
+        asked = [pool for pool in found if host.pool_state(pool) not in WRITES_BLOCKED]
+        logs = of_each(asked, host.log_vdevs)
         pools = [
-            _observed(row, rows, span, host, singles.of(row.pool), views, shared)
-            for row in rows
-            if row.dataset is None and row.pool
+            _observed(row, rows, span, host, singles.of(pool), views, logs.get(pool), shared)
+            for pool, row in found.items()
         ]
         yield Watched(pools, span, views)
 
@@ -181,6 +185,7 @@ def _observed(
     host: Host,
     singles: Sequence[Single],
     views: Mapping[str, Reading],
+    log_vdevs: int | None,
     shared: Mapping[str, Any],
 ) -> Observed:
     pool = row.pool or ""
@@ -199,8 +204,7 @@ def _observed(
         version=host.version(),
         duration_ns=span.duration_ns,
         unfinished=span.losses.unfinished,
-        # zpool(8) would wait for a suspended pool
-        log_vdevs=None if state in WRITES_BLOCKED else host.log_vdevs(pool),
+        log_vdevs=log_vdevs,
         fsync=replace(row, histogram=()),
         singles=singles,
         datasets=[one for one in rows if one.pool == row.pool and one.dataset],

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib.util
 import io
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -220,6 +221,7 @@ def _serve(
 ) -> None:
     service = Service()
     with ExitStack() as stack:
+        asked = stack.enter_context(_dumps_asked_for())
         # the first scrape waits until the views are open
         with collector.lock:
             show, every = stack.enter_context(_outlet(args, host, collector, options.tls))
@@ -237,11 +239,26 @@ def _serve(
             if recorder:
                 collector.read(_RECORDED_NS)
                 collector.survive("recorder", functools.partial(recorder.tick, stop.now()))
+            elif asked:
+                asked.clear()
+                say("no incident file for SIGUSR1: this exporter does not record (--record)")
             service.tick(collector.status())
             return False
 
         live.loop(stop, None, every, tick, show)
         service.stopping()
+
+
+@contextmanager
+def _dumps_asked_for() -> Iterator[list[int]]:
+    """Collects SIGUSR1, which would end the process, but for the time that a recorder is open: that
+    has a handler of its own."""
+    asked: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _frame: asked.append(number))
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @contextmanager

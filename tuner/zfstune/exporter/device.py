@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 from zfstrace.device import ClassCounts, DeviceCounts
 from zfstrace.host import DeviceSession
 from zfstrace.types import OTHERS
+from zfstune.exporter.bounded import UNKNOWN
 from zfstune.exporter.families import Histograms
 from zfstune.exporter.views import Setup
 from zfstune.record.sources import Device
@@ -24,7 +25,6 @@ class DeviceView(Device):
         self._names, self._wall = setup.names, setup.wall
         self._device = Histograms("zfstune_device_io_duration_seconds")
         self._queue = Histograms("zfstune_device_queue_duration_seconds")
-        self._vdevs: dict[tuple[str, int], str] = {}
         self._before: dict[tuple[str, int, str], ClassCounts] = {}
 
     def _begin(self, session: DeviceSession) -> None:
@@ -47,14 +47,8 @@ class DeviceView(Device):
                     self._queue.at(*where, name).add(now.queue, before.queue)
 
     def _name(self, one: DeviceCounts) -> str:
-        """Asked for once: zpool(8) may take long on a pool in trouble."""
-        if one.rest:
-            return OTHERS
-        if (one.pool, one.guid) not in self._vdevs:
-            self._vdevs[one.pool, one.guid] = str(one.guid)
-            for guid, name in self._host.vdev_names(one.pool).items():
-                self._vdevs[one.pool, guid] = name
-        return self._vdevs[one.pool, one.guid]
+        """Not the guid where there is no name yet: it would be a second series of the vdev."""
+        return OTHERS if one.rest else self._vdevs.of(one.pool, one.guid) or UNKNOWN
 
     def families(self) -> Iterator[Metric]:
         now = self._wall()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -23,7 +23,7 @@ from prometheus_client.samples import Exemplar, Sample
 
 from zfstrace.hist import BUCKETS, Hist, Table, index, low
 from zfstune.exporter.bounded import label
-from zfstune.exporter.metrics import METRICS
+from zfstune.exporter.metrics import METRICS, Spec
 from zfstune.term.units import MS, SECOND, US
 
 BOUNDS_NS = (
@@ -36,6 +36,7 @@ LE = (*(repr(ns / SECOND) for ns in BOUNDS_NS), "+Inf")
 _EXEMPLAR_S = 300.0
 
 Labels = tuple[str, ...]
+Value = TypeVar("Value")
 
 
 @functools.lru_cache(maxsize=1)
@@ -148,6 +149,10 @@ class Histograms:
     def get(self, *labels: str) -> Series | None:
         return self._series.get(labels)
 
+    def end(self, dataset: str) -> None:
+        """Ends the series of a dataset."""
+        self._series = _without(dataset, self._spec, self._series)
+
     def family(self, now_s: float) -> Metric:
         family = HistogramMetricFamily(
             self._spec.name, self._spec.help, labels=list(self._spec.labels)
@@ -158,7 +163,7 @@ class Histograms:
 
 
 class Counters:
-    """All series of a counter of the table; scale divides what is added. Nothing in it ever goes
+    """All series of a counter of the table; scale divides what is added. None of them ever goes
     back."""
 
     def __init__(self, name: str, scale: int = 1) -> None:
@@ -174,6 +179,10 @@ class Counters:
         """Brings a series to a number that was counted elsewhere, unless that has gone back."""
         self._sums[labels] = max(number, self._sums.get(labels, 0))
 
+    def end(self, dataset: str) -> None:
+        """Ends the series of a dataset."""
+        self._sums = _without(dataset, self._spec, self._sums)
+
     def family(self) -> Metric:
         family = CounterMetricFamily(
             self._spec.name, self._spec.help, labels=list(self._spec.labels)
@@ -182,6 +191,11 @@ class Counters:
             value = number if self._scale == 1 else number / self._scale
             family.add_metric(labels, value)
         return family
+
+
+def _without(dataset: str, spec: Spec, found: dict[Labels, Value]) -> dict[Labels, Value]:
+    at = spec.labels.index("dataset")
+    return {labels: value for labels, value in found.items() if labels[at] != dataset}
 
 
 class Rising:

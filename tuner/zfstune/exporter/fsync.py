@@ -35,6 +35,8 @@ class FsyncView(Fsync):
         self._errors = Counters("zfstune_fsync_errors_total")
         self._commits = Counters("zfstune_zil_commits_total")
         self._no_zil = Counters("zfstune_fsync_without_zil_total")
+        counters = (self._stage_ns, self._kinds, self._errors, self._commits, self._no_zil)
+        setup.names.ending += [self._total.end, *(one.end for one in counters)]
         self._slots: Slots[DatasetCounts] = Slots(
             _NOTHING,
             lambda c: (c.total.count, c.total.sum_ns, c.commits, c.errors, c.no_zil, *c.kinds),
@@ -54,7 +56,8 @@ class FsyncView(Fsync):
         counts = session.datasets()
         for now, before in self._slots.changed(counts):
             if now.total.count or now.commits or now.errors:
-                self._add(self._names.dataset(name_of(now, self._host, None)), now, before)
+                key, busy = name_of(now, self._host, None), self._slots.busy(now, before)
+                self._add(self._names.dataset(key, busy=busy), now, before)
         slow, self._slow = self._slow, []
         for event in slow:
             if event.dataset < len(counts):

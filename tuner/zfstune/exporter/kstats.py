@@ -32,6 +32,8 @@ class KstatView:
         self.written = Written(setup.host, where or places(), lambda: clock.now() / SECOND)
         self._zil_counts = Counters("zfstune_zil_kstat_total")
         self._zil = Rising(self._zil_counts)
+        self._delays = Counters("zfstune_arc_memory_throttle_total")
+        self._delayed = Rising(self._delays)
         self._counters: set[str] = set()
         self._gauges: dict[str, float | None] = {}
         self._states: dict[tuple[str, ...], float] = {}
@@ -58,6 +60,8 @@ class KstatView:
             "zfstune_arc_size_bytes": arc.get("size"),
             "zfstune_arc_target_bytes": arc.get("c"),
         }
+        if "memory_throttle_count" in arc:
+            self._delayed.set(arc["memory_throttle_count"])
         pools = self._host.pools()
         self._states = {
             (self._names.pool(pool), label(self._host.pool_state(pool) or "unknown")): 1.0
@@ -82,6 +86,7 @@ class KstatView:
         for name, value in self._gauges.items():
             yield one(name, value)
         yield self._zil_counts.family()
+        yield self._delays.family()
         yield gauge("zfstune_pool_state", self._states)
         yield gauge("zfstune_session_active", self._sessions)
         yield from self.written.families()

@@ -30,6 +30,7 @@ class LightView(Light):
         self._commits = Histograms("zfstune_zil_commit_duration_seconds")
         self._writes = Histograms("zfstune_zil_log_write_duration_seconds")
         self._flushes = Histograms("zfstune_zil_flush_duration_seconds")
+        setup.names.ending.append(self._commits.end)
         self._slots: Slots[CommitCounts] = Slots(
             CommitCounts("", 0, (0, 0), False), lambda c: (c.total.count, c.log_write.count)
         )
@@ -48,7 +49,8 @@ class LightView(Light):
         for now, before in self._slots.changed(counts):
             if not (now.total.count or now.log_write.count):
                 continue
-            pool, dataset = self._names.dataset(name_of(now, self._host, None))
+            key, busy = name_of(now, self._host, None), self._slots.busy(now, before)
+            pool, dataset = self._names.dataset(key, busy=busy)
             self._commits.at(pool, dataset).add(now.total, before.total)
             self._writes.at(pool).add(now.log_write, before.log_write)
             self._flushes.at(pool).add(now.flush, before.flush)

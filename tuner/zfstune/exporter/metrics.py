@@ -246,6 +246,13 @@ _METRICS = (
     ),
     Spec("zfstune_arc_size_bytes", GAUGE, (), KSTAT, "Size of the ARC."),
     Spec("zfstune_arc_target_bytes", GAUGE, (), KSTAT, "Size that the ARC aims at."),
+    Spec(
+        "zfstune_arc_memory_throttle_total",
+        COUNTER,
+        (),
+        KSTAT,
+        "Writers that the ARC delayed because memory was short.",
+    ),
     Spec("zfstune_pool_state", GAUGE, ("pool", "state"), KSTAT, "1 for the state of the pool."),
     Spec(
         "zfstune_parameter_changed",

@@ -26,6 +26,7 @@ class ReadView(Traced[ReadSession]):
         self._names, self._wall = setup.names, setup.wall
         self._reads = Histograms("zfstune_read_duration_seconds")
         self._writes = Histograms("zfstune_write_duration_seconds")
+        setup.names.ending += [self._reads.end, self._writes.end]
         self._slots: Slots[ReadCounts] = Slots(
             ReadCounts("", 0, (0, 0), False),
             lambda c: (c.hit.latency.count, c.miss.latency.count, c.write.latency.count),
@@ -44,7 +45,8 @@ class ReadView(Traced[ReadSession]):
         for now, before in self._slots.changed(session.state().datasets):
             if not now.busy:
                 continue
-            key = self._names.dataset(name_of(now, self._host, None))
+            named, busy = name_of(now, self._host, None), self._slots.busy(now, before)
+            key = self._names.dataset(named, busy=busy)
             for cache in ("hit", "miss"):
                 op, was = getattr(now, cache), getattr(before, cache)
                 self._reads.at(*key, cache).add(op.latency, was.latency)

@@ -64,6 +64,10 @@ class Slots(Generic[Counts]):
         self._before = list(now)
         return pairs
 
+    def busy(self, now: Counts, before: Counts) -> bool:
+        """Whether one of changed() has counted something."""
+        return self._numbers(now) != self._numbers(before)
+
     def _of(self, before: Counts, now: Counts) -> Counts:
         shrunk = any(a > b for a, b in zip(self._numbers(before), self._numbers(now)))
         return self._nothing if shrunk or not same_dataset(before, now) else before

@@ -30,12 +30,15 @@ class Input:
     """A file, "-" for standard input. begin is what it begins with, broken says why it cannot be
     read to its end, "" if it can."""
 
-    def __init__(self, source: str, hint: str) -> None:
-        """Raises UsageError."""
+    def __init__(self, source: str, hint: str, fd: int | None = None) -> None:
+        """fd is a descriptor of it that is open already, and is closed with it. Raises
+        UsageError."""
         self.name = "standard input" if source == "-" else source
         self.broken = ""
         self._hint = hint
-        self._fd = -1 if source == "-" else _opened(source, hint)
+        if fd is None:
+            fd = -1 if source == "-" else _opened(source, hint)
+        self._fd = fd
         self._read: Read = (
             sys.stdin.buffer.read if source == "-" else lambda most: os.read(self._fd, most)
         )

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -98,10 +97,11 @@ def _dump(args: argparse.Namespace) -> int:
         return 0
     if reply.fd is None:
         raise NotPossible("the recorder gave no file", "look at its log")
-    with os.fdopen(reply.fd, "rb") as file:
-        if args.anonymise:
-            _without_names(file, args.output)
-        else:
+    if args.anonymise:
+        # names are in no other file: /tmp may be on the pool that hangs
+        anonymise("the recorder's file", args.output, reply.fd)
+    else:
+        with os.fdopen(reply.fd, "rb") as file:
             _write(args.output, _pieces(file))
     if args.output != "-":
         say(f"{args.output}: {_amount(reply.body)}")
@@ -147,15 +147,6 @@ def _write(output: str, pieces: Iterator[bytes]) -> None:
         raise NotPossible(f"cannot write {output}: {why}", "name another file by -o") from None
 
 
-def _without_names(file: IO[bytes], output: str) -> None:
-    """The names are on the host of the recorder anyway, in a file of this user for a moment."""
-    with tempfile.NamedTemporaryFile(prefix="zfstune-") as named:
-        for piece in _pieces(file):
-            named.write(piece)
-        named.flush()
-        anonymise(named.name, output)
-
-
 def _status(args: argparse.Namespace) -> int:
     found = ask(Path(args.dump_dir) / SOCKET, {"do": "status"}).body
     if args.json:
@@ -181,16 +172,17 @@ def _anonymise(args: argparse.Namespace) -> int:
     return 0
 
 
-def anonymise(source: str, output: str) -> int:
-    """Writes an incident file without names; returns how many records it has. Raises UsageError,
-    NotPossible."""
+def anonymise(source: str, output: str, fd: int | None = None) -> int:
+    """Writes an incident file without names; returns how many records it has. fd is the source's
+    descriptor, if it is open already. Raises UsageError, NotPossible."""
     from zfstune.incident.anonymise import Anonymiser
     from zfstune.incident.intervals import load
-    from zfstune.incident.reader import Reader
+    from zfstune.incident.lines import Input
+    from zfstune.incident.reader import HINT, Reader
     from zfstune.incident.writer import write
 
     names = Anonymiser(judged=_judged)
-    with Reader(source) as reader:
+    with Reader(source, Input(source, HINT, fd)) as reader:
         # all names first: a text in the header may have one that only a later record has as a name
         names.learn(reader.header)
         incident = load(reader, lambda _interval, record: names.learn(record))

@@ -22,6 +22,7 @@ from zfstrace.clock import iso_now
 from zfstrace.errors import TraceError
 from zfstrace.host import Host
 from zfstrace.types import WRITES_BLOCKED, Json, TraceOptions
+from zfstrace.zpool.list import of_each
 from zfstune.errors import in_one_line
 from zfstune.record.costed import Costed, costed, run_ns
 from zfstune.term.signals import Stop
@@ -148,11 +149,13 @@ def _diagnosed(host: Host, counted: _Counted, stop: Stop, why: str) -> tuple[lis
 
 def _layouts(host: Host) -> dict[str, list[str]]:
     """Only of pools that write: zpool(8) would wait for the others."""
-    return {
-        pool: layout_of(processes.output(["zpool", "status", "--", pool], _ZPOOL_S))
-        for pool in host.pools()
-        if host.pool_state(pool) not in WRITES_BLOCKED
-    }
+
+    def ask(pool: str) -> list[str]:
+        return layout_of(processes.output(["zpool", "status", "--", pool], _ZPOOL_S))
+
+    pools = [pool for pool in host.pools() if host.pool_state(pool) not in WRITES_BLOCKED]
+    # without an answer the layout of an earlier diagnosis stays
+    return {pool: lines for pool, lines in of_each(pools, ask).items() if lines}
 
 
 def layout_of(status: str) -> list[str]:

@@ -40,6 +40,7 @@ from zfstune.trace import arc, device, fsync, throttle
 from zfstune.trace.light import EVERY, WINDOW
 from zfstune.trace.live import JsonRow, Meter
 from zfstune.trace.slow import slow_fsync
+from zfstune.trace.vdevs import VdevNames
 
 # In the kernel, for all stages; with many CPUs fewer datasets fit, and the rest is summed.
 _FSYNC_MIB = 32
@@ -234,11 +235,15 @@ class Device(Traced[DeviceSession]):
 
     name = "device"
 
+    def __init__(self, attach: Attach) -> None:
+        super().__init__(attach)
+        self._vdevs = VdevNames(attach.host, attach.stop)
+
     def _open(self, *, kstat: bool) -> DeviceSession:
         return self._host.open_device_trace(self._attach.options())
 
     def _metered(self, session: DeviceSession) -> Meter[Sequence[DeviceCounts], DeviceRow]:
-        return device.meter(session, self._host, self._attach.options(), self._attach.stop)
+        return device.meter(session, self._vdevs, self._attach.options(), self._attach.stop)
 
 
 _CLASSES: tuple[type[Traced[Any]], ...] = (Light, Fsync, Txgs, Throttle, Arc, Device)

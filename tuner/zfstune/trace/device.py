@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from zfstrace import device
 from zfstrace.device import DeviceCounts, DeviceRow, Spread, device_ns
-from zfstrace.host import DeviceSession, Host
+from zfstrace.host import DeviceSession
 from zfstrace.summary import Span
 from zfstrace.types import TraceOptions
 from zfstune.term.signals import Stop
@@ -24,6 +24,7 @@ from zfstune.trace import live
 from zfstune.trace.footer import footer
 from zfstune.trace.live import Frame, Meter, Run
 from zfstune.trace.signs import of_device
+from zfstune.trace.vdevs import VdevNames
 
 _REST = "vdevs that found no room, summed in <others>; select fewer with POOL"
 
@@ -36,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
 def trace(run: Run[TraceOptions]) -> None:
     """Attaches, prints until stop or the duration, detaches."""
     with live.attached(run, run.host.open_device_trace) as session:
-        measured = meter(session, run.host, run.options, run.stop)
+        names = VdevNames(run.host, run.stop)
+        measured = meter(session, names, run.options, run.stop)
 
         def frame(step: bool, style: Style) -> Frame:
             rows, span = measured.measure(step=step)
@@ -47,22 +49,18 @@ def trace(run: Run[TraceOptions]) -> None:
 
 
 def meter(
-    session: DeviceSession, host: Host, options: TraceOptions, stop: Stop
+    session: DeviceSession, names: VdevNames, options: TraceOptions, stop: Stop
 ) -> Meter[Sequence[DeviceCounts], DeviceRow]:
     """The vdevs that had I/O."""
-    names: dict[int, str] = {}
 
     def rows(
         now: Sequence[DeviceCounts], earlier: Sequence[DeviceCounts], span: Span
     ) -> list[DeviceRow]:
         found = device.since(now, earlier)
         mine = [d for d in found if d.rest or options.pool in (None, d.pool)]
-        # asked for once: zpool(8) may take long on a pool in trouble
-        new = [d for d in mine if not d.rest and d.guid not in names]
-        names.update((d.guid, str(d.guid)) for d in new)
-        for pool in {d.pool for d in new}:
-            names.update(host.vdev_names(pool))
-        return device.rows(mine, names, span.time, span.duration_ns, span.losses)
+        busy = [d for d in mine if not d.rest and any(c.count for c in d.classes.values())]
+        known = {d.guid: name for d in busy if (name := names.of(d.pool, d.guid))}
+        return device.rows(mine, known, span.time, span.duration_ns, span.losses)
 
     return Meter(session, stop, (), session.devices, rows)
 

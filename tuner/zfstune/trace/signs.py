@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from zfstrace import stages
 from zfstrace.arc import ArcRow
 from zfstrace.device import BACKGROUND, DeviceRow, against_siblings, device_ns
+from zfstrace.printable import printable
 from zfstrace.throttle import ThrottleRow
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary
@@ -163,7 +164,7 @@ def _filled(text: str, facts: Mapping[str, Fact]) -> str:
 
 def _shown(name: str, fact: Fact) -> str:
     if isinstance(fact, str):
-        return fact
+        return printable(fact)
     return format_time(fact) if name.endswith("_ns") else format_count(fact)
 
 

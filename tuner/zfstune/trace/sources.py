@@ -16,6 +16,7 @@ from zfstune.preflight import require_tracing
 from zfstune.term.signals import Stop
 from zfstune.trace import arc, device, fsync, throttle
 from zfstune.trace.live import Meter, Run
+from zfstune.trace.vdevs import VdevNames
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def _open_throttle(host: Host, options: TraceOptions, stop: Stop) -> Opened:
 
 def _open_device(host: Host, options: TraceOptions, stop: Stop) -> Opened:
     session = host.open_device_trace(options)
-    return Opened(session, device.meter(session, host, options, stop))
+    return Opened(session, device.meter(session, VdevNames(host, stop), options, stop))
 
 
 def _open_arc(host: Host, options: TraceOptions, stop: Stop) -> Opened:
