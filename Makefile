@@ -1,4 +1,5 @@
-# Build, test and run zfstune. `make help` lists the targets.
+# Build, test and run zfstune. `make help` lists the targets; how long they take is an estimate for
+# two cores without KVM.
 
 CC ?= gcc
 CLANG ?= clang
@@ -81,14 +82,14 @@ demo:
 	scripts/lab build trixie
 	scripts/demo
 
-## bench-demo: runs the demo ten times; writes docs/measurements/demo.md
+## bench-demo: runs the demo ten times; writes docs/measurements/demo.md (about 75 min)
 bench-demo:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
 	scripts/lab build trixie
 	$(PYTHON) scripts/benchmarks/demo.py $(DEMO)
 
-## test: build, lint, unit tests, pages, rules, lab tests on Debian 13 and 12, and on FreeBSD 15
+## test: build, lint, unit tests, pages, rules, lab tests on Debian 13 and 12, and on FreeBSD 15 (about 1 h)
 test:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all
@@ -125,7 +126,7 @@ $(TEST_BPF): build/%: tests/unit/libzfstrace/%.c $(BPF_SHIM) $(LIB_SRC) $(LIB_HD
 		-Wno-unused-parameter -o $@ $< tests/unit/libzfstrace/bpf_shim/shim.c \
 		$(LIB_SRC) -lbpf
 
-## test-python39: the one file, the wheel and unit tests under Debian 11's Python 3.9, and a trace in a VM
+## test-python39: the one file, the wheel and unit tests under Debian 11's Python 3.9, and a trace in a VM (about 15 min)
 test-python39: all dist wheel
 	scripts/python39
 	scripts/lab build bookworm
@@ -139,34 +140,34 @@ test-flame:
 test-monitoring:
 	$(PYTHON) -m pytest tests/monitoring
 
-## test-lab: tests on real OpenZFS in virtual machines (FLAVOURS="trixie bookworm")
+## test-lab: tests on real OpenZFS in virtual machines (FLAVOURS="trixie bookworm"; about 2 h each)
 test-lab: all
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) -m pytest -s tests/lab $(SAMPLE) $(addprefix --flavour ,$(FLAVOURS))
 
-## test-dtrace: the D scripts on Linux, against the same pool
+## test-dtrace: the D scripts on Linux, against the same pool (about 20 min)
 test-dtrace: all
 	scripts/lab build trixie-dtrace
 	$(PYTHON) -m pytest -s tests/lab/test_dtrace.py tests/lab/test_dtrace_traces.py --flavour trixie-dtrace
 
-## test-endurance: all views at once for ten minutes, on both flavours
+## test-endurance: all views at once for ten minutes, on each flavour (about 15 min each)
 test-endurance: all
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) -m pytest -s tests/lab/test_endurance.py --endurance 600 \
 		$(addprefix --flavour ,$(FLAVOURS))
 
-## test-weeks: a light trace, and the exporter, for two hours each, whatever happens meanwhile
+## test-weeks: a light trace, and the exporter, for two hours, whatever happens meanwhile (about 2.5 h)
 test-weeks: all
 	scripts/lab build trixie
 	$(PYTHON) -m pytest -s tests/lab/test_weeks.py tests/lab/test_lasting.py --weeks 7200 \
-		--lasting 7200 --flavour trixie
+		--lasting 7200 --page docs/measurements/weeks.md --flavour trixie
 
-# What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except tune,
-# diagnose and python39.
-SAMPLED = advise beside bench bench_matrix causes counts dist endurance exporter faults flame lasting light monitored packages reads recorder robust role service slots tools views weeks
+# What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except what has
+# a target or a line of its own, and arc, which is in test-lab on trixie-backports.
+SAMPLED = advise beside bench bench_matrix causes cost counts dist endurance exporter faults flame lasting light monitored packages reads recorder robust role service slots tools views weeks
 SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check exporter faults reads robust)
 
-## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes
+## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes (about 14 h)
 test-matrix: test test-python39
 	$(MAKE) --no-print-directory test-lab FLAVOURS=trixie-backports
 	$(MAKE) --no-print-directory test-dtrace
@@ -179,7 +180,7 @@ test-matrix: test test-python39
 	$(MAKE) --no-print-directory test-diagnose
 	$(MAKE) --no-print-directory test-databases
 
-## test-diagnose: diagnose injected causes, five times each; writes docs/measurements/diagnosis.md
+## test-diagnose: diagnose injected causes, five times each; writes docs/measurements/diagnosis.md (about 2 h a flavour)
 test-diagnose: all
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) -m pytest -s tests/lab/test_diagnose.py --runs 5 --page docs/measurements/diagnosis.md \
@@ -197,49 +198,49 @@ freebsd-page:
 	$(PYTHON) -m pytest -s $(wildcard tests/lab/test_freebsd_*.py) --tune full --flavour $(FREEBSD) \
 		--freebsd-page docs/freebsd.md
 
-## bench: measure what tracing costs, drawing and searches; writes docs/measurements
+## bench: measure what tracing costs, drawing and searches; writes docs/measurements (about 18 h)
 bench: bench-tracing bench-flame bench-search bench-search-lab
 
-## bench-tracing: measure what tracing costs, against peers; writes docs/measurements/tracing.md
+## bench-tracing: what tracing costs, against peers; writes docs/measurements/tracing.md (about 5 h a flavour; in parts: docs/performance.md)
 bench-tracing: all
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) scripts/benchmarks/tracing.py $(BENCH) $(FLAVOURS)
 
-## bench-freebsd: measure what D scripts cost on FreeBSD; writes docs/measurements/freebsd.md
+## bench-freebsd: measure what D scripts cost on FreeBSD; writes docs/measurements/freebsd.md (about 1 h)
 bench-freebsd:
 	$(PYTHON) scripts/benchmarks/freebsd.py $(FREEBSD)
 
-## bench-tools: measure what the one-file tools cost; prints a table
+## bench-tools: measure what the one-file tools cost; prints a table (about 20 min)
 bench-tools:
 	scripts/lab build bookworm
 	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/benchmarks/tools.py
 
-## bench-instructions: count what a trace adds to an fsync; prints a table
+## bench-instructions: count what a trace adds to an fsync; prints a table (about 10 min; with COST=--peers 1 h)
 bench-instructions: all
 	@$(PYTHON) scripts/benchmarks/instructions.py $(COST)
 
-## bench-reads: measure what tracing reads costs; prints a table
+## bench-reads: measure what tracing reads costs; prints a table (about 10 min a flavour)
 bench-reads: all
 	scripts/lab build $(FLAVOURS)
 	for flavour in $(FLAVOURS); do scripts/lab run --flavour $$flavour --disk size=4G -- \
 		python3 /zfstune/scripts/benchmarks/reads.py || exit 1; done
 
-## bench-reports: measure a report of 2014; writes docs/measurements/reports-2014.md
+## bench-reports: measure a report of 2014; writes docs/measurements/reports-2014.md (about 1.5 h)
 bench-reports: all
 	scripts/lab build bookworm trixie trixie-backports
 	$(PYTHON) -m pytest -s tests/lab/test_reports.py --page docs/measurements/reports-2014.md \
 		--flavour bookworm --flavour trixie --flavour trixie-backports
 
-## bench-search: measure searches on the simulator (go on: SEARCH=--resume); writes docs/measurements/search.md
+## bench-search: measure searches on the simulator (go on: SEARCH=--resume); writes docs/measurements/search.md (about 2 h)
 bench-search:
 	$(PYTHON) scripts/benchmarks/search.py $(SEARCH)
 
-## bench-search-lab: the same on a real pool, for hours (go on: SEARCH=--resume)
+## bench-search-lab: the same on a real pool (go on: SEARCH=--resume; about 5 h)
 bench-search-lab: all
 	scripts/lab build trixie
 	$(PYTHON) scripts/benchmarks/search_lab.py $(SEARCH)
 
-## statistics: error rates of verdicts; writes docs/measurements/statistics.md, docs/pictures/statistics-*.svg
+## statistics: error rates of verdicts; writes docs/measurements/statistics.md, docs/pictures/statistics-*.svg (some minutes)
 statistics:
 	$(PYTHON) scripts/pages/noises.py
 	$(PYTHON) scripts/pages/plot_statistics.py
@@ -252,7 +253,7 @@ bench-flame:
 bench-start: dist
 	$(PYTHON) scripts/benchmarks/start.py
 
-## lint: ruff, mypy, vermin, clang-format, shellcheck, mandoc
+## lint: ruff, mypy, vermin, clang-format, shellcheck, mandoc; ansible-lint where it is installed
 lint:
 	.venv/bin/ruff check $(PY_DIRS) $(PY_PROGRAMS)
 	.venv/bin/ruff format --check $(PY_DIRS) $(PY_PROGRAMS)
@@ -263,6 +264,9 @@ lint:
 	shellcheck $(SH_FILES)
 	mandoc -T lint -W warning docs/man/*.[138]
 	$(PYTHON) scripts/check_subjects.py
+	@if command -v ansible-lint >/dev/null; then \
+		ansible-lint --offline --profile production platform/ansible/roles/zfstune; \
+	else echo "Not linted: the role for Ansible, as there is no ansible-lint"; fi
 
 ## format: format Python and C as lint requires
 format:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from attaching import may_skip, ways
 from lab.rows import Json, dataset_row
 
 WHY = "another trace has fentry programs there"
@@ -25,25 +26,33 @@ def how(probes: list[Json], name: str, tracer: str) -> str:
 def test_every_commit_is_counted_whatever_begins_and_ends(beside: Json) -> None:
     found = beside["beside"]
     assert found["status"] == 0
-    assert found["commits"] == found["kstat_commits"] == 2003
-    assert set(found["losses"].values()) == {0}
+    losses = dict(found["losses"])
+    lost = losses.pop("return")
+    assert lost == 0 or may_skip(beside["host"])
+    assert 2003 - lost <= found["commits"] <= found["kstat_commits"] == 2003
+    assert set(losses.values()) == {0}
     # in a thread, and in other processes
     assert found["begun"][0] >= 2 and found["begun"][1] >= 1
     assert found["errors"] == found["failed"] == []
 
 
-def test_a_function_with_fentry_programs_gets_kprobes(beside: Json, flavour: str) -> None:
-    """The light trace came first. Without BTF of the module, nobody has any but stand-ins."""
+def test_a_function_with_fentry_programs_gets_kprobes(beside: Json) -> None:
+    """The light trace came first. Without BTF of the module, nobody has any but stand-ins; where
+    the kernel may skip programs, the one that has kprobes somewhere has them everywhere, and the
+    light trace may have let them take over."""
     light, fsyncs = beside["beside"]["light"], beside["beside"]["others"]["FsyncTrace"]
-    first = "fentry" if flavour == "trixie" else "kprobe"
-    for name in ("zil_commit", "zil_commit:return"):
-        assert how(light, name, "commit") == first
-        assert how(fsyncs, name, "fsync") == "kprobe"
-    taken = {one["name"] for one in fsyncs if one["why"] == WHY}
-    if flavour == "trixie":
-        assert {"zil_commit", "zil_commit:return", "zil_free"} <= taken
-        assert how(fsyncs, "zpl_fsync:return", "fsync") == "fentry"
     assert not [one for one in fsyncs if one["how"] == "missing"]
+    commits = "zil_commit", "zil_commit:return"
+    first = {how(light, name, "commit") for name in commits}
+    assert len(first) == 1 and any(first <= way for way in ways(beside["host"]))
+    if first == {"kprobe"} and may_skip(beside["host"]):
+        return  # since when is not known
+    assert {how(fsyncs, name, "fsync") for name in commits} == {"kprobe"}
+    if first == {"fentry"}:
+        taken = {one["name"] for one in fsyncs if one["why"] == WHY}
+        assert {*commits, "zil_free"} <= taken
+        rest = "kprobe" if may_skip(beside["host"]) else "fentry"
+        assert how(fsyncs, "zpl_fsync:return", "fsync") == rest
 
 
 def test_windows_beside_others_miss_nothing(beside: Json) -> None:
@@ -53,23 +62,23 @@ def test_windows_beside_others_miss_nothing(beside: Json) -> None:
     assert found["unsampled"] == 0
 
 
-def test_what_has_ended_disturbs_nobody(beside: Json, flavour: str) -> None:
+def test_what_has_ended_disturbs_nobody(beside: Json) -> None:
     """Each of these traces had the host to itself."""
     assert len(beside["alone"]) == 3
-    expected = {"fentry"} if flavour == "trixie" else {"fentry", "kprobe"}
     for probes in beside["alone"]:
-        assert {one["how"] for one in probes} - {"tracepoint"} <= expected
+        here = {one["how"] for one in probes} - {"tracepoint"}
+        assert any(here <= way for way in ways(beside["host"]))
         assert not [one for one in probes if one["why"]]
 
 
-def test_of_two_that_begin_at_once_one_takes_kprobes(beside: Json, flavour: str) -> None:
+def test_of_two_that_begin_at_once_one_takes_kprobes(beside: Json) -> None:
     found = beside["together"]
     assert [one["status"] for one in found] == [0, 0], found
     first, second = (json.loads(one["stdout"].splitlines()[0])["probes"] for one in found)
     assert first["missing"] == second["missing"] == []
     both = [name for name, way in first["how"].items() if way == second["how"][name] == "fentry"]
     assert both == []
-    if flavour == "trixie":
+    if {"fentry"} in ways(beside["host"]):
         assert "fentry" in {*first["how"].values(), *second["how"].values()}
 
 

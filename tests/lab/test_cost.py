@@ -1,4 +1,5 @@
-"""What a trace adds to an fsync, in instructions: as recorded in tests/data/cost.json.
+"""What a trace adds to an fsync, in instructions and in calls of helpers by its programs: as
+recorded in tests/data/cost.json.
 
 A change that makes a trace cheaper or dearer changes that file, and so is seen:
 `make bench-instructions COST='--record tests/data/cost.json'`.
@@ -31,12 +32,17 @@ def test_every_fsync_was_a_commit(cost: Json) -> None:
         assert one["commits"] == (0 if one["dataset"] == "tank/off" else cost["fsyncs"])
 
 
-def test_a_trace_costs_what_it_did(cost: Json) -> None:
+def of(one: Json) -> dict[str, float]:
+    """What a mode adds, by the name of the number in the file."""
+    return {"tracing": one["tracing"], "calls": sum(one["helpers"].values())}
+
+
+@pytest.mark.parametrize(("what", "least"), [("tracing", 25), ("calls", 0.2)])
+def test_a_trace_costs_what_it_did(cost: Json, what: str, least: float) -> None:
     recorded = json.loads(RECORDED.read_text())
     same = recorded["kernel"] == cost["uname"] and recorded["zfs"] == cost["zfs"]
-    found = {f"{one['dataset']}, {one['name']}": one["tracing"] for one in cost["counted"]}
-    assert found.keys() == recorded["tracing"].keys()
-    for mode, instructions in recorded["tracing"].items():
+    found = {f"{one['dataset']}, {one['name']}": of(one)[what] for one in cost["counted"]}
+    assert found.keys() == recorded[what].keys()
+    for mode, number in recorded[what].items():
         near = NEAR[mode.partition(",")[0]] if same else ELSEWHERE
-        within = pytest.approx(instructions, rel=near, abs=25)
-        assert found[mode] == within, (mode, found)
+        assert found[mode] == pytest.approx(number, rel=near, abs=least), (mode, found)

@@ -6,10 +6,18 @@ from collections.abc import Callable
 from statistics import median
 
 import pytest
+from attaching import may_skip, ways
 from lab.rows import Json, dataset_row, pool_row, share, total_ns
 
 # Those that fio did, several times each: guest/counts.py, TRIES.
 FIOS = ("fsync", "fdatasync", "threads")
+
+
+def seen(counts: Json, row: Json, number: int, expected: int) -> bool:
+    """Whether that is the number of a row; those that are lost may be missing where the kernel may
+    skip programs."""
+    lost: int = row["lost"]
+    return expected - lost <= number <= expected and (not lost or may_skip(counts["host"]))
 
 
 def tries(counts: Json, key: str) -> list[Json]:
@@ -37,26 +45,27 @@ def counts(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 def test_the_count_is_exact(counts: Json, key: str, dataset: str, kind: str, expected: int) -> None:
     for one in tries(counts, key):
         row = dataset_row(one["rows"], dataset)
-        assert row["kinds"][kind] == expected
+        assert seen(counts, row, row["kinds"][kind], expected)
         assert row["count"] == sum(row["kinds"].values())
         if key != "zvol":  # closing a volume flushes it once more
-            assert row["count"] == expected
-        assert row["lost"] == 0
+            assert seen(counts, row, row["count"], expected)
         assert row["errors"] == 0
-        assert row["unfinished"] == 0
+        assert row["unfinished"] <= row["lost"]
         assert one["status"] == 0
 
 
 @pytest.mark.parametrize("key", FIOS)
 def test_the_count_is_that_of_fio(counts: Json, key: str) -> None:
     for one in tries(counts, key):
-        assert dataset_row(one["rows"], "tank/db")["count"] == one["fio"]["syncs"]
+        row = dataset_row(one["rows"], "tank/db")
+        assert seen(counts, row, row["count"], one["fio"]["syncs"])
 
 
 @pytest.mark.parametrize("key", [*FIOS, "o_dsync", "msync", "zvol"])
 def test_commits_are_those_of_the_kstat(counts: Json, key: str) -> None:
     for one in tries(counts, key):
-        assert pool_row(one["rows"])["commits"] == one["kstat_commits"]
+        row = pool_row(one["rows"])
+        assert seen(counts, row, row["commits"], one["kstat_commits"])
 
 
 @pytest.mark.parametrize("key", FIOS)
@@ -77,7 +86,7 @@ def test_percentiles_are_those_of_fio(counts: Json, key: str, percentile: str) -
 
 def test_times_of_zil_commit_are_those_of_bpftrace(counts: Json) -> None:
     row = dataset_row(counts["o_dsync"]["rows"], "tank/db")
-    assert counts["bpftrace"]["n"] == row["count"]
+    assert seen(counts, row, row["count"], counts["bpftrace"]["n"])
     assert total_ns(row) == pytest.approx(counts["bpftrace"]["sum"], rel=0.10)
 
 
@@ -103,14 +112,12 @@ def test_dataset_pid_and_no_fentry_select(counts: Json) -> None:
     assert dataset_row(counts["kprobes"]["rows"], "tank/db")["count"] == 31 + 37
 
 
-def test_fentry_is_used_where_it_is_right(counts: Json, flavour: str) -> None:
-    """bookworm's module has no BTF; the kernel of trixie-backports is preemptible."""
-    first = counts["fsync"][0]["rows"][0]
-    how = set(first["probes"]["how"].values())
-    # without BTF the kernel's own functions stand in for some
-    assert how == {"fentry", "tracepoint"} | (set() if flavour == "trixie" else {"kprobe"})
+def test_fentry_is_used_where_it_is_right(counts: Json) -> None:
+    first = counts["fsync"][0]["rows"][0]["probes"]
+    how = set(first["how"].values())
+    assert "tracepoint" in how and how - {"tracepoint"} in ways(counts["host"]), counts["host"]
     assert set(counts["kprobes"]["rows"][0]["probes"]["how"].values()) == {"kprobe", "tracepoint"}
-    assert first["probes"]["missing"] == []
+    assert first["missing"] == []
 
 
 def test_the_timeline_has_every_operation_and_txg(counts: Json) -> None:

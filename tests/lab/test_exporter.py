@@ -78,6 +78,20 @@ def test_counts_are_those_of_trace(exporter: Json) -> None:
         assert (mine, mine) == (row["count"], row["kinds"]["fsync"]), dataset
 
 
+def test_commits_are_those_of_a_light_trace(exporter: Json) -> None:
+    """Of one that ran beside it, too."""
+    light, counts = exporter["light"], exporter["counts"]
+    assert light["status"] == 0
+    rows = [row for row in light["rows"] if row["type"] == "light_summary"]
+    name = "zfstune_zil_commit_duration_seconds_count"
+    assert gained(counts, name, pool="tank") == pool_row(rows)["commits"]
+    own = by_dataset(counts["after"], name, pool="tank").keys() & counts["wrote"].keys()
+    assert len(own) > 5
+    for dataset in own:
+        commits = dataset_row(rows, dataset)["commits"]
+        assert gained(counts, name, dataset=dataset) == commits == counts["wrote"][dataset], dataset
+
+
 def test_stages_sum_to_the_duration(exporter: Json) -> None:
     for samples in (exporter["counts"]["after"], exporter["comings"]["after"]):
         sums = select(samples, "zfstune_fsync_duration_seconds_sum")

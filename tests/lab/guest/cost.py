@@ -1,6 +1,7 @@
 """Scenario: what a trace adds to an fsync, in instructions, which the emulator counts.
 
-cost.py [MODE ...], of MODES or peers of scripts/benchmarks/tracing_guest.py
+cost.py [--peers] [MODE ...], of MODES or peers of scripts/benchmarks/tracing_guest.py; without MODE
+all of MODES, with --peers all peers as well
 
 Runs on one CPU whose time passes with its instructions (scripts/lab run --instructions), on a pool
 in memory: nothing but the code itself is left to differ. The names of what was executed are left
@@ -14,7 +15,6 @@ import ctypes
 import gc
 import mmap
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,9 +79,8 @@ def measure(fd: int, begin: Callable[[], None], end: Callable[[], None]) -> int:
 def attached(name: str) -> Iterator[None]:
     """Our tracers of a mode, or a peer."""
     if name not in MODES:
-        tool = tracing_guest.tools(f"^{re.escape(name)}$")[name]()
-        yield
-        tool.stop()
+        with tracing_guest.running(tracing_guest.TOOLS[name]):
+            yield
         return
     with contextlib.ExitStack() as sessions:
         for tracer, mode in MODES[name].items():
@@ -92,9 +91,11 @@ def attached(name: str) -> Iterator[None]:
 
 def main() -> None:
     tracing_guest.install_packages()
-    there = MODES.keys() | tracing_guest.tools("").keys()
-    wanted = [name for name in sys.argv[1:] if name in there] or list(MODES)
-    results: Json = {"fsyncs": FSYNCS, "modes": []}
+    named = [name for name in sys.argv[1:] if name != "--peers"]
+    wanted = named or [*MODES, *(tracing_guest.peers() if "--peers" in sys.argv else ())]
+    # peers, and why they are not counted
+    absent: dict[str, str] = {}
+    results: Json = {"fsyncs": FSYNCS, "modes": [], "absent": absent}
     sh("modprobe brd rd_nr=1 rd_size=524288")
     # so that none of its pages is new
     sh("dd if=/dev/urandom of=/dev/ram0 bs=1M count=512")
@@ -108,15 +109,24 @@ def main() -> None:
         fd = os.open(f"/{dataset}/file", os.O_WRONLY | os.O_CREAT, 0o600)
         fsyncs(fd, FSYNCS)
         for name in wanted:
+            if name in absent:
+                continue
             progress(f"{dataset}: {name}")
             sh("zpool sync tank")
-            with attached(name):
-                done = measure(fd, marks[number], marks[number + 1])
-                sh(f"grep -i ' t ' /proc/kallsyms > {OUT}/symbols-{number + 1}")
+            number += 2
+            try:
+                with attached(name):
+                    done = measure(fd, marks[number], marks[number + 1])
+                    sh(f"grep -i ' t ' /proc/kallsyms > {OUT}/symbols-{number + 1}")
+            except RuntimeError as error:
+                if name in MODES:
+                    raise
+                absent[name] = str(error)
+                continue
             row = {"dataset": dataset, "mode": name, "mark": number + 1, "commits": done}
             results["modes"].append(row)
-            number += 2
         os.close(fd)
+    results["modes"] = [row for row in results["modes"] if row["mode"] not in absent]
     finish(results)
 
 

@@ -14,6 +14,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from attaching import abilities
+
 from labkit import (
     Json,
     commits,
@@ -189,7 +191,7 @@ def cost(results: Json) -> None:
 
 
 def main() -> None:
-    results: Json = {}
+    results: Json = {"host": abilities()}
     make_pool()
     sh("zfs create tank/db; zfs create tank/other; zfs create -o sync=always tank/always")
     sh("zfs create -o sync=disabled tank/off; zfs create -V 64M tank/vol")

@@ -1,7 +1,7 @@
 """Scenario: `zfstune exporter` with all views: its counts beside those of the kstat and of `zfstune
 trace`, its formats, parameters that others write, a budget, hostile scrapers, bad input, and
-datasets, pools and the module that come and go; exporter.py few: without other ways to run it, and
-bad input.
+datasets, pools and the module that come and go; exporter.py few: without a light trace beside it,
+other ways to run it, and bad input.
 """
 
 from __future__ import annotations
@@ -68,9 +68,11 @@ wrote, closed = 0, 0
 
 
 def counts(results: Json, exporter: Exporter) -> None:
-    """Fsyncs, and as many writes, on more datasets than have series; and reads."""
+    """Fsyncs, and as many writes, on more datasets than have series; and reads. Two traces count
+    beside."""
     progress("counts")
     numbers = {f"tank/d{i}": PRIMES[i] for i in range(WRITTEN)}
+    light = Tracer("fsync", "tank", "--light") if whole(results, "light") else None
     tracer = Tracer("fsync", "tank")
     before, zil = exporter.fresh(), kstat("zil")
     for name, number in numbers.items():
@@ -88,6 +90,8 @@ def counts(results: Json, exporter: Exporter) -> None:
         "rows": tracer.rows(),
         "status": tracer.process.returncode,
     }
+    if light:
+        results["light"] = {"rows": light.rows(), "status": light.process.returncode}
 
 
 def many(results: Json) -> None:

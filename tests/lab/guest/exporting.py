@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -261,10 +262,13 @@ def answer_to(port: int, request: bytes) -> str:
 
 
 @contextlib.contextmanager
-def hostile(port: int, silent: int = 200, slow: int = 20) -> Iterator[Json]:
-    """Connections that say nothing, that do not read their answer, and requests that are none: in
-    the body what these got."""
+def hostile(port: int, silent: int = 980, slow: int = 20) -> Iterator[Json]:
+    """A thousand connections that say nothing or do not read their answer, and requests that are
+    none: in the body what these got."""
     held: list[socket.socket] = []
+    # a process may have 1,024 files at first; the exporter has a limit of its own
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
     huge = b"GET /metrics HTTP/1.1\r\n" + b"X-Long: " + b"a" * (1 << 20) + b"\r\n\r\n"
     try:
         for _ in range(slow):
@@ -281,3 +285,4 @@ def hostile(port: int, silent: int = 200, slow: int = 20) -> Iterator[Json]:
     finally:
         for made in held:
             made.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

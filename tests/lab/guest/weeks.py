@@ -12,8 +12,11 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+
+from attaching import abilities
 
 from labkit import (
     Json,
@@ -32,10 +35,11 @@ from labkit import (
 LIGHT = ("fsync", "--light", "--every", "20s", "--window", "2s", "--interval", "20s")
 CYCLE_S = 20
 CPU = Path("/sys/devices/system/cpu/cpu1/online")
-# Datasets that live at the same time, beside the first
-ALIVE = 8
+# Datasets that come and go, and those that are new at the end, for which there are places
+DATASETS, NEW = 8, 16
 # Logs that were closed, each by a commit of ZFS itself
 closed = 0
+done: Counter[str] = Counter()
 
 
 def mounted(pool: str) -> int:
@@ -44,12 +48,20 @@ def mounted(pool: str) -> int:
 
 
 def datasets(cycle: int) -> None:
+    """One goes, if it is there, and comes."""
     global closed
-    sh(f"zfs create tank/{cycle}")
-    sync_writes(f"/tank/{cycle}/file", 23)
-    if cycle >= 4 * ALIVE:
-        sh(f"zfs destroy tank/{cycle - 4 * ALIVE}")
+    name = f"tank/{cycle // len(TURNS) % DATASETS}"
+    if Path("/", name).is_mount():
+        sh(f"zfs unmount {name}")
         closed += 1
+        time.sleep(5)  # until its place is free
+        sh(f"zfs mount {name}")
+    else:
+        sh(f"zfs create {name}")
+    # for so long, and a window sees it
+    for _ in range(CYCLE_S):
+        sync_writes(f"/{name}/file", 2)
+        time.sleep(1)
 
 
 def cpu(_: int) -> None:
@@ -93,10 +105,32 @@ def load(
     with busy("/tank/db"):
         while time.monotonic() < end:
             cycle = next(cycles)
-            TURNS[cycle % len(TURNS)](cycle)
+            turn = TURNS[cycle % len(TURNS)]
+            turn(cycle)
+            done[turn.__name__] += 1
             time.sleep(CYCLE_S)
             samples.append(sample(process, began))
     return samples
+
+
+def unknown(process: subprocess.Popen[bytes], began: float) -> Json:
+    """Datasets that the trace has not seen before, for so long that a window sees them, and its
+    memory before and after."""
+    global closed
+    before = sample(process, began)
+    names = [f"tank/new{i}" for i in range(NEW)]
+    for name in names:
+        sh(f"zfs create {name}")
+    until = time.monotonic() + 2 * CYCLE_S
+    while time.monotonic() < until:
+        for name in names:
+            sync_writes(f"/{name}/file", 2)
+        time.sleep(0.5)
+    for name in names:
+        sh(f"zfs destroy {name}")
+        closed += 1
+    time.sleep(CYCLE_S)
+    return {"datasets": NEW, "before": before, "after": sample(process, began)}
 
 
 def reload(tracer: Tracer) -> int:
@@ -115,11 +149,12 @@ def reload(tracer: Tracer) -> int:
     until = time.monotonic() + 120
     while "attached again" not in tracer.stderr.read_text() and time.monotonic() < until:
         time.sleep(0.1)
+    done["reload"] += 1
     return counted
 
 
 def main() -> None:
-    seconds, cycles = float(sys.argv[1]), itertools.count()
+    seconds, cycles, host = float(sys.argv[1]), itertools.count(), abilities()
     make_pool()
     sh("zfs create tank/db")
     make_pool("side", "/dev/vdc")
@@ -130,7 +165,10 @@ def main() -> None:
     load(seconds / 4, cycles, tracer.process, began)
     counted = reload(tracer) - before
     progress("the rest")
+    reloaded = time.monotonic() - began
     samples = load(seconds * 3 / 4, cycles, tracer.process, began)
+    progress("new datasets")
+    new = unknown(tracer.process, began)
     counted += commits()
     rows = tracer.rows()
     finish(
@@ -140,7 +178,11 @@ def main() -> None:
             "rows": rows,
             "kstat": counted,
             "closed": closed,
+            "host": host,
+            "done": dict(done),
+            "reloaded": reloaded,
             "samples": samples,
+            "new": new,
             "programs_left": programs(),
         }
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import ROOT
@@ -29,6 +31,29 @@ def test_its_help_lists_each_target_that_is_described() -> None:
     assert sorted(shown) == sorted(described)
     phony = re.findall(r"^\.PHONY: (.*)$", text.replace("\\\n", " "), re.MULTILINE)
     assert described <= set(" ".join(phony).split())
+
+
+def constant(name: str) -> Any:
+    """Of tests/lab/conftest.py, which is not imported: it is pytest's."""
+    for node in ast.parse((ROOT / "tests/lab/conftest.py").read_text()).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(one, ast.Name) and one.id == name for one in targets):
+            assert isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value
+            return eval(compile(ast.Expression(node.value), name, "eval"), {})
+    raise KeyError(name)
+
+
+def test_the_matrix_runs_what_a_sample_leaves_out() -> None:
+    """By its list, or by a line or a target of its own."""
+    text = (ROOT / "Makefile").read_text()
+    listed = set(re.search(r"^SAMPLED = (.*)$", text, re.MULTILINE)[1].split())  # type: ignore[index]
+    freebsd = re.search(r"^SAMPLED_FREEBSD = .*freebsd_,(.*)\)$", text, re.MULTILINE)
+    assert freebsd
+    listed |= {f"freebsd_{name}" for name in freebsd[1].split()}
+    left_out = constant("MATRIX_ONLY") | constant("SAMPLE").keys()
+    rest = {name for name in left_out - listed if f"tests/lab/test_{name}.py" not in text}
+    # in the lab's tests on trixie-backports, which are no sample
+    assert rest == {"arc"} and "arc" not in constant("ONE_FLAVOUR")
 
 
 @pytest.mark.skipif(not shutil.which("clang"), reason="there is no clang")
