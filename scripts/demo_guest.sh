@@ -62,7 +62,10 @@ until ls /run/record/incident-*.gz >/dev/null 2>&1 || [ $tries -eq 120 ]; do
 done
 kill $recorder
 wait $recorder || true
-cp /run/record/incident-*.gz /out/incident.jsonl.gz || true
+# scripts/demo says so if there is none
+for file in /run/record/incident-*.gz; do
+	[ ! -e "$file" ] || cp "$file" /out/incident.jsonl.gz
+done
 # by local, as without optuna: to load that takes a part of the budget on an emulated machine
 say "# zfstune tune tank --observe --sampler local --budget $1 --block $2"
 zfstune tune tank --observe --staging --yes --sampler local --budget "$1" --block "$2" --seed 1 \
