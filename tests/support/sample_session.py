@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
+from pathlib import Path
 from typing import Any
 
+from support.paths import DATA
 from support.samples import from_values
 
 from zfstrace.hist import Hist
@@ -272,3 +275,10 @@ def _drawn(source: random.Random) -> Json:
         "zfs_txg_timeout": source.randint(1, 10),
         "zfs_vdev_async_write_max_active": source.randint(1, 10),
     }
+
+
+def with_flames(found: Json, directory: Path) -> None:
+    """Gives a session in a directory the stacks of before and after."""
+    shutil.copy(DATA / "flame" / "offcpu.folded", directory / "before.folded")
+    shutil.copy(DATA / "flame" / "offcpu-after.folded", directory / "after.folded")
+    found["flame"] = {"before": "before.folded", "after": "after.folded", "note": None}

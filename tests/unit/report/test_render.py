@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -12,20 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.paths import DATA
-from support.sample_session import Json, session
+from support.sample_session import Json, session, with_flames
 from support.samples import from_values
 
-from zfstune.errors import UsageError
 from zfstune.html import page as report_page
-from zfstune.report import args as report_args
-from zfstune.report import command as report_cmd
-from zfstune.report import data as report_data
 from zfstune.report import render
 from zfstune.report import words as report_words
 from zfstune.report.flame import flames
 
-FLAMES = DATA / "flame"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&\x1b[31m\ud800$x^2$"
 MOST_BYTES = 1_500_000
 # Elements without an end.
@@ -117,12 +110,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Json, Path]:
     return found, directory
 
 
-def with_flames(found: Json, directory: Path) -> None:
-    shutil.copy(FLAMES / "offcpu.folded", directory / "before.folded")
-    shutil.copy(FLAMES / "offcpu-after.folded", directory / "after.folded")
-    found["flame"] = {"before": "before.folded", "after": "after.folded", "note": None}
-
-
 def test_a_successful_session_has_verdict_changes_and_pictures(made: tuple[Json, Path]) -> None:
     page = load(made[1] / "report.html")
     for words in (
@@ -161,12 +148,6 @@ def test_what_scrolls_has_a_name_and_takes_the_focus(made: tuple[Json, Path]) ->
     assert len(regions) > 6
     labels = [one.partition(' tabindex="0" role="region" aria-label=')[2] for one in regions]
     assert all(labels) and len(set(labels)) == len(labels)
-
-
-@pytest.fixture
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of everything but the plots."""
-    monkeypatch.setattr(render, "_plots", lambda _: {})
 
 
 def test_before_and_after_cover_all_fsyncs_of_the_proof(made: tuple[Json, Path]) -> None:
@@ -446,162 +427,3 @@ def test_any_objective_has_its_words(objective: str, words: str, tmp_path: Path)
     found = session(trials=2)
     found["objective"] = objective
     assert words in load(render.write(found, tmp_path)).words
-
-
-def test_pairs_are_neighbouring_blocks_of_one_trial() -> None:
-    def block(number: int, label: str, trial: int, p99: float) -> Json:
-        where = {"number": number, "start_s": number * 20.0, "phase": "trial", "trial": trial}
-        return {**where, "label": label, "metrics": {"fsync.p99": p99}}
-
-    found = {
-        "objective": "fsync.p99",
-        "blocks": [
-            block(1, "B", 1, 50.0),
-            block(2, "A", 1, 100.0),
-            # the trial ended here, its partner is missing
-            block(3, "A", 1, 100.0),
-            block(4, "A", 2, 100.0),
-            block(5, "B", 2, 80.0),
-        ],
-    }
-    pairs = report_data.pairs(found, "trial")
-    assert [one.trial for one in pairs] == [1, 2]
-    assert [one.ratio for one in pairs] == pytest.approx([0.5, 0.8])
-
-
-def test_survival_ends_with_the_slowest() -> None:
-    times, shares = report_data.survival(from_values([10, 20, 20, 30]))
-    assert shares == [1.0, 0.75, 0.25, 0.25]
-    assert times[0] == 10
-    assert times[-1] == 31
-
-
-@pytest.mark.parametrize(
-    ("objective", "fewest", "words"),
-    [
-        ("fsync.p99", 99, ""),
-        ("fsync.p99", 76, " A block had only 76 fsyncs: there p99 is the slowest of them, really"),
-        ("fsync.p99", 76, " about p98.7."),
-        ("fsync.p99=0.5,fsync.p999=0.5", 998, "there p99.9 is the slowest of them, really about"),
-        ("fsync.p999", 500, " about p99.8."),
-        ("fsync.mean", 12, "there p99 is the slowest of them, really about p92.3."),
-        ("what no version knows", 12, "there p99 is"),
-        ("fsync.p99", None, ""),
-        ("fsync.p99", 0, ""),
-    ],
-)
-def test_a_quantile_of_few_fsyncs_is_said_to_be_another(
-    objective: str, fewest: int | None, words: str
-) -> None:
-    found = session(trials=1) | {"objective": objective, "tails": {"fewest": fewest}}
-    said = report_words.few_fsyncs(found)
-    assert words in said and bool(words) == bool(said)
-    assert said in report_words.finding(found).evidence
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (-0.62, "62 % lower"),
-        (0.004, "0.4 % higher"),
-        (0.0, "unchanged"),
-        (-0.0004, "unchanged"),
-        (-0.996, "99.6 % lower"),
-        (1.4, "2.4 times as high"),
-        (None, "unknown"),
-    ],
-)
-def test_changes_have_words(change: float | None, words: str) -> None:
-    assert report_words.change(change) == words
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (-0.7, -0.5, "50 % to 70 % lower"),
-        (0.05, 0.1, "5.0 % to 10 % higher"),
-        (-0.12, 0.05, "from 12 % lower to 5.0 % higher"),
-        (-0.5, 0.0, "from 50 % lower to unchanged"),
-        (0.2, 3.0, "from 20 % higher to 4.0 times as high"),
-        (None, -0.5, "no interval"),
-    ],
-)
-def test_intervals_have_words(low: float | None, high: float | None, words: str) -> None:
-    assert report_words.interval(low, high) == words
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("zfs_dirty_data_max", 33554432, "32 MiB"),
-        ("zfs_dirty_data_max", 411041792, "392 MiB"),
-        ("zfs_delay_min_dirty_percent", 60, "60 %"),
-        ("zfs_txg_timeout", 5, "5 s"),
-        ("zfs_vdev_async_write_max_active", 10, "10"),
-        ("zfs_of_a_later_version", 123456, "123,456"),
-        ("zfs_dirty_data_max", "x", "x"),
-        pytest.param("zfs_dirty_data_max", 10**400, str(10**400), id="huge"),
-    ],
-)
-def test_values_have_their_units(name: str, value: object, words: str) -> None:
-    assert report_words.value(name, value) == words
-
-
-def command(*words: str) -> int:
-    """`zfstune report` as the command line calls it."""
-    parser = argparse.ArgumentParser()
-    report_args.add(parser.add_subparsers())
-    args = parser.parse_args(["report", *words])
-    assert args.run == "report.command"
-    return report_cmd.run(args)
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_the_command_writes_the_page_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = session(trials=1)
-    with_flames(found, tmp_path)
-    (tmp_path / "session.json").write_text(json.dumps(found))
-    expected = render.render(found, tmp_path)
-    assert command(str(tmp_path)) == 0
-    assert (tmp_path / "report.html").read_text() == expected
-    assert f"report: {tmp_path}/report.html" in capsys.readouterr().err
-    assert command(str(tmp_path / "session.json"), "-o", str(tmp_path / "b.html")) == 0
-    assert (tmp_path / "b.html").read_text() == expected
-    capsys.readouterr()
-    assert command(str(tmp_path), "-o", "-") == 0
-    assert capsys.readouterr().out == expected
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (None, "No such file"),
-        ("{", "is not JSON"),
-        ("[" * 100_000, "is not JSON"),
-        ("\xff", "is not JSON"),
-        ("[]", "is not a session"),
-        ('{"type": "fsync_summary", "schema": 1}', "is not a session"),
-        ('{"type": "tune_session"}', "is not a session"),
-        ('{"type": "tune_session", "schema": 1}', "is not a complete session"),
-        ('{"type": "tune_session", "schema": 2}', "has schema 2: this zfstune reads only 1"),
-    ],
-)
-def test_the_command_refuses_what_is_not_a_session(
-    content: str | None, words: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "session.json"
-    if content is not None:
-        path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(UsageError, match=words) as error:
-        command(str(tmp_path))
-    assert error.value.hint
-
-
-def test_the_command_refuses_an_impossible_target(tmp_path: Path) -> None:
-    (tmp_path / "session.json").write_text(json.dumps(session(trials=1)))
-    for target in (tmp_path, tmp_path / "none/report.html"):
-        with pytest.raises(UsageError, match=r"not a regular file|does not exist") as error:
-            command(str(tmp_path), "-o", str(target))
-        assert error.value.hint in ("name another", "create it first")
