@@ -2,11 +2,13 @@
 /*
  * Unit tests of how libzfstrace attaches probes, and attaches them in another way while it counts.
  * Stand-ins for functions of libbpf and libc are a kernel that skips fentry programs, without
- * tracefs or perf events.
+ * perf events, and without tracefs but for the misses of kprobes.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "internal.h"
@@ -24,7 +26,8 @@ static struct program {
 	{ .name = "perf_sample" },	 { .name = "kprobe_zil_free" },
 };
 
-static int counting; /* what `enabled` is set to */
+static int counting;  /* what `enabled` is set to */
+static bool profiled; /* whether there is kprobe_profile: two misses of each kprobe */
 
 static void begin(void)
 {
@@ -109,7 +112,23 @@ int access(const char *path, int mode)
 	(void)path;
 	(void)mode;
 	errno = ENOENT;
-	return -1;
+	return profiled ? 0 : -1;
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+	static char text[256];
+	int length = 0;
+
+	(void)path;
+	(void)mode;
+	if (!profiled)
+		return NULL;
+	for (unsigned int i = 0; i < ARRAY_SIZE(programs); i++)
+		if (programs[i].attached)
+			length += snprintf(text + length, sizeof(text) - length, "zt%ld_0_%s 9 2\n",
+					   (long)getpid(), strchr(programs[i].name, '_') + 1);
+	return fmemopen(text, length, "r");
 }
 
 /* perf_event_open(2) */
@@ -219,8 +238,12 @@ static void test_a_pause_sees_datasets_go(void)
 	CHECK(session_attach(&t) == 0);
 	for (unsigned int i = 0; i < 2; i++) {
 		CHECK(programs[2].attached && programs[5].attached);
+		profiled = true;
 		CHECK(zfstrace_pause(&t, true) == 0);
 		CHECK(!programs[2].attached && programs[5].attached);
+		session_count_missed(&t); /* none twice */
+		CHECK(t.missed_entries == 2 * (i + 1) + 2);
+		profiled = false;
 		CHECK(zfstrace_resume(&t) == 0);
 	}
 	session_detach(&t);
