@@ -25,6 +25,7 @@ from zfstune.experiment import objective  # noqa: E402
 from zfstune.exporter.args import VIEWS  # noqa: E402
 from zfstune.record.triggers import METRICS as TRIGGERS  # noqa: E402
 from zfstune.tunables import catalogue  # noqa: E402
+from zfstune.tune.request import NO_LIMIT  # noqa: E402
 
 PARTS = ROOT / "scripts/completion"
 TARGETS = {
@@ -60,7 +61,7 @@ BY_OPTION: dict[str, Source] = {
     "--duration": ("5s", "10s", "30s", "1m", "5m"),
     "--interval": ("1s", "2s", "5s", "10s", "1m"),
     "--last": ("10m", "30m", "1h", "6h"),
-    "--limit": METRICS,
+    "--limit": (*METRICS, NO_LIMIT),
     "--matrix": ("reports-2014",),
     "--over": ("1ms", "5ms", "10ms", "50ms", "100ms", "1s"),
     "--pid": "pids",

@@ -493,7 +493,7 @@ _zfstune_list_objective() {
 }
 
 _zfstune_words_limit() {
-	compgen -W "fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput write.p99 read.p99 read.mean arc.miss" -- "$1"
+	compgen -W "fsync.p50 fsync.p99 fsync.p999 fsync.mean write.throughput write.p99 read.p99 read.mean arc.miss none" -- "$1"
 }
 
 _zfstune_list_parameters() {
