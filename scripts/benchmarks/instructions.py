@@ -40,6 +40,8 @@ LIMIT = "14400s"
 PACKAGES = ("libbpf-tools", "linux-perf")
 USER = "[user]"
 PROGRAM = "bpf_prog_"
+# What a commit waits in: its programs are a sixth of what `trace fsync` adds
+WAIT = "__cv_wait"
 _KERNEL = 1 << 63
 Json = dict[str, Any]
 
@@ -56,7 +58,8 @@ TRACING = re.compile(
 @dataclass(frozen=True)
 class Mode:
     """Instructions of an fsync in one mode, on one dataset. `tracing` is what tracing adds; `all`
-    what was executed meanwhile, by `functions`; `helpers` is how often programs called each."""
+    what was executed meanwhile, by `functions`; `helpers` is how often programs called each.
+    `waits` says how often a thread waited: a commit does not if its log block is written before."""
 
     dataset: str
     name: str
@@ -65,6 +68,7 @@ class Mode:
     tracing: float
     functions: dict[str, float]
     helpers: dict[str, float]
+    waits: float
 
     @property
     def calls(self) -> float:
@@ -79,6 +83,10 @@ class Symbols:
         lines = (line.split() for line in kallsyms.read_text().splitlines())
         self._symbols = sorted((int(address, 16), name) for address, _kind, name, *_ in lines)
         self._starts = [address for address, _name in self._symbols]
+
+    def addresses(self, name: str) -> set[int]:
+        """Where functions of a name begin."""
+        return {address for address, of in self._symbols if of == name}
 
     def name(self, address: int) -> str:
         """The function that an address is in."""
@@ -108,8 +116,17 @@ def read(counts: Path, out: Path) -> list[Mode]:
         functions = _each(by_function(blocks[mark], symbols), n)
         helpers = _each(by_helper(calls[mark], symbols), n)
         tracing = sum(executed for name, executed in functions.items() if TRACING.match(name))
+        begin = symbols.addresses(WAIT)
+        waits = sum(times for (at, _), times in calls[mark].items() if at in begin) / n
         mode = Mode(
-            dataset, row["mode"], row["commits"], marks[mark] / n, tracing, functions, helpers
+            dataset,
+            row["mode"],
+            row["commits"],
+            marks[mark] / n,
+            tracing,
+            functions,
+            helpers,
+            waits,
         )
         base = untraced.setdefault(dataset, mode)
         found.append(replace(mode, tracing=tracing - base.tracing))
@@ -180,6 +197,7 @@ def record(modes: list[Mode], out: Path) -> Json:
         **versions(out),
         "tracing": {name: round(one.tracing, 1) for name, one in names.items()},
         "calls": {name: round(one.calls, 1) for name, one in names.items()},
+        "waits": {name: round(one.waits, 2) for name, one in names.items()},
     }
 
 

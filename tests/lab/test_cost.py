@@ -32,6 +32,13 @@ def test_every_fsync_was_a_commit(cost: Json) -> None:
         assert one["commits"] == (0 if one["dataset"] == "tank/off" else cost["fsyncs"])
 
 
+def test_every_commit_waited(cost: Json) -> None:
+    """The programs of a wait are a sixth of what a trace costs: with and without do not compare."""
+    for one in cost["counted"]:
+        wanted = 0 if one["dataset"] == "tank/off" else 1
+        assert one["waits"] == pytest.approx(wanted, abs=0.02), one["name"]
+
+
 def of(one: Json) -> dict[str, float]:
     """What a mode adds, by the name of the number in the file."""
     return {"tracing": one["tracing"], "calls": sum(one["helpers"].values())}

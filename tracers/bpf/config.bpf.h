@@ -12,8 +12,9 @@ const volatile struct trace_config config SEC(".rodata.config") = {};
 int enabled SEC(".data.enabled") = 0;
 
 /* With config.lazy both programs of a probe may be attached for a moment, and one of them counts.
- */
-#define TURN(way) (!config.lazy || enabled == (way))
+ * Volatile, or the compiler reads `enabled` before it looks at config.lazy, and the verifier, which
+ * knows that, cannot leave the rest out. */
+#define TURN(way) (!config.lazy || *(volatile int *)&enabled == (way))
 
 /* name is a pool's name, ZFSTRACE_POOL_LEN bytes of a spa_t or a slot. */
 static __always_inline bool same_pool(const char *name)

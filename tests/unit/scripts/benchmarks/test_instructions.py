@@ -18,6 +18,7 @@ ffffffff81000200 t bpf_ktime_get_ns
 ffffffffc0000000 t bpf_prog_1_fentry_zpl_fsync [bpf]
 ffffffffc0000080 t bpf_prog_2_part_of_it [bpf]
 ffffffffc0000100 t zfs_write [zfs]
+ffffffffc0000200 t __cv_wait [spl]
 """
 
 
@@ -44,6 +45,9 @@ def test_only_what_tracing_adds_is_counted(tmp_path: Path) -> None:
         "3 ffffffffc0000000 10 5 ffffffff81000200\n"
         "3 ffffffffc0000010 4 2 ffffffffc0000080\n3 ffffffffc0000084 6 3 ffffffff81000200\n"
         "3 ffffffffc0000100 100 10 ffffffff81000200\n"
+        # traced, it begins with a call; what follows is another block
+        "1 ffffffffc0000200 24 4 0\n3 ffffffffc0000200 18 9 ffffffffc0000000\n"
+        "3 ffffffffc0000208 36 9 0\n"
     )
     row = {"dataset": "tank/db", "commits": 10}
     results = {
@@ -56,6 +60,7 @@ def test_only_what_tracing_adds_is_counted(tmp_path: Path) -> None:
     plain, fsync = instructions.read(counts, tmp_path)
     assert (plain.all, plain.tracing, fsync.all) == (100, 0, 190)
     assert fsync.tracing == pytest.approx(3)
+    assert (plain.waits, fsync.waits) == (0.4, 0.9)
     assert plain.helpers == {}
     assert fsync.helpers == {"bpf_ktime_get_ns": 0.8}
     assert instructions.table([plain, fsync], {"perf": "not there"}).splitlines()[2:] == [
