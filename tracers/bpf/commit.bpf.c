@@ -15,6 +15,7 @@
 #include "config.bpf.h"
 #include "hist.bpf.h"
 #include "layout.bpf.h"
+#include "places.bpf.h"
 #include "probe.bpf.h"
 #include "zilog.bpf.h"
 
@@ -34,42 +35,28 @@ struct {
 	__uint(max_entries, 4096);
 } slow_events SEC(".maps");
 
-/* A thread that commits, or has. */
 struct commit {
-	__u64 zilog; /* 0: not in a commit */
+	struct place place;
 	__u64 start;
-	struct known known;
+	struct known known; /* outlives the commit */
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct commit);
-} commits SEC(".maps");
-
-static __always_inline struct commit *commit_get(void)
-{
-	return bpf_task_storage_get(&commits, bpf_get_current_task_btf(), 0, 0);
-}
+PLACES(commit)
 
 /* NULL if the dataset is not wanted. */
 static __always_inline struct commit_data *data_of(__u32 slot)
 {
-	/* a CPU that came online later shares a lane */
-	__u32 index = bpf_get_smp_processor_id() % config.lanes * config.slots + slot;
+	__u32 index = slot_entry(slot);
 
-	if (slot == SLOT_UNWANTED || slot == NO_SLOT)
+	if (slot >= SLOT_UNWANTED) /* or NO_SLOT */
 		return 0;
 	/* the rest does not distinguish pools */
 	return slot || !config.pool[0] ? bpf_map_lookup_elem(&slot_data, &index) : 0;
 }
 
-static __always_inline void report_slow(const struct commit *c, __u64 total)
+static __always_inline void report_slow(__u64 start, __u64 total, __u32 slot)
 {
 	struct slow_commit *e = bpf_ringbuf_reserve(&slow_events, sizeof(*e), 0);
 	__u64 id = bpf_get_current_pid_tgid();
-	__u32 slot = c->known.slot;
 	struct slot *s;
 
 	if (!e) {
@@ -77,7 +64,7 @@ static __always_inline void report_slow(const struct commit *c, __u64 total)
 		return;
 	}
 	s = bpf_map_lookup_elem(&slots, &slot);
-	e->start_ns = c->start;
+	e->start_ns = start;
 	e->total_ns = total;
 	e->slot = slot;
 	e->life = s ? s->life : 0;
@@ -92,43 +79,45 @@ static __always_inline void report_slow(const struct commit *c, __u64 total)
 static __always_inline void on_zil_commit(__u64 zilog)
 {
 	struct commit *c;
+	bool left;
 
 	if (!enabled || (config.pid && config.pid != bpf_get_current_pid_tgid() >> 32))
 		return;
-	c = bpf_task_storage_get(&commits, bpf_get_current_task_btf(), 0,
-				 BPF_LOCAL_STORAGE_GET_F_CREATE);
+	c = commit_take(&left);
 	if (!c) {
 		COUNT(lost_start);
 		return;
 	}
 	/* zil_commit does not nest */
-	if (c->zilog)
+	if (!left)
 		COUNT(lost_return);
 	COUNT(started);
 	if (!slot_again(&c->known, zilog, 0))
 		COUNT(slots_overflow);
-	c->zilog = zilog;
 	c->start = bpf_ktime_get_ns();
 }
 AT_ENTRY(zil_commit, (__u64 zilog), (zilog))
 
 static __always_inline void on_zil_commit_return(void)
 {
-	struct commit *c = commit_get();
+	struct commit *c = commit_here();
 	struct commit_data *data;
-	__u64 total;
+	__u64 start, total;
+	__u32 slot;
 
-	if (!c || !c->zilog)
+	if (!c)
 		return;
-	total = bpf_ktime_get_ns() - c->start;
-	c->zilog = 0;
+	start = c->start;
+	total = bpf_ktime_get_ns() - start;
+	slot = c->known.slot;
+	commit_leave(c);
 	COUNT(finished);
-	data = data_of(c->known.slot);
+	data = data_of(slot);
 	if (!data)
 		return;
 	hist_add(&data->hist[COMMIT_TOTAL], total);
 	if (config.slow_ns && total >= config.slow_ns)
-		report_slow(c, total);
+		report_slow(start, total, slot);
 }
 AT_RETURN(zil_commit_return)
 
@@ -141,10 +130,10 @@ static __always_inline void on_add_block(__u64 lwb, __u64 bp)
 
 	if (bp != lwb + 8)
 		return;
-	c = commit_get();
+	c = commit_here();
 	t = lwb_issue(lwb, bpf_ktime_get_ns());
 	if (t)
-		t->slot = c && c->zilog ? c->known.slot : NO_SLOT;
+		t->slot = c ? c->known.slot : NO_SLOT;
 	if (!bpf_core_field_exists(((struct zilog *)0)->zl_os))
 		learn_objset(lwb);
 }
@@ -153,22 +142,28 @@ AT_ENTRY(add_block, (__u64 lwb, __u64 bp), (lwb, bp))
 static __always_inline void on_write_done(bool typed, struct zio *zio)
 {
 	struct lwb_times *t = lwb_find(zio_lwb(zio, typed));
-	struct commit_data *data = t ? data_of(t->slot) : 0;
 
-	if (!data)
-		return;
-	t->written = bpf_ktime_get_ns();
-	hist_add(&data->hist[COMMIT_LOG_WRITE], t->written - t->issued);
+	if (t)
+		t->written = bpf_ktime_get_ns();
 }
 AT_TYPED_ENTRY(write_done, (struct zio * zio), zio)
 
+/* Every block that was written comes here, also if nothing is flushed, so that both of its times
+ * can be added by one look at the dataset's. */
 static __always_inline void on_flush_done(bool typed, struct zio *zio)
 {
 	struct lwb_times *t = lwb_find(zio_lwb(zio, typed));
-	struct commit_data *data = t && t->written ? data_of(t->slot) : 0;
+	struct commit_data *data = t ? data_of(t->slot) : 0;
+	__u64 issued, written;
 
-	if (data)
-		hist_add(&data->hist[COMMIT_FLUSH], bpf_ktime_get_ns() - t->written);
+	if (!data)
+		return;
+	issued = t->issued;
+	written = t->written;
+	if (written < issued) /* it was not seen, or the place has another block now */
+		return;
+	hist_add(&data->hist[COMMIT_LOG_WRITE], written - issued);
+	hist_add(&data->hist[COMMIT_FLUSH], bpf_ktime_get_ns() - written);
 }
 AT_TYPED_ENTRY(flush_done, (struct zio * zio), zio)
 

@@ -62,43 +62,30 @@ __u64 resumed SEC(".data.resumed") = 0;
 
 /* ---- operations and stages ---------------------------------------------- */
 
-static __always_inline struct op *op_get(void)
-{
-	return bpf_task_storage_get(&ops, bpf_get_current_task_btf(), 0, 0);
-}
-
-/* The state of a thread that is inside an operation, or NULL. */
-static __always_inline struct op *op_active(void)
-{
-	struct op *op = op_get();
-
-	return op && op->active ? op : 0;
-}
-
 static __always_inline struct op *op_in_commit(void)
 {
-	struct op *op = op_get();
+	struct op *op = op_here();
 
-	return op && op->active && op->in_commit ? op : 0;
+	return op && op->in_commit ? op : 0;
 }
 
 static __always_inline struct op *op_begin(__u64 now)
 {
 	struct op *op;
+	bool left;
 
 	if (!enabled)
 		return 0;
 	if (config.pid && config.pid != bpf_get_current_pid_tgid() >> 32)
 		return 0;
-	op = bpf_task_storage_get(&ops, bpf_get_current_task_btf(), 0,
-				  BPF_LOCAL_STORAGE_GET_F_CREATE);
+	op = op_take(&left);
 	if (!op) {
 		COUNT(lost_start);
 		return 0;
 	}
-	if (op->active && op->start >= resumed)
+	if (!left && op->start >= resumed)
 		COUNT(lost_return);
-	__builtin_memset(op, 0, offsetof(struct op, known));
+	__builtin_memset(&op->start, 0, offsetof(struct op, known) - offsetof(struct op, start));
 	op->active = 1;
 	op->start = op->since = now;
 	op->cur = STAGE_OTHER;
@@ -157,7 +144,7 @@ static __always_inline __u8 kind_of(const struct op *op)
 
 	if (op->in_fsync)
 		return op->kind;
-	task = (struct task_struct *)bpf_get_current_task();
+	task = (struct task_struct *)op->place.task;
 	if (BPF_CORE_READ(task, flags) & PF_KTHREAD) {
 		bpf_get_current_comm(comm, sizeof(comm));
 		if (comm[0] == 'z' && comm[1] == 'v' && comm[2] == 'o' && comm[3] == 'l')
@@ -190,14 +177,13 @@ static __always_inline void report_slow(const struct op *op, __u64 total, __u8 k
 	bpf_ringbuf_submit(e, 0);
 }
 
-static __always_inline void op_end(struct op *op, __u64 now, bool error)
+static __always_inline void op_count(struct op *op, __u64 now, bool error)
 {
 	struct slot_data *data;
 	struct slot *s;
 	__u64 total;
 	__u32 slot, kind, index;
 
-	op->active = 0;
 	if (op->start < resumed)
 		return;
 	advance(op, now, true);
@@ -207,8 +193,7 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 	slot = op->slot;
 	if (slot == SLOT_UNWANTED)
 		return;
-	/* a CPU that came online later shares a lane */
-	index = bpf_get_smp_processor_id() % config.lanes * config.slots + slot;
+	index = slot_entry(slot);
 	s = bpf_map_lookup_elem(&slots, &slot);
 	data = bpf_map_lookup_elem(&slot_data, &index);
 	if (!s || !data)
@@ -242,6 +227,13 @@ static __always_inline void op_end(struct op *op, __u64 now, bool error)
 		report_slow(op, total, kind, s->life);
 }
 
+static __always_inline void op_end(struct op *op, __u64 now, bool error)
+{
+	op->active = 0;
+	op_count(op, now, error);
+	op_leave(op);
+}
+
 /* ---- probes ------------------------------------------------------------- */
 
 /* Pages of a file have first to be written to ZFS, which is seldom the case: only mmap(2) leaves
@@ -269,7 +261,7 @@ AT_TYPED_ENTRY(zpl_fsync, (struct file * file, __s64 start, __s64 end, int datas
 
 static __always_inline void on_zpl_fsync_return(int error)
 {
-	struct op *op = op_active();
+	struct op *op = op_here();
 
 	if (!op || !op->in_fsync)
 		return;
@@ -282,7 +274,7 @@ AT_RESULT(zpl_fsync_return, (struct file * file, __s64 start, __s64 end, int dat
 
 static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 {
-	struct op *op = op_active();
+	struct op *op = op_here();
 	__u64 now = bpf_ktime_get_ns();
 
 	if (op && op->start < resumed) /* it may have ended in the pause */

@@ -44,20 +44,22 @@ static const __u8 highest_bit[256] = {
 	TIMES_16(7), TIMES_16(7), TIMES_16(7), TIMES_16(7), TIMES_16(7), TIMES_16(7), TIMES_16(7),
 };
 
+/* What is usual is asked first: most values are microseconds to milliseconds. */
 static __always_inline __u32 hist_bucket(__u64 v)
 {
 	__u32 shift = 0;
 
-	if (v < 2 * HIST_SUB)
-		return v;
-	if (v >> HIST_MAX_BITS)
-		return ZFSTRACE_HIST_BUCKETS - 1;
-	if (v >> 24)
+	if (v >> 24) {
+		if (v >> HIST_MAX_BITS)
+			return ZFSTRACE_HIST_BUCKETS - 1;
 		shift = v >> 40 ? 40 : v >> 32 ? 32 : 24;
-	else if (v >> 16)
+	} else if (v >> 16) {
 		shift = 16;
-	else if (v >> 8)
+	} else if (v >> 8) {
 		shift = 8;
+	} else if (v < 2 * HIST_SUB) {
+		return v;
+	}
 	shift += highest_bit[(v >> shift) & 0xff] - HIST_SUB_BITS;
 	return (shift << HIST_SUB_BITS) + (v >> shift);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What a thread remembers of the dataset of its last operation; see slot_again(). */
+/* What a thread, or the place it is in (places.bpf.h), remembers of the dataset of the last
+ * operation; see slot_again(). It is true of whatever thread. */
 #ifndef ZFSTRACE_BPF_KNOWN_H
 #define ZFSTRACE_BPF_KNOWN_H
 

@@ -10,6 +10,7 @@
 #include "fsync.h"
 #include "known.bpf.h"
 #include "layout.bpf.h"
+#include "places.bpf.h"
 #include "sleeper.h"
 
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
@@ -18,6 +19,7 @@
 #define CUR_WAIT STAGE_COUNT
 
 struct op {
+	struct place place;
 	__u64 start;
 	__u64 since; /* when the current stage began */
 	__u64 stage_ns[STAGE_COUNT];
@@ -28,7 +30,7 @@ struct op {
 	__u64 file; /* struct file of an fsync, else 0 */
 	__u32 slot;
 	__u32 commits;
-	__u8 active;
+	__u8 active; /* counted, and what is in it is its own */
 	__u8 in_fsync;
 	__u8 in_commit;
 	__u8 reached_impl;
@@ -37,17 +39,11 @@ struct op {
 	__u8 outer;	      /* the stage around the commit */
 	__u8 before;	      /* the stage around a lock or throttle wait */
 	struct sleeper sleep; /* the stacks tracer's */
-	/* what follows outlives the operation */
+	/* what follows outlives the operation: it is the place's */
 	struct known known;
 	__u64 unsampled_ns; /* slept since the last sample of the stacks tracer */
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct op);
-} ops SEC(".maps");
+PLACES(op)
 
 static __always_inline __u64 clamp(__u64 v, __u64 lo, __u64 hi)
 {

@@ -130,8 +130,7 @@ static __always_inline void add_data(struct io *io, __u32 op, __u64 ns, __s64 by
 		return;
 	if (!slot)
 		COUNT(slots_overflow);
-	/* a CPU that came online later shares a lane */
-	index = bpf_get_smp_processor_id() % config.lanes * config.slots + slot;
+	index = slot_entry(slot);
 	data = bpf_map_lookup_elem(&slot_data, &index);
 	/* the rest does not distinguish pools */
 	if (!data || (!slot && config.pool[0]))

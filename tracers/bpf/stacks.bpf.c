@@ -6,12 +6,13 @@
  * progress of their log blocks.
  *
  * sched_switch runs with the lock of a run queue held: nothing here may
- * allocate, so every map but `ops` (only looked up) is preallocated.
+ * allocate, so every map but op_storage (only looked up) is preallocated.
  *
  * A walk of a stack takes longer than all else. It is done when a sleep ends, so that it can depend
- * on the duration: of the time that a thread sleeps in its fsyncs, put end to end, each
- * sample_every() has one sample, which stands for that much. So long sleeps are all seen, the sum
- * is right to within one sample for each thread, and walks take a bounded share of its time.
+ * on the duration: of the time that the threads of a place (places.bpf.h) sleep in fsyncs, put end
+ * to end, each sample_every() has one sample, which stands for that much. So long sleeps are all
+ * seen, the sum is right to within one sample for each place, and walks take a bounded share of a
+ * thread's time.
  */
 #include <stdbool.h>
 #include <linux/types.h>
@@ -162,9 +163,9 @@ static __always_inline __u64 take_sleepers_stack(struct task_struct *task, __u64
 /* ---- threads ------------------------------------------------------------ */
 
 /* The operation that a thread is in, or NULL. */
-static __always_inline struct op *op_of(struct task_struct *task)
+static __always_inline struct op *op_in(struct task_struct *task)
 {
-	struct op *op = MODE(OF_TXG_SYNC) ? 0 : bpf_task_storage_get(&ops, task, 0, 0);
+	struct op *op = MODE(OF_TXG_SYNC) ? 0 : op_of((__u64)task, task);
 
 	return op && op->active ? op : 0;
 }
@@ -302,7 +303,7 @@ static __always_inline void op_sleeps(struct op *op, __u64 now)
  * all are dismissed by one check for an operation. */
 static __always_inline void switched_in(struct task_struct *task)
 {
-	struct op *op = op_of(task);
+	struct op *op = op_in(task);
 	__u64 now, since, ns;
 	struct stack_key key;
 	struct sleeper *s;
@@ -340,7 +341,7 @@ static __always_inline void switched_in(struct task_struct *task)
 
 static __always_inline void switched_out(struct task_struct *task, __u32 state)
 {
-	struct op *op = op_of(task);
+	struct op *op = op_in(task);
 	struct stack_key key;
 	struct sleeper s;
 	__u32 tid;
@@ -385,7 +386,7 @@ int BPF_PROG(tp_sched_waking, struct task_struct *task)
 
 	if (!enabled)
 		return 0;
-	op = op_of(task);
+	op = op_in(task);
 	if (MODE(OF_FSYNC) && !op)
 		return 0;
 	s = op ? &op->sleep : bpf_map_lookup_elem(&sleepers, &tid);
@@ -414,7 +415,7 @@ int perf_sample(void *ctx)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct stack_key key = {};
-	struct op *op = op_of(task);
+	struct op *op = op_in(task);
 
 	if (!enabled || !is_target(task, op, &key))
 		return 0;

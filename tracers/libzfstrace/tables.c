@@ -143,7 +143,7 @@ static const struct probe_def commit_probes[] = {
 	{ .name = "zil_lwb_flush_vdevs_done",
 	  .symbols = { "zil_lwb_flush_vdevs_done" },
 	  .program = "flush_done",
-	  .cost = "flushes of log blocks are not timed" },
+	  .cost = "log blocks are not timed" },
 	{ .name = "zil_free",
 	  .symbols = { "zil_free" },
 	  .program = "zil_free",
@@ -406,7 +406,7 @@ const struct tracer_def tracer_defs[] = {
 	{ "stacks", OBJECT(stacks), PROBES(stacks), MAPS(stacks),
 	  .base = &tracer_defs[0], /* fsync */
 	  .base_modes = ZFSTRACE_STACKS_OF_FSYNC | ZFSTRACE_STACKS_OF_PID | ZFSTRACE_STACKS_OF_ALL,
-	  .shared = { "ops", "lwbs" } },
+	  .shared = { "op_places", "op_storage", "lwbs" } },
 	{ "read", OBJECT(read), PROBES(read), MAPS(read), .slots = 33,
 	  SUMS(struct read_data, READ_HIT), .wholes = READ_OPS },
 	{ "commit", OBJECT(commit), PROBES(commit), MAPS(commit), .ring = "slow_events",

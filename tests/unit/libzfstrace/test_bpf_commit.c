@@ -10,6 +10,8 @@
 #include "check.h"
 #include "internal.h"
 #include "shim.h"
+/* So few that threads meet */
+#define PLACES_BITS 1
 #include "../../tracers/bpf/commit.bpf.c"
 #include "../../tracers/bpf/commit.h"
 
@@ -39,11 +41,9 @@ static struct zfstrace *start(const char *pool, unsigned long long slow_ns)
 {
 	struct zfstrace *t = calloc(1, sizeof(*t));
 	struct trace_config *c = (struct trace_config *)(uintptr_t)&config;
-	struct commit *mine = shim_storage(shim_task(), sizeof(*mine), 1);
 
 	shim_reset();
 	memset(c, 0, sizeof(*c));
-	memset(mine, 0, sizeof(*mine));
 	snprintf(c->pool, sizeof(c->pool), "%s", pool);
 	c->slow_ns = slow_ns;
 	c->slots = 8;
@@ -146,6 +146,24 @@ static void test_log_blocks(void)
 	end(t);
 }
 
+/* Both times of a block, or none. */
+static void test_a_write_that_was_not_seen(void)
+{
+	struct zfstrace *t = start("", 0);
+	static struct world w;
+
+	make_world(&w, "tank", 54);
+	fentry_zil_commit(NULL, (__u64)&w.zilog);
+	issue(&w);
+	done(&w);
+	issue(&w); /* at the same address */
+	fentry_flush_done(NULL, &w.zio);
+	fentry_zil_commit_return(NULL);
+	CHECK(datasets_refresh(t, 0) == 0);
+	CHECK(find(t, 54) && find(t, 54)->log_write.count == 1 && find(t, 54)->flush.count == 1);
+	end(t);
+}
+
 /* Without BTF the log block of a zio is not known until one was seen to be issued. */
 static void test_log_blocks_from_before(void)
 {
@@ -225,14 +243,130 @@ static void test_a_return_that_was_missed(void)
 	end(t);
 }
 
+#define THREADS 40
+#define WORLDS 3
+
+/* What a thread does, and when its commit began. */
+struct thread {
+	struct world *in;
+	bool missed; /* the return of its last commit */
+	__u64 began;
+};
+
+static struct {
+	uint64_t lost, commits[WORLDS], ns[WORLDS], blocks[WORLDS];
+} wanted;
+
+static void begin(struct thread *thread, struct world *w)
+{
+	wanted.lost += thread->missed;
+	*thread = (struct thread) { .in = w };
+	fentry_zil_commit(NULL, (__u64)&w->zilog);
+	thread->began = shim_now;
+}
+
+static void finish(struct thread *thread, unsigned int number)
+{
+	fentry_zil_commit_return(NULL);
+	wanted.commits[number]++;
+	wanted.ns[number] += shim_now - thread->began;
+	thread->in = NULL;
+}
+
+static void step(struct thread *thread, struct world *w)
+{
+	unsigned int what = (unsigned int)random() % 8, number = (unsigned int)random() % WORLDS;
+
+	if (thread->in)
+		number = (unsigned int)(thread->in - w);
+	if (what < 2 && !thread->missed) { /* a block that no commit issues is of no dataset */
+		issue(&w[number]);
+		done(&w[number]);
+		wanted.blocks[number] += thread->in ? 1 : 0;
+	} else if (!thread->in) {
+		begin(thread, &w[number]);
+	} else if (what == 7) {
+		thread->in = NULL;
+		thread->missed = true;
+	} else {
+		finish(thread, number);
+	}
+}
+
+/* Threads for which there is no place but their storage, whatever order they come and go in, and
+ * whatever is missed: each commit and each block is counted once, where it belongs. */
+static void test_threads_that_meet(void)
+{
+	struct zfstrace *t = start("", 0);
+	const struct counters *c = maps_find(t, "counters");
+	static struct thread threads[THREADS];
+	static struct world w[WORLDS];
+	uint64_t commits = 0;
+
+	memset(&wanted, 0, sizeof(wanted));
+	for (unsigned int i = 0; i < WORLDS; i++)
+		make_world(&w[i], "tank", i + 1);
+	srandom(1);
+	for (int n = 0; n < 20000; n++) {
+		shim_tid = (__u64)random() % THREADS;
+		step(&threads[shim_tid], w);
+	}
+	for (shim_tid = 0; shim_tid < THREADS; shim_tid++) {
+		if (!threads[shim_tid].in)
+			begin(&threads[shim_tid], w);
+		finish(&threads[shim_tid], (unsigned int)(threads[shim_tid].in - w));
+	}
+	shim_tid = 100;
+	CHECK(datasets_refresh(t, 0) == 0);
+	for (unsigned int i = 0; i < WORLDS; i++) {
+		const struct zfstrace_commits *d = find(t, i + 1);
+
+		CHECK(d && d->total.count == wanted.commits[i] && d->total.sum_ns == wanted.ns[i]);
+		CHECK(d && d->log_write.count == wanted.blocks[i]);
+		CHECK(d && d->flush.count == wanted.blocks[i]);
+		commits += wanted.commits[i];
+	}
+	CHECK(wanted.lost > 100 && c->lost_return == wanted.lost && c->lost_start == 0);
+	CHECK(c->finished == commits && c->started == commits + wanted.lost);
+	for (__u32 i = 0; i < 1 << PLACES_BITS; i++) {
+		const struct commit *place = bpf_map_lookup_elem(&commit_places, &i);
+
+		CHECK(!place->place.task && !place->place.crowded);
+	}
+	end(t);
+}
+
+/* Another thread is in its place, and there is no memory. */
+static void test_no_memory(void)
+{
+	struct zfstrace *t = start("", 0);
+	const struct counters *c = maps_find(t, "counters");
+	struct commit *place = commit_place((__u64)shim_task());
+	static struct world w;
+
+	make_world(&w, "tank", 54);
+	place->place.task = 1;
+	shim_full = 1;
+	commit(&w, false);
+	shim_full = 0;
+	CHECK(c->started == 0 && c->finished == 0 && c->lost_start == 1);
+	CHECK(place->place.task == 1 && !place->place.crowded);
+	commit(&w, false);
+	CHECK(c->started == 1 && c->finished == 1 && !place->place.crowded);
+	end(t);
+}
+
 int main(void)
 {
 	test_counts();
 	test_log_blocks();
+	test_a_write_that_was_not_seen();
 	test_log_blocks_from_before();
 	test_only_what_is_wanted();
 	test_slow();
 	test_a_dataset_that_goes();
 	test_a_return_that_was_missed();
+	test_threads_that_meet();
+	test_no_memory();
 	return checked("BPF unit tests (commit)");
 }

@@ -35,7 +35,8 @@ static void start(unsigned int mode, __u64 takes_ns)
 	shim_tid = 100;
 	me = shim_task();
 	me->pid = 100;
-	op = shim_storage(me, sizeof(*op), 1);
+	op = op_place((__u64)me);
+	op->place.task = (__u64)me;
 	op->active = 1;
 	op->cur = STAGE_ISSUE;
 }

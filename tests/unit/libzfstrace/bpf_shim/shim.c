@@ -11,8 +11,8 @@
 #include "shim.h"
 
 __u64 shim_now = 1000000000, shim_tgid = 100, shim_tid = 100, shim_stack = 1, shim_walk_ns;
-unsigned int shim_cpu, shim_task_looks, shim_index_looks;
-int shim_btf = 1;
+unsigned int shim_cpu, shim_reads, shim_index_looks;
+int shim_btf = 1, shim_full;
 void *shim_index;
 void (*shim_before_insert)(void);
 
@@ -181,7 +181,7 @@ void *shim_storage(struct task_struct *task, size_t bytes, int create)
 
 	if (bytes > sizeof(t->storage))
 		abort();
-	if (!t->made && !create)
+	if (!t->made && (!create || shim_full))
 		return NULL;
 	t->made = 1;
 	return t->storage;
@@ -200,6 +200,7 @@ long shim_read(void *to, unsigned int bytes, const void *from)
 	int ends[2];
 	ssize_t n;
 
+	shim_reads++;
 	memset(to, 0, bytes);
 	if (pipe(ends))
 		abort();

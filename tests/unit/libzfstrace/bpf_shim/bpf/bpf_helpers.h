@@ -34,9 +34,9 @@ long shim_walk(void *to);
 
 /* What the test sets, and reads. */
 extern __u64 shim_now, shim_tgid, shim_tid;
-extern unsigned int shim_cpu, shim_task_looks;
+extern unsigned int shim_cpu, shim_reads;
 extern __u64 shim_stack, shim_walk_ns; /* what is found, the only frame, and in what time */
-extern int shim_btf;
+extern int shim_btf, shim_full;	       /* no memory for a thread's storage */
 
 #define SHIM_MAP(op, map, key_, value_, flags)                                                     \
 	shim_map(op, map, sizeof(*(map)->type) / sizeof(int), sizeof(*(map)->key),                 \
@@ -54,7 +54,7 @@ extern int shim_btf;
 #define bpf_get_current_pid_tgid() (shim_tgid << 32 | shim_tid)
 #define bpf_get_current_comm(to, bytes) __builtin_memcpy(to, "shim", 5)
 #define bpf_get_current_task_btf() shim_task()
-#define bpf_get_current_task() (shim_task_looks++, (unsigned long)shim_task())
+#define bpf_get_current_task() ((unsigned long)shim_task())
 #define bpf_get_stack(context, to, bytes, flags) shim_walk(to)
 #define bpf_get_task_stack(task, to, bytes, flags) shim_walk(to)
 #define bpf_probe_read_kernel(to, bytes, from) shim_read(to, bytes, from)
