@@ -43,6 +43,7 @@ class MadeUp(Experiment):
         fsyncs: int = 1000,
     ) -> None:
         stop, host = FakeStop(), FakeHost()
+        self.said = io.StringIO()
         super().__init__(
             host,
             "tank",
@@ -51,7 +52,7 @@ class MadeUp(Experiment):
             lambda _values: None,
             lambda _meter, _measuring: None,
             stop,
-            Progress(io.StringIO(), 0),
+            Progress(self.said, 0),
             stop.clock,
         )
         self._factors, self._noise, self._fsyncs = factors, noise, fsyncs

@@ -46,10 +46,14 @@ class Judge:
             return None
         return statistics.location(ratios) if ratios else None
 
-    def missed(self, records: Sequence[Record]) -> LimitResult | None:
-        """The first limit that is not kept."""
+    def missed(self, records: Sequence[Record]) -> list[LimitResult]:
+        """The limits that are not kept, first the one that is missed most clearly."""
         results = (shown(limit, records) for limit in self.limits)
-        return next((result for result in results if not result.ok), None)
+        return sorted(
+            (result for result in results if not result.ok),
+            key=lambda one: _beyond(one.limit, one.change) / self.noises[one.limit.metric.name],
+            reverse=True,
+        )
 
     def pairs_that_miss(self, records: Sequence[Record]) -> int:
         """How many pairs miss the same limit, by more than the noise of a pair; of the limit that
@@ -58,7 +62,7 @@ class Judge:
         for limit in self.limits:
             name = limit.metric.name
             changes = [metric_change(pair, name) for pair in pairs]
-            beyond = [math.inf if one is None else limit.missed_by(one) for one in changes]
+            beyond = [_beyond(limit, one) for one in changes]
             most = max(most, sum(one > self.noises[name] for one in beyond))
         return most
 
@@ -69,11 +73,15 @@ class Judge:
             return math.inf
         score, pairs = change, len(records) // 2
         for limit in self.limits:
-            found = metric_change(records, limit.metric.name)
-            missed = math.inf if found is None else max(0.0, limit.missed_by(found))
+            missed = _beyond(limit, metric_change(records, limit.metric.name))
             sure = min(1.0, missed / (self.noises[limit.metric.name] / math.sqrt(pairs)))
             score = (1 - sure) * score + sure * (_MISSED + min(missed, 1.0))
         return score
+
+
+def _beyond(limit: Limit, change: float | None) -> float:
+    """By how much a limit is missed, from 0; infinite if its metric is unknown."""
+    return math.inf if change is None else max(0.0, limit.missed_by(change))
 
 
 def noise(ratios: Sequence[float]) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from zfstune.experiment import statistics
 from zfstune.experiment.found import Found, Task
 from zfstune.experiment.judging import Judge
+from zfstune.experiment.proof import listed
 from zfstune.experiment.race import Arm, Race
 from zfstune.experiment.wording import budget, describe, pairs
 
@@ -59,7 +60,7 @@ def missing(task: Task, judge: Judge, race: Race, found: Found, times: Times) ->
         change, arm, missed = min(ruled_out, key=lambda one: one[0])
         return (
             f"{describe(arm.candidate.values)} showed {task.objective.words(math.expm1(change))}, "
-            f"but the limit {missed.limit} {missed.why}; with another --limit it could be proved"
+            f"but the limit {listed(missed)}; with another --limit it could be proved"
         )
     best = next((arm for arm in race.ranked() if arm.records), None)
     change = judge.change(best.records) if best else None

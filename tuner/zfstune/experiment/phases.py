@@ -13,7 +13,7 @@ from zfstune.experiment.found import Dropped, Found, Outcome, Task, Trial
 from zfstune.experiment.judging import Judge
 from zfstune.experiment.model import MODEL, Candidate
 from zfstune.experiment.outlook import SPARE
-from zfstune.experiment.proof import Proof
+from zfstune.experiment.proof import Proof, listed
 from zfstune.experiment.race import BAD, Arm, Race
 from zfstune.experiment.reads import Reads
 from zfstune.experiment.runner import Abort, Experiment, Record
@@ -263,7 +263,7 @@ class Tuning:
             self._judge.score(arm.records),
             math.expm1(change),
             arm.pairs,
-            f"limit {missed.limit} {missed.why}" if missed else None,
+            f"limit {listed(missed)}" if missed else None,
         )
 
     def _tell(self) -> None:
@@ -402,6 +402,9 @@ class Tuning:
                 break
             if not promising(proof):
                 verdict = proof.so_far() if looked else None
+                because = listed(self._judge.missed(arm.records))
+                because = f"limit {because}" if because else "not a large gain in each pair"
+                self._progress.line(f"candidate {arm.number}, no proof for now: {because}")
                 break
         self._experiment.so_far = ""
         if verdict:

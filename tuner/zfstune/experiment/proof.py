@@ -182,6 +182,11 @@ def shown(limit: Limit, records: Sequence[Record]) -> LimitResult:
     return LimitResult(limit, change, KEPT if kept else MISSED)
 
 
+def listed(missed: Sequence[LimitResult]) -> str:
+    """Limits that are not ok, each with its reason, to follow the word limit."""
+    return " and ".join(f"{one.limit} {one.why}" for one in missed)
+
+
 def metric_change(records: Sequence[Record], name: str) -> float | None:
     """The change (ratio minus 1) of a metric from A to B; None if a block lacks the metric."""
     ratios = metric_ratios(records, name)
