@@ -275,13 +275,23 @@ def _tune(found: Json) -> Iterator[str]:
         f"It took {session['seconds']:.0f} s, measured {blocks} blocks and tried {trials} sets of "
         f"values, and ended with {kind}: status {found['status']}, "
         f"{'values in force' if session['in_force'] else 'nothing changed'}. "
-        f"{session['note'] or ''}".rstrip()
+        + (f"The session said: {session['note']}." if session["note"] else "")
     )
+    tried = [trial for trial in session["trials"] if trial["change"] is not None]
+    if tried:
+        yield ""
+    for trial in tried:
+        values = " ".join(f"{name}={value}" for name, value in trial["values"].items())
+        note = f"; {trial['note']}" if trial["note"] else ""
+        yield f"* {values}: {trial['change'] * 100:+.0f} % in {trial['pairs']} pairs{note}"
+    if session["more"]:
+        yield ""
+        yield f"Its advice: {session['more']}."
     if "blocks" in found:
         yield ""
         values = ", ".join(f"{name}={value}" for name, value in found["values"].items())
-        winner = "The winner's values" if session["winner"] else "The values that looked best"
-        yield f"{winner}, {values}, set by `zfstune params set` in turn with those of before:"
+        which = "The values it proved" if session["in_force"] else "The values it looked at last"
+        yield f"{which}, {values}, set by `zfstune params set` in turn with those of before:"
         yield ""
         yield from table(found["blocks"])
 
