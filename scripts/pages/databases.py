@@ -154,7 +154,10 @@ def _wrapped(text: str) -> list[str]:
     """Prose in lines that fit; tables, commands and headings as they are."""
     if text[:1] in ("|", "#", " ", "") or "\n" in text:
         return text.split("\n")
-    return textwrap.wrap(text, 100, break_long_words=False, break_on_hyphens=False)
+    rest = "  " if text.startswith("* ") else ""
+    return textwrap.wrap(
+        text, 100, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _counts(found: Json) -> Iterator[str]:

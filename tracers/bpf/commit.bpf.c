@@ -76,19 +76,31 @@ static __always_inline void report_slow(__u64 start, __u64 total, __u32 slot)
 
 /* ---- probes ------------------------------------------------------------- */
 
+/* zil_commit does not nest: one that is found as another begins has not been left. */
+static __always_inline void drop(void)
+{
+	struct commit *c = commit_here();
+
+	if (!c)
+		return;
+	COUNT(lost_return);
+	commit_leave(c);
+}
+
 static __always_inline void on_zil_commit(__u64 zilog)
 {
 	struct commit *c;
 	bool left;
 
-	if (!enabled || (config.pid && config.pid != bpf_get_current_pid_tgid() >> 32))
+	if (!enabled || (config.pid && config.pid != bpf_get_current_pid_tgid() >> 32)) {
+		drop();
 		return;
-	c = commit_take(&left);
+	}
+	c = commit_take(bpf_get_current_task_btf(), &left);
 	if (!c) {
 		COUNT(lost_start);
 		return;
 	}
-	/* zil_commit does not nest */
 	if (!left)
 		COUNT(lost_return);
 	COUNT(started);

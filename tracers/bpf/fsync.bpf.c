@@ -69,16 +69,31 @@ static __always_inline struct op *op_in_commit(void)
 	return op && op->in_commit ? op : 0;
 }
 
+/* What is found where an operation begins has not been left: what follows is no part of it. */
+static __always_inline void op_drop(void)
+{
+	struct op *op = op_here();
+
+	if (!op)
+		return;
+	if (op->start >= resumed)
+		COUNT(lost_return);
+	op->active = 0;
+	op_leave(op);
+}
+
 static __always_inline struct op *op_begin(__u64 now)
 {
+	struct task_struct *me;
 	struct op *op;
 	bool left;
 
-	if (!enabled)
+	if (!enabled || (config.pid && config.pid != bpf_get_current_pid_tgid() >> 32)) {
+		op_drop();
 		return 0;
-	if (config.pid && config.pid != bpf_get_current_pid_tgid() >> 32)
-		return 0;
-	op = op_take(&left);
+	}
+	me = bpf_get_current_task_btf();
+	op = op_take(me, &left);
 	if (!op) {
 		COUNT(lost_start);
 		return 0;
@@ -87,6 +102,7 @@ static __always_inline struct op *op_begin(__u64 now)
 		COUNT(lost_return);
 	__builtin_memset(&op->start, 0, offsetof(struct op, known) - offsetof(struct op, start));
 	op->active = 1;
+	op->tid = me->pid;
 	op->start = op->since = now;
 	op->cur = STAGE_OTHER;
 	op->slot = NO_SLOT;
@@ -274,10 +290,12 @@ AT_RESULT(zpl_fsync_return, (struct file * file, __s64 start, __s64 end, int dat
 
 static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 {
-	struct op *op = op_here();
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct op *op = op_of((__u64)me, me);
 	__u64 now = bpf_ktime_get_ns();
 
-	if (op && op->start < resumed) /* it may have ended in the pause */
+	/* it may have ended in the pause, or be that of a thread which has ended */
+	if (op && (op->start < resumed || op->tid != (__u32)me->pid))
 		op = 0;
 	if (op && op->in_commit) {
 		/* zil_commit does not nest: its return was missed. Outside an

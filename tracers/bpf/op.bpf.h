@@ -30,6 +30,7 @@ struct op {
 	__u64 file; /* struct file of an fsync, else 0 */
 	__u32 slot;
 	__u32 commits;
+	__u32 tid;   /* of the thread that began it: see places.bpf.h */
 	__u8 active; /* counted, and what is in it is its own */
 	__u8 in_fsync;
 	__u8 in_commit;

@@ -4,6 +4,9 @@
  * takes a hundred instructions, where the element of an array takes twenty. So it is in the place
  * of an array to which the thread's address leads and, while another thread is there, in the
  * storage.
+ *
+ * A thread whose return was missed stays in its place until its next operation. If it ends before,
+ * the place is that of the next thread at its address, which has begun nothing.
  */
 #ifndef ZFSTRACE_BPF_PLACES_H
 #define ZFSTRACE_BPF_PLACES_H
@@ -25,9 +28,10 @@ struct place {
 /*
  * For `struct ID`, which has a member `struct place place`: two maps, and
  * ID_here(): what the current thread is in, or NULL;
- * ID_of(): the same of a thread by its address, which is task, or that of the current one and NULL;
- * ID_take(): a place for the current thread, or NULL if there is no memory; *left is false if it
- *	has not left its last one;
+ * ID_of(): the same of the thread task, whose address is also passed as a number; NULL stands for
+ *	the current one;
+ * ID_take(): a place for me, the current thread, or NULL if there is no memory; *left is false if
+ *	it, or one before it at its address, has not left its last one;
  * ID_leave(): another thread may come at once, so the exchange is after all that was read.
  */
 #define PLACES(id)                                                                                 \
@@ -70,17 +74,16 @@ struct place {
 		return id##_of(bpf_get_current_task(), 0);                                         \
 	}                                                                                          \
                                                                                                    \
-	static __always_inline struct id *id##_take(bool *left)                                    \
+	static __always_inline struct id *id##_take(struct task_struct *me, bool *left)            \
 	{                                                                                          \
-		__u64 task = bpf_get_current_task(), was;                                          \
+		__u64 task = (__u64)me, was;                                                       \
 		struct id *at = id##_place(task), *stored;                                         \
                                                                                                    \
 		*left = false;                                                                     \
 		if (!at)                                                                           \
 			return 0;                                                                  \
 		if (at->place.crowded) {                                                           \
-			stored = bpf_task_storage_get(&id##_storage, bpf_get_current_task_btf(),   \
-						      0, 0);                                       \
+			stored = bpf_task_storage_get(&id##_storage, me, 0, 0);                    \
 			if (stored && stored->place.task)                                          \
 				return stored;                                                     \
 		}                                                                                  \
@@ -88,7 +91,7 @@ struct place {
 		*left = was != task;                                                               \
 		if (!was || was == task)                                                           \
 			return at;                                                                 \
-		stored = bpf_task_storage_get(&id##_storage, bpf_get_current_task_btf(), 0,        \
+		stored = bpf_task_storage_get(&id##_storage, me, 0,                                \
 					      BPF_LOCAL_STORAGE_GET_F_CREATE);                     \
 		if (!stored)                                                                       \
 			return 0;                                                                  \

@@ -167,7 +167,7 @@ static __always_inline struct op *op_in(struct task_struct *task)
 {
 	struct op *op = MODE(OF_TXG_SYNC) ? 0 : op_of((__u64)task, task);
 
-	return op && op->active ? op : 0;
+	return op && op->active && op->tid == (__u32)task->pid ? op : 0;
 }
 
 /*

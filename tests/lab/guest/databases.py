@@ -406,7 +406,7 @@ def main() -> None:
 ON_CLUSTER: dict[str, Callable[[Json, Postgres], None]] = {
     "counts": counts,
     "knobs": knobs,
-    "tune": lambda results, pg: tune(results, pg, *(sys.argv[2:4] or ("15m", "10s"))),
+    "tune": lambda results, pg: tune(results, pg, *(sys.argv[2:4] or ("25m", "10s"))),
 }
 ALONE: dict[str, Callable[[Json], None]] = {
     "advised": lambda results: database_advice.postgres(results, SETTINGS, SCALE),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 from labkit import (
@@ -38,11 +39,13 @@ def estimates(results: Json) -> None:
     progress("estimates")
     with busy("/tank/db"):
         light = Tracer("fsync", "tank", "--light", *WINDOWS)
-        maps = json.loads(sh("bpftool -j map show"))
+        taken: Counter[str] = Counter()
+        for one in json.loads(sh("bpftool -j map show")):  # names recur: there are two tracers
+            taken[one["name"]] += one["bytes_memlock"]
         whole = Tracer("fsync", "tank", "--duration", "100s")
         whole.process.wait(300)
         results["estimates"] = {"whole": whole.rows(), "light": light.rows()}
-    results["maps"] = {one["name"]: one["bytes_memlock"] for one in maps}
+    results["maps"] = taken
 
 
 def kept(results: Json) -> None:

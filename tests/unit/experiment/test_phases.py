@@ -157,11 +157,14 @@ def test_a_gain_that_costs_throughput_is_not_accepted() -> None:
 
 
 def test_a_limit_missed_in_the_proof_rejects_the_winner() -> None:
-    experiment = MadeUp(dirty_counts, 0.1, 4)
-    experiment.change = with_metric(
-        "write.throughput", 2.4e7, lambda r: r.phase == "confirm" and r.label == "B"
-    )
-    found, _ = session(experiment, Listed([SMALL], "tpe"))
+    def greedy(limit: str) -> Found:
+        experiment = MadeUp(dirty_counts, 0.1, 4)
+        experiment.change = with_metric(
+            "write.throughput", 2.4e7, lambda r: r.phase == "confirm" and r.label == "B"
+        )
+        return session(experiment, Listed([SMALL], "tpe"), limits=[limit])[0]
+
+    found = greedy("write.throughput>=-5%")
     assert found.verdict is not None
     assert found.verdict.kind == "better"
     assert not found.accepted
@@ -169,6 +172,14 @@ def test_a_limit_missed_in_the_proof_rejects_the_winner() -> None:
     assert [limit.ok for limit in found.outcome.limits] == [False]
     assert found.note is not None
     assert found.note.startswith("the limit write.throughput>=-5% was missed: -")
+    assert found.more is not None
+    advice = re.fullmatch(
+        r"zfs_dirty_data_max=32M zfs_wrlog_data_max=64M is better beyond doubt, fsync.p99 -\d+%: "
+        r"--limit '(write.throughput>=-\d+%)' would have accepted it",
+        found.more,
+    )
+    assert advice, found.more
+    assert greedy(advice[1]).accepted
 
 
 def test_a_success_has_nothing_of_a_failure_before_it() -> None:

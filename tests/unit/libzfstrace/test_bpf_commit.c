@@ -240,7 +240,27 @@ static void test_a_return_that_was_missed(void)
 	commit(&w, false);
 	fentry_zil_commit_return(NULL);
 	CHECK(c->started == 2 && c->finished == 1 && c->lost_return == 1);
+	/* another thread at the same address, of a process that is not traced */
+	((struct trace_config *)(uintptr_t)&config)->pid = 100;
+	fentry_zil_commit(NULL, (__u64)&w.zilog);
+	shim_tid += SHIM_THREADS;
+	shim_tgid++;
+	commit(&w, false);
+	shim_tid = shim_tgid = 100;
+	CHECK(c->started == 3 && c->finished == 1 && c->lost_return == 2);
 	end(t);
+}
+
+/* Both sides agree about the bounds of buckets. */
+static void test_buckets(void)
+{
+	for (unsigned int bit = 0; bit < 64; bit++)
+		for (unsigned int i = 0; i < 3 * HIST_SUB; i++) {
+			__u64 v = (1ULL << bit) + ((1ULL << bit) * i >> 5);
+
+			CHECK(hist_bucket(v) == zfstrace_hist_index(v));
+			CHECK(hist_bucket(v - 1) == zfstrace_hist_index(v - 1));
+		}
 }
 
 #define THREADS 40
@@ -358,6 +378,7 @@ static void test_no_memory(void)
 
 int main(void)
 {
+	test_buckets();
 	test_counts();
 	test_log_blocks();
 	test_a_write_that_was_not_seen();

@@ -34,9 +34,9 @@ static void start(unsigned int mode, __u64 takes_ns)
 	other = shim_task();
 	shim_tid = 100;
 	me = shim_task();
-	me->pid = 100;
 	op = op_place((__u64)me);
 	op->place.task = (__u64)me;
+	op->tid = 100;
 	op->active = 1;
 	op->cur = STAGE_ISSUE;
 }
@@ -176,6 +176,17 @@ static void test_a_wait_is_split(__u64 unit)
 	CHECK(of[STAGE_WAKEUP] > 9 * unit && of[STAGE_WAKEUP] <= 10 * unit + US);
 }
 
+/* A thread whose fsync has never ended for the programs has, and another one has its address. */
+static void test_another_thread_is_in_no_fsync(void)
+{
+	start(ZFSTRACE_STACKS_OFF_CPU | ZFSTRACE_STACKS_OF_FSYNC, 500);
+	sleeps(1, 40 * MS);
+	CHECK(sum_of(1, NULL) >= 39 * MS);
+	me->pid = 164;
+	sleeps(2, 40 * MS);
+	CHECK(sum_of(2, NULL) == 0);
+}
+
 int main(void)
 {
 	test_samples_stand_for_all_sleep();
@@ -183,6 +194,7 @@ int main(void)
 	test_long_sleeps_are_all_seen();
 	test_slow_walks_are_few();
 	test_wakeups_are_not_sampled();
+	test_another_thread_is_in_no_fsync();
 	test_a_wait_is_split(MS);
 	test_a_wait_is_split(SECONDS);
 	return checked("BPF unit tests (stacks)");

@@ -324,7 +324,7 @@ static void test_switches_are_filtered_first(void)
 
 	CHECK(prog);
 	if (prog) {
-		int look = first_call(prog, BPF_FUNC_task_storage_get);
+		int look = first_call(prog, BPF_FUNC_map_lookup_elem);
 
 		CHECK(look > 0 && look < first_call(prog, BPF_FUNC_ktime_get_ns));
 	}

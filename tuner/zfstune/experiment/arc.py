@@ -17,7 +17,7 @@ from zfstune.experiment.found import Found, Outcome, Task, Trial
 from zfstune.experiment.judging import Judge
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import Limit
-from zfstune.experiment.proof import MISSED, UNKNOWN, Proof
+from zfstune.experiment.proof import MISSED, UNKNOWN, Proof, listed
 from zfstune.experiment.reads import Reads
 from zfstune.experiment.runner import Experiment, Record, too_few
 from zfstune.experiment.wording import budget, span
@@ -239,7 +239,7 @@ class ArcTuning:
                 self._judge.score(done),
                 None if change is None else math.expm1(change),
                 len(done) // 2,
-                f"limit {missed.limit} {missed.why}" if missed else None,
+                f"limit {listed(missed)}" if missed else None,
             )
         ]
 

@@ -10,7 +10,7 @@ from zfstrace.types import Json
 from zfstune.experiment import statistics
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import METRICS, Limit, Objective
-from zfstune.experiment.proof import LimitResult, Tails, metric_ratios, tails
+from zfstune.experiment.proof import LimitResult, Tails, listed, metric_ratios, tails
 from zfstune.experiment.runner import Record
 from zfstune.experiment.soak import Soak
 from zfstune.experiment.statistics import Verdict
@@ -100,9 +100,9 @@ class Outcome:
 
     def why(self) -> str | None:
         """Why a gain alone is not enough; None if it is."""
-        for limit in self.limits:
-            if not limit.ok:
-                return f"the limit {limit.limit} {limit.why}"
+        missed = [limit for limit in self.limits if not limit.ok]
+        if missed:
+            return f"the limit {listed(missed)}"
         return self.tails.why if self.tails and not self.tails.ok else None
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zfstune.experiment import statistics
-from zfstune.experiment.found import Found, Task
+from zfstune.experiment.found import Found, Outcome, Task
 from zfstune.experiment.judging import Judge
-from zfstune.experiment.proof import listed
+from zfstune.experiment.objective import Limit, Objective
+from zfstune.experiment.proof import LimitResult, listed
 from zfstune.experiment.race import Arm, Race
 from zfstune.experiment.wording import budget, describe, pairs
 
@@ -50,6 +51,8 @@ def missing(task: Task, judge: Judge, race: Race, found: Found, times: Times) ->
             enough = times.budget(times.pair + times.proof)
             return f"{enough} has time for a candidate and its proof"
         return "other --parameters, or another load, would give it something to try"
+    if found.outcome is not None and (said := accepting(task.objective, found.outcome)):
+        return said
     ruled_out = [
         (change, arm, missed)
         for arm in race.arms
@@ -77,6 +80,31 @@ def missing(task: Task, judge: Judge, race: Race, found: Found, times: Times) ->
         f"{budget(_MOST * (times.passed + times.left))} would show those of about "
         f"{1 - math.sqrt(1 - found.effect):.0%}, a steadier load smaller ones, too"
     )
+
+
+def accepting(objective: Objective, outcome: Outcome) -> str | None:
+    """The limits with which a proved gain would have been accepted; None if there was none, or it
+    is not known which."""
+    missed = [one for one in outcome.limits if not one.ok]
+    wider = [limit for one in missed if (limit := _wider(one))]
+    if outcome.verdict.kind != statistics.BETTER or not missed or len(wider) < len(missed):
+        return None
+    options = " ".join(f"--limit '{limit}'" for limit in wider)
+    said = (
+        f"{describe(outcome.candidate.values)} is better beyond doubt, "
+        f"{objective.words(outcome.verdict.change)}: {options} would have accepted it"
+    )
+    unsettled = all(one.change is not None and one.limit.allows(one.change) for one in missed)
+    return f"{said}, and so may a longer --budget" if unsettled else said
+
+
+def _wider(missed: LimitResult) -> Limit | None:
+    """The limit that would have been kept, in steps of 5 %; None if no interval is known."""
+    less = missed.limit.metric.less_is_better
+    end = missed.high if less else missed.low
+    if missed.change is None or not -0.95 < end < math.inf:
+        return None
+    return replace(missed.limit, share=(math.ceil if less else math.floor)(20 * end) / 20)
 
 
 def further(found: Found, challenger: Arm | None, untried: int, times: Times) -> str | None:

@@ -9,6 +9,7 @@
 
 #include "internal.h"
 #include "shim.h"
+#include "../../tracers/bpf/zfs_views.h"
 
 __u64 shim_now = 1000000000, shim_tgid = 100, shim_tid = 100, shim_stack = 1, shim_walk_ns;
 unsigned int shim_cpu, shim_reads, shim_index_looks;
@@ -157,7 +158,7 @@ struct shim_thread {
 	int made;
 };
 
-static struct shim_thread threads[64];
+static struct shim_thread threads[SHIM_THREADS];
 
 void shim_reset(void)
 {
@@ -172,7 +173,10 @@ void shim_reset(void)
 
 struct task_struct *shim_task(void)
 {
-	return (struct task_struct *)threads[shim_tid % 64].task;
+	struct task_struct *task = (struct task_struct *)threads[shim_tid % SHIM_THREADS].task;
+
+	task->pid = (int)shim_tid;
+	return task;
 }
 
 void *shim_storage(struct task_struct *task, size_t bytes, int create)

@@ -10,6 +10,8 @@ extern void *shim_index;
 extern void (*shim_before_insert)(void); /* another CPU, between a look and an insert; once */
 extern char shim_event[512];		 /* the last one */
 void shim_reset(void);
+/* shim_tid modulo this is which task_struct a thread has. */
+#define SHIM_THREADS 64
 /* A key of a map, and its value; NULL after the last. */
 const void *shim_entry(void *map, unsigned int n, const void **value);
 
