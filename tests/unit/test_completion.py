@@ -136,7 +136,7 @@ def test_completion_knows_lists(offered: shells.Offers) -> None:
     assert words("tune", "--parameters", "zfs_txg_timeout,zfs_dirty_data_s") == {
         "zfs_dirty_data_sync_percent"
     }
-    assert words("tune", "--limit", "") == set(objective.METRICS)
+    assert words("tune", "--limit", "") == {*objective.METRICS, "none"}
     assert words("tune", "--objective", "") == set(objective.METRICS)
     assert words("bench", "--test", "plain,o_") == {"o_dsync"}
     for option in ("--warn", "--crit", "--show"):
