@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from statistics import median
 
 import pytest
+from attaching import may_skip
 from lab.rows import Json
 
 HZ = 99
@@ -37,12 +39,16 @@ def labels(recorded: Json, i: int) -> set[str]:
 
 @pytest.mark.parametrize("key", RECORDED)
 def test_nothing_is_lost(flame: Json, key: str) -> None:
+    """Where kprobes take over once a program was skipped, what is under way then is: it counts."""
     recorded = flame[key]
     assert recorded["status"] == 0
-    assert (
+    lost = re.search(
         "lost: 0 stacks not walked, 0 found no room, 0 not counted, 0 sleepers, 0 probe hits, "
-        "0 fsyncs" in recorded["stderr"]
+        r"(\d+) fsyncs",
+        recorded["stderr"],
     )
+    assert lost
+    assert lost[1] == "0" or may_skip(flame["host"])
     assert not any("[no stack]" in stack for stack in recorded["counts"])
     assert not any("[bpf]" in stack or "bpf_" in stack for stack in recorded["counts"])
     assert not any("zpl_fsync [zfs];zpl_fsync" in stack for stack in recorded["counts"])
@@ -117,7 +123,9 @@ def test_target_zfs_has_all_threads_of_zfs(flame: Json) -> None:
     assert "fio" in labels(recorded, 2)
     assert total(recorded, "taskq_thread [spl]", "zio_execute [zfs]")
     assert not any(stack.endswith("taskq_thread [spl];schedule") for stack in recorded["counts"])
-    assert all("[zfs]" in stack or "[spl]" in stack for stack in recorded["counts"])
+    # an fsync whose return was missed has not ended where it leaves ZFS
+    theirs = ("[zfs]", "[spl]", *(["do_fsync"] if may_skip(flame["host"]) else []))
+    assert all(any(part in stack for part in theirs) for stack in recorded["counts"])
     assert " of threads that waited for work" in recorded["stderr"]
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from attaching import abilities
+
 from labkit import (
     Json,
     busy,
@@ -163,7 +165,7 @@ def ends(results: Json) -> None:
 
 
 def main() -> None:
-    results: Json = {}
+    results: Json = {"host": abilities()}
     make_pool("tank", "/dev/mapper/vdb-delay")
     make_pool("fast", "/dev/vdc")
     for pool in ("tank", "fast"):
