@@ -40,7 +40,7 @@ LIMIT = "14400s"
 PACKAGES = ("libbpf-tools", "linux-perf")
 USER = "[user]"
 PROGRAM = "bpf_prog_"
-# What a commit waits in: its programs are a sixth of what `trace fsync` adds
+# What a commit waits in: a large part of what `trace fsync` adds is at waits
 WAIT = "__cv_wait"
 _KERNEL = 1 << 63
 Json = dict[str, Any]

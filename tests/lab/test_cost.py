@@ -32,7 +32,7 @@ def test_every_fsync_was_a_commit(cost: Json) -> None:
 
 
 def test_every_commit_waited(cost: Json) -> None:
-    """The programs of a wait are a sixth of what a trace costs: with and without do not compare."""
+    """Much of what a trace adds is at the wait: with and without do not compare."""
     for one in cost["counted"]:
         wanted = 0 if one["dataset"] == "tank/off" else 1
         assert one["waits"] == pytest.approx(wanted, abs=0.02), one["name"]

@@ -39,7 +39,7 @@ def labels(recorded: Json, i: int) -> set[str]:
 
 @pytest.mark.parametrize("key", RECORDED)
 def test_nothing_is_lost(flame: Json, key: str) -> None:
-    """Where kprobes take over once a program was skipped, what is under way then is: it counts."""
+    """But for fsyncs that are under way when kprobes take over: these are counted as lost."""
     recorded = flame[key]
     assert recorded["status"] == 0
     lost = re.search(

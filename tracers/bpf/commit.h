@@ -8,7 +8,7 @@
 enum commit_hist {
 	COMMIT_TOTAL,	  /* zil_commit, from its entry to its return */
 	COMMIT_LOG_WRITE, /* of log blocks: from when it is issued until it is written */
-	COMMIT_FLUSH,	  /* and from then on until the disks' caches are flushed: both are added */
+	COMMIT_FLUSH,	  /* from then on until the caches are flushed; added with the one above */
 	COMMIT_HISTS,
 };
 

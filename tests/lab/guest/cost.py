@@ -67,8 +67,8 @@ def fsyncs(fd: int, count: int) -> None:
 @contextlib.contextmanager
 def first() -> Iterator[None]:
     """Lets no thread of ZFS take the CPU before this one waits for it. Or else a log block is
-    written before its commit waits for it, or after, as the scheduler has it: the wait is a sixth
-    of what a trace adds."""
+    written before its commit waits for it, or after, as the scheduler has it, and a large part of
+    what a trace adds is at the wait."""
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     try:
         yield

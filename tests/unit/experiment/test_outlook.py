@@ -11,7 +11,7 @@ from zfstune.experiment import outlook
 from zfstune.experiment.found import Found, Outcome
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import Limit, Objective
-from zfstune.experiment.proof import LimitResult
+from zfstune.experiment.proof import LimitResult, Tails
 from zfstune.experiment.race import Arm
 from zfstune.experiment.soak import Soak
 from zfstune.experiment.statistics import Verdict
@@ -94,3 +94,10 @@ def test_what_is_not_proved_needs_no_other_limit() -> None:
     verdict = Verdict("inconclusive", -0.2, -0.4, 0.1, 0.08, 6)
     outcome = Outcome(verdict, OTHER.candidate, [OPEN], [], {}, None, 0.0)
     assert outlook.accepting(Objective.parse("fsync.p99"), outcome) is None
+
+
+def test_no_limit_accepts_slower_tails() -> None:
+    verdict = Verdict("better", -0.61, -0.71, -0.41, 0.016, 6)
+    for after, said in ((90, True), (200, False)):
+        outcome = Outcome(verdict, OTHER.candidate, [OPEN], [], {}, Tails(100, after, 500), 0.0)
+        assert bool(outlook.accepting(Objective.parse("fsync.p99"), outcome)) == said

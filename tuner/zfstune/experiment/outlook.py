@@ -83,11 +83,13 @@ def missing(task: Task, judge: Judge, race: Race, found: Found, times: Times) ->
 
 
 def accepting(objective: Objective, outcome: Outcome) -> str | None:
-    """The limits with which a proved gain would have been accepted; None if there was none, or it
-    is not known which."""
+    """The limits with which a proved gain would have been accepted; None if there was none, if
+    these limits are not known, or if something else was against it, too."""
     missed = [one for one in outcome.limits if not one.ok]
     wider = [limit for one in missed if (limit := _wider(one))]
     if outcome.verdict.kind != statistics.BETTER or not missed or len(wider) < len(missed):
+        return None
+    if outcome.tails and not outcome.tails.ok:
         return None
     options = " ".join(f"--limit '{limit}'" for limit in wider)
     said = (

@@ -403,7 +403,7 @@ class Tuning:
             if not promising(proof):
                 verdict = proof.so_far() if looked else None
                 because = listed(self._judge.missed(arm.records))
-                because = f"limit {because}" if because else "not a large gain in each pair"
+                because = f"limit {because}" if because else "its pairs show no large gain"
                 self._progress.line(f"candidate {arm.number}, no proof for now: {because}")
                 break
         self._experiment.so_far = ""
