@@ -15,7 +15,7 @@ import pytest
 from lab.rows import Json
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "cost.json"
-# Two runs agreed within 0.6 %
+# Two runs agreed within 0.4 %
 NEAR = 0.02
 # A newer kernel or ZFS has other code: there only the order of magnitude is known
 ELSEWHERE = 0.35
