@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -261,8 +262,7 @@ def _advised(title: str, tool: str) -> Callable[[Json], Iterator[str]]:
 def _tune(found: Json) -> Iterator[str]:
     yield "## `zfstune tune` under pgbench and a bulk load"
     yield ""
-    command = " ".join(f"'{word}'" if " " in word else word for word in found["command"])
-    yield f"    {command}"
+    yield f"    {shlex.join(found['command'])}"
     yield ""
     if "session" not in found:
         yield "It ended with an error:"
@@ -272,7 +272,11 @@ def _tune(found: Json) -> Iterator[str]:
         return
     session = found["session"]
     verdict = session["verdict"]
-    kind = f"the verdict {verdict['kind']}" if verdict else "no verdict"
+    kind = (
+        f"the verdict {verdict['kind']} ({_interval(verdict)} in {verdict['pairs']} pairs)"
+        if verdict
+        else "no verdict"
+    )
     blocks, trials = len(session["blocks"]), len(session["trials"])
     yield (
         f"It took {session['seconds']:.0f} s, measured {blocks} blocks and tried {trials} sets of "
@@ -280,13 +284,18 @@ def _tune(found: Json) -> Iterator[str]:
         f"{'values in force' if session['in_force'] else 'nothing changed'}. "
         + (f"The session said: {session['note']}." if session["note"] else "")
     )
+    if session["limits"]:
+        limits = (f"{one['text']} {one['state']} ({_interval(one)})" for one in session["limits"])
+        yield ""
+        yield f"Its limits: {', '.join(limits)}."
     tried = [trial for trial in session["trials"] if trial["change"] is not None]
     if tried:
         yield ""
     for trial in tried:
         values = " ".join(f"{name}={value}" for name, value in trial["values"].items())
         note = f"; {trial['note']}" if trial["note"] else ""
-        yield f"* {values}: {trial['change'] * 100:+.0f} % in {trial['pairs']} pairs{note}"
+        count = "1 pair" if trial["pairs"] == 1 else f"{trial['pairs']} pairs"
+        yield f"* {values}: {trial['change'] * 100:+.0f} % in {count}{note}"
     if session["more"]:
         yield ""
         yield f"Its advice: {session['more']}."
@@ -297,6 +306,14 @@ def _tune(found: Json) -> Iterator[str]:
         yield f"{which}, {values}, set by `zfstune params set` in turn with those of before:"
         yield ""
         yield from table(found["blocks"])
+
+
+def _interval(one: Json) -> str:
+    """As percent; null where nothing bounds it."""
+    change, low, high = (
+        "?" if one[key] is None else f"{one[key] * 100:+.0f}" for key in ("change", "low", "high")
+    )
+    return f"{change} %, {low} to {high}"
 
 
 def _crash(found: Sequence[Sequence[Json]]) -> Iterator[str]:
