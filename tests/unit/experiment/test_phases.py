@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -211,49 +210,6 @@ def test_values_that_fail_their_soak_do_not_want_more_time() -> None:
     assert not found.accepted
     assert found.note and found.note.startswith("the proved values were on average ")
     assert found.more is None
-
-
-def test_noise_on_a_limit_does_not_end_a_candidate() -> None:
-    """Throughput varies by 20 % whatever is in force."""
-    experiment = MadeUp(dirty_counts, 0.1, 6)
-    noise = random.Random(1)
-
-    def noisy(record: Record) -> Record:
-        metrics = dict(record.block.metrics)
-        metrics["write.throughput"] *= math.exp(noise.gauss(0, 0.2))
-        if record.trial:
-            metrics["write.throughput"] = 2.7e7 if record.label == "B" else 3e7
-        return replace(record, block=replace(record.block, metrics=metrics))
-
-    experiment.change = noisy
-    found, listed = session(experiment, [SMALL])
-    assert found.trials[0].note == "limit write.throughput>=-5% was missed: -10.0%"
-    assert -1 < listed.told[0][1] < 0
-    assert found.verdict is not None
-
-
-def test_a_first_proof_goes_on_while_only_a_limit_is_open() -> None:
-    """A gain of two thirds is clear at the first look, a loss of throughput of 3 % beside a noise
-    of 10 % is not."""
-    experiment = MadeUp(lambda v: (dirty_counts(v)[0], 0.97 if v[DIRTY] < 64 << 20 else 1), 0.1, 4)
-    noise = random.Random(5)
-
-    def change(record: Record) -> Record:
-        metrics = dict(record.block.metrics)
-        metrics["write.throughput"] *= math.exp(noise.gauss(0, 0.07))
-        return replace(record, block=replace(record.block, metrics=metrics))
-
-    experiment.change = change
-    found, _ = session(experiment, [SMALL], minutes=60)
-    looks = [
-        len(list(pairs)) // 2
-        for trial, pairs in itertools.groupby(
-            record.trial for record in experiment.records if record.phase == "confirm"
-        )
-    ]
-    assert looks[0] > 12
-    assert found.outcome is not None
-    assert found.outcome.limits[0].state in ("kept", "unknown")
 
 
 def test_a_bad_candidate_costs_one_pair_beside_others() -> None:

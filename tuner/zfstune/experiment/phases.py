@@ -415,7 +415,9 @@ class Tuning:
         self._reserve_s = _PROOF_SHARE * self._left_s()
 
     def _too_late(self, candidate: Candidate) -> None:
-        if self._proved is None:
+        before = self.found.outcome
+        # what a proof of its own has shown says more
+        if self._proved is None and not (before and before.candidate == candidate):
             self._note(
                 f"{describe(candidate.values)} may be better, but there is no time for its proof; "
                 "use a longer --budget"
@@ -440,7 +442,8 @@ class Tuning:
         if outcome.proved:
             self._proved = arm
             self.found.first_s = self.found.first_s or outcome.end_s
-        if outcome.proved or self._proved is None:
+        less = before is not None and outcome.says_less(before)
+        if outcome.proved or (self._proved is None and not less):
             self.found.outcome, self.found.note = outcome, why
             self.found.dropped = arm.dropped
 
