@@ -12,6 +12,11 @@
  * features/all/security-perf-allow-further-restriction-of-perf_event_open.patch */
 #define PARANOID 3
 
+/* The kernel's own, from a kernel that loads fentry programs and has no way to attach them, as that
+ * of arm64 before Linux 6.4: register_fentry() in kernel/bpf/trampoline.c, and before 6.0
+ * arch_prepare_bpf_trampoline() */
+#define ENOTSUPP 524
+
 static struct bpf_link *attach_kprobe(const struct zfstrace *t, struct probe *p,
 				      struct bpf_program *prog)
 {
@@ -115,6 +120,8 @@ int session_attach(struct zfstrace *t)
 		err = attach_probe(t, i);
 		if (err == -EPERM || err == -EACCES)
 			return attach_refused(t, how);
+		if (err == -ENOTSUPP && how == ZFSTRACE_FENTRY)
+			return fail(t, -ENOTSUP, "this kernel cannot attach fentry programs");
 		if (err && t->probes[i].def->required)
 			return fail(t, err == -ENOENT ? -ENOENT : -EIO,
 				    "%s: cannot attach to %s (%s)", t->probes[i].def->cost,

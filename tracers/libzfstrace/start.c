@@ -30,10 +30,24 @@ static int start(const char *name, const struct zfstrace_opts *opts, bool no_sta
 	return def ? session_start(t, def, opts) : fail(t, -EINVAL, "no tracer %s", name);
 }
 
+static int start_with_kprobes(const char *name, const struct zfstrace_opts *opts, bool no_stand_ins,
+			      const char *why, struct zfstrace **out)
+{
+	struct zfstrace_opts kprobes = *opts;
+	int err;
+
+	kprobes.no_fentry = true;
+	err = start(name, &kprobes, no_stand_ins, out);
+	for (struct zfstrace *t = *out; t; t = t->base)
+		for (unsigned int i = 0; i < t->probe_count; i++)
+			if (t->probes[i].how == ZFSTRACE_KPROBE)
+				snprintf(t->probes[i].why, sizeof(t->probes[i].why), "%s", why);
+	return err;
+}
+
 static int start_beside(const char *name, const struct zfstrace_opts *opts, bool no_stand_ins,
 			struct zfstrace **out)
 {
-	struct zfstrace_opts kprobes;
 	int err = start(name, opts, no_stand_ins, out);
 
 	for (int i = 1; err == -EAGAIN && i < ATTEMPTS; i++) {
@@ -43,16 +57,8 @@ static int start_beside(const char *name, const struct zfstrace_opts *opts, bool
 	if (err != -EAGAIN)
 		return err;
 	zfstrace_close(*out);
-	kprobes = *opts;
-	kprobes.no_fentry = true;
-	err = start(name, &kprobes, no_stand_ins, out);
-	for (unsigned int i = 0; *out && i < (*out)->probe_count; i++) {
-		struct probe *p = &(*out)->probes[i];
-
-		if (p->how == ZFSTRACE_KPROBE)
-			snprintf(p->why, sizeof(p->why), "other traces began at the same time");
-	}
-	return err;
+	return start_with_kprobes(name, opts, no_stand_ins, "other traces began at the same time",
+				  out);
 }
 
 /* A function of the kernel may be in its BTF and still not be one to attach to. */
@@ -60,6 +66,11 @@ int zfstrace_start(const char *name, const struct zfstrace_opts *opts, struct zf
 {
 	int err = start_beside(name, opts, false, out);
 
+	if (err == -ENOTSUP) {
+		zfstrace_close(*out);
+		return start_with_kprobes(name, opts, true,
+					  "this kernel cannot attach fentry programs", out);
+	}
 	if (!err || err == -EPERM || !*out || !has_stand_ins(*out))
 		return err;
 	zfstrace_close(*out);

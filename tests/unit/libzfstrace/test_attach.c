@@ -24,10 +24,12 @@ static struct program {
 	{ .name = "fentry_zil_commit" }, { .name = "fentry_zil_commit_return" },
 	{ .name = "kprobe_zil_commit" }, { .name = "kprobe_zil_commit_return" },
 	{ .name = "perf_sample" },	 { .name = "kprobe_zil_free" },
+	{ .name = "fentry_zil_free" },
 };
 
-static int counting;  /* what `enabled` is set to */
-static bool profiled; /* whether there is kprobe_profile: two misses of each kprobe */
+static int counting;   /* what `enabled` is set to */
+static bool profiled;  /* whether there is kprobe_profile: two misses of each kprobe */
+static bool no_fentry; /* whether fentry programs can be loaded only */
 
 static void begin(void)
 {
@@ -78,7 +80,10 @@ int bpf_obj_get_info_by_fd(int fd, void *info, __u32 *size)
 
 struct bpf_link *bpf_program__attach(const struct bpf_program *prog)
 {
-	return attach(prog);
+	if (!no_fentry)
+		return attach(prog);
+	errno = 524; /* ENOTSUPP, which user space's errno.h does not have */
+	return NULL;
 }
 
 /* It takes a while, in which operations go on. */
@@ -250,6 +255,20 @@ static void test_a_pause_sees_datasets_go(void)
 	CHECK(!programs[2].attached && !programs[5].attached);
 }
 
+/* zfstrace_start() then begins again, with kprobes: also where a probe is not required. */
+static void test_no_fentry(void)
+{
+	struct probe probe = {
+		.def = &defs[3], .how = ZFSTRACE_FENTRY, .symbol = "zil_free", .perf_fd = -1
+	};
+	struct zfstrace t = { .probes = &probe, .probe_count = 1 };
+
+	begin();
+	no_fentry = true;
+	CHECK(session_attach(&t) == -ENOTSUP);
+	no_fentry = false;
+}
+
 /* An error says what the kernel has said. */
 static void test_no_samples(void)
 {
@@ -268,6 +287,7 @@ int main(void)
 	test_kprobes_take_over();
 	test_a_pause_is_called_off();
 	test_a_pause_sees_datasets_go();
+	test_no_fentry();
 	test_no_samples();
 	return checked("C unit tests (attaching)");
 }
