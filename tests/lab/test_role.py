@@ -59,6 +59,14 @@ def test_the_exporter_is_off_and_on(role: Json) -> None:
     assert off["changed"] == on["changed"] == 1
 
 
+def test_records_of_all_hosts_are_fetched(role: Json) -> None:
+    found = role["dumped"]
+    for key in ("dump", "fetch", "read"):
+        assert found[key]["status"] == 0, found[key]
+    assert found["files"] == ["localhost/run/night.jsonl.gz"]
+    assert "tank/db" in found["read"]["stdout"]
+
+
 def test_parameters_are_reverted(role: Json) -> None:
     assert role["set"]["status"] == 0, role["set"]
     assert role["values"] == ["9", "5", "5"]

@@ -23,10 +23,8 @@ APT_INSTALL = (
     "-o DPkg::Options::=--force-unsafe-io"
 )
 # The modules of the scenarios are not for those of Ansible
-ANSIBLE = (
-    *("env", "-u", "PYTHONPATH", "ANSIBLE_ROLES_PATH=/zfstune/platform/ansible/roles"),
-    *("ansible-playbook", "-i", str(INVENTORY), str(PLAY)),
-)
+ENV = ("env", "-u", "PYTHONPATH", "ANSIBLE_ROLES_PATH=/zfstune/platform/ansible/roles")
+ANSIBLE = (*ENV, "ansible-playbook", "-i", str(INVENTORY), str(PLAY))
 scraper = Scraper(9810)
 
 
@@ -71,6 +69,19 @@ def counted() -> Json:
     return {"kstat": kstat, "exported": total(scraper.fresh(), name) - total(before, name)}
 
 
+def dumped() -> Json:
+    """The flight recorders' files of all hosts, by the two commands of docs/operations.md."""
+    progress("records of all hosts")
+    night, incidents = "/run/night.jsonl.gz", Path("/tmp/incidents")
+    now = sh("date +%H:%M").strip()
+    hosts = (*ENV, "ansible", "all", "-i", str(INVENTORY))
+    dump = run([*hosts, "-a", f"zfstune record dump --at {now} -o {night}"])
+    fetch = run([*hosts, "-m", "fetch", "-a", f"src={night} dest={incidents}"])
+    files = [str(path.relative_to(incidents)) for path in incidents.rglob("*") if path.is_file()]
+    read = run([str(COMMAND), "trace", "--from", *(str(incidents / one) for one in files)])
+    return {"dump": dump, "fetch": fetch, "files": files, "read": read}
+
+
 def reverts(results: Json) -> None:
     """A parameter that zfstune has set; then nothing."""
     words = ("-e", "zfstune_revert=true", "--tags", "zfstune_revert")
@@ -102,6 +113,7 @@ def main() -> None:
     results["off"] = played("off", "-e", "zfstune_exporter=false")
     results["on"] = played("on")
     results["counted_again"] = counted()
+    results["dumped"] = dumped()
     reverts(results)
     results["summary"] = f"{results['ansible'][0]}, {results['first']['changed']} changes"
     finish(results)
