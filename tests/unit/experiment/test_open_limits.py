@@ -8,10 +8,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from support.made_up import DIRTY, SMALL, MadeUp, dirty_counts, session
+from support.made_up import ASYNC, DIRTY, SMALL, MadeUp, dirty_counts, session
 
 from zfstune.experiment.found import Found
 from zfstune.experiment.runner import Record
+from zfstune.experiment.stake import Stake, stake
 
 
 def test_noise_on_a_limit_does_not_end_a_candidate() -> None:
@@ -74,19 +75,45 @@ def open_limit(minutes: float, seed: int) -> tuple[Found, list[str]]:
 
 
 @pytest.mark.parametrize("seed", [2, 3, 5])
-def test_of_two_proofs_that_left_a_limit_open_the_longer_one_is_told(seed: int) -> None:
-    """The second, of six pairs, knows no interval, so no limit that would have been kept."""
+def test_what_a_gain_costs_may_take_longer_than_the_gain(seed: int) -> None:
+    """In one proof, with the pairs that showed the gain."""
     found, said = open_limit(20, seed)
     proofs = [line for line in said if "proof on fresh blocks" in line]
-    assert [line.split("blocks, ")[1].split(" pairs")[0] for line in proofs] == ["6 to 10", "6"]
-    assert found.outcome is not None and not found.accepted
-    assert len(found.outcome.records) == 20
-    assert found.note and "may be missed" in found.note and found.note.endswith("%")
-    assert found.more and "--limit 'write.throughput>=-" in found.more
+    assert len(proofs) == 1 and "6 to 10 pairs, up to 17 for limits: " in proofs[0]
+    assert found.accepted and found.outcome is not None
+    assert found.outcome.verdict.pairs == 6
+    assert len(found.outcome.records) == 2 * 17
 
 
 def test_a_proof_that_left_a_limit_open_says_more_than_that_time_is_over() -> None:
-    found, said = open_limit(14, 4)
+    found, said = open_limit(14, 5)
     assert not found.accepted
     assert not any("no time for its proof" in line for line in said)
     assert found.note and found.note.startswith("the limit write.throughput>=-5% may be missed")
+    assert found.more and "--limit 'write.throughput>=-10%' would have accepted it" in found.more
+
+
+def test_limits_of_all_proofs_share_one_alpha(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first candidate is at the limit, so its proof takes what it may."""
+    staked: list[tuple[float, Stake]] = []
+
+    def spy(
+        alpha: float, limits_alpha: float, left_s: float, pair_s: float, most: int | None
+    ) -> Stake:
+        staked.append((limits_alpha, stake(alpha, limits_alpha, left_s, pair_s, most)))
+        return staked[-1][1]
+
+    monkeypatch.setattr("zfstune.experiment.phases.stake", spy)
+    experiment = MadeUp(
+        lambda v: (0.5, 0.92) if v[DIRTY] < 64 << 20 else (0.6 if v[ASYNC] == 1 else 1.0, 1.0),
+        0.03,
+        2,
+    )
+    found, _ = session(
+        experiment, [SMALL, {ASYNC: 1}], minutes=60, limits=["write.throughput>=-8%"]
+    )
+    assert found.accepted and found.winner and found.winner.values == {ASYNC: 1}
+    (first, one), (second, _) = staked
+    assert first == pytest.approx(0.05)
+    assert one.limits_alpha == pytest.approx(0.03)
+    assert 0.0199 < second <= 0.05 - 1 / 64  # by its looks

@@ -60,6 +60,34 @@ def test_it_goes_on_while_a_limit_is_open() -> None:
     assert one.limits()[0].state == KEPT
 
 
+def with_longer_limits() -> Proof:
+    return Proof(
+        Objective.parse("fsync.p99"),
+        [Limit.parse(THROUGHPUT)],
+        design_for(9, 0.05, 0.03),
+        design_for(20, 0.0),
+    )
+
+
+def test_limits_may_have_more_pairs_than_the_gain() -> None:
+    """What it costs is shown after 20 pairs, with those in which the gain was."""
+    one = with_longer_limits()
+    ratios = [(-0.5, (-0.10, 0.08, -0.01, 0.02)[n % 4]) for n in range(40)]
+    assert run(one, ratios) == 20
+    assert (one.verdict().kind, one.verdict().pairs) == (BETTER, 6)
+    (limit,) = one.limits()
+    assert limit.state == KEPT
+    assert limit.low > -0.05
+    assert one.spent == pytest.approx(1 / 64)
+    assert one.limits_spent == pytest.approx(0.05)
+
+
+def test_no_gain_ends_it_whatever_limits_may_have() -> None:
+    one = with_longer_limits()
+    assert run(one, [((-0.1, 0.1)[n % 2], (-0.10, 0.08)[n % 2]) for n in range(40)]) == 9
+    assert one.verdict().kind == INCONCLUSIVE
+
+
 def test_a_missed_limit_ends_it() -> None:
     one = proof()
     assert run(one, [(-0.5, -0.2 - 0.001 * n) for n in range(24)]) == 6

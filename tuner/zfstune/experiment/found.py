@@ -10,7 +10,7 @@ from zfstrace.types import Json
 from zfstune.experiment import statistics
 from zfstune.experiment.model import Candidate
 from zfstune.experiment.objective import METRICS, Limit, Objective
-from zfstune.experiment.proof import MISSED, LimitResult, Tails, listed, metric_ratios, tails
+from zfstune.experiment.proof import LimitResult, Tails, listed, metric_ratios, tails
 from zfstune.experiment.runner import Record
 from zfstune.experiment.soak import Soak
 from zfstune.experiment.statistics import Verdict
@@ -98,20 +98,6 @@ class Outcome:
     def proved(self) -> bool:
         return self.verdict.kind == statistics.BETTER and not self.why()
 
-    def says_less(self, before: Outcome) -> bool:
-        """Whether both showed the gain of the same candidate and left a limit open, and the one
-        before did so in more pairs."""
-        return (
-            self.candidate == before.candidate
-            and len(self.records) < len(before.records)
-            and all(
-                one.verdict.kind == statistics.BETTER
-                and not one.proved
-                and not any(limit.state == MISSED for limit in one.limits)
-                for one in (self, before)
-            )
-        )
-
     def why(self) -> str | None:
         """Why a gain alone is not enough; None if it is."""
         missed = [limit for limit in self.limits if not limit.ok]
@@ -123,10 +109,10 @@ class Outcome:
 @dataclass
 class Found:
     """What a session has found so far; complete after Tuning.run(). outcome is of the proof that
-    succeeded, or else of the last that has more to say; first_s: when one succeeded first, in
-    seconds of the session. aa has log ratios without a change; effect is the smallest gain that can
-    be proved. more: what it would do with more time, or what would have to change for it to find
-    something. later has slow work for when the parameters are final, however the session ended.
+    succeeded, or else of the last; first_s: when one succeeded first, in seconds of the session. aa
+    has log ratios without a change; effect is the smallest gain that can be proved. more: what it
+    would do with more time, or what would have to change for it to find something. later has slow
+    work for when the parameters are final, however the session ended.
 
     Of a session on the ARC, forecast is what a larger one would save (cache.Forecast); unsettled is
     how many sides were measured before it had settled."""

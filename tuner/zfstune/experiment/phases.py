@@ -18,6 +18,7 @@ from zfstune.experiment.race import BAD, Arm, Race
 from zfstune.experiment.reads import Reads
 from zfstune.experiment.runner import Abort, Experiment, Record
 from zfstune.experiment.search import Exhausted
+from zfstune.experiment.stake import Stake, stake
 from zfstune.experiment.wording import describe, from_to, pairs, span
 from zfstune.term.progress import Progress
 from zfstune.term.units import SECOND
@@ -26,12 +27,9 @@ from zfstune.tunables.guard import Refused
 # Part of the time that the race leaves for the next proof: a gain of 20 % takes twice as many pairs
 # as one of 30 %
 _PROOF_SHARE = 0.4
-# A proof takes this part of the alpha and of the time that are left, as long as that leaves enough
-# for another
-_ONE_OF_SOME = 0.6
 # The pairs that the first candidate may take before the others have had one; the second number if
-# its gain is clear
-_FIRST_PROOF, _FIRST_LIMITS = 12, 24
+# it looks like a gain beyond doubt
+_FIRST_PROOF, _FIRST_GAIN = 12, 24
 # Of so few pairs one may be an accident, and moves their average
 _FEW = 3
 _FEWEST_PAIRS = statistics.fewest_pairs(statistics.ALPHA)
@@ -104,6 +102,8 @@ class Tuning:
         self.noise()
         self._search = self._make_search(self._experiment.records)
         self._alpha = self._search.alpha()
+        # of each limit: the study has an account of gains, the session one of what they cost
+        self._limits_alpha = statistics.ALPHA
         self._reserve_s = _PROOF_SHARE * (self._experiment.now_s() + self._left_s())
         # the storage may not answer, and restoring must not wait for it
         self.found.later.append(self._tell)
@@ -306,11 +306,11 @@ class Tuning:
             good = losses <= max(1, arm.pairs // _FEW) and change < BAD and kept
             return good and (arm.pairs < _FIRST_PROOF or proof.gained or proof.so_far().high < 0)
 
-        alpha, most = self._stake(arm)
-        if most < statistics.fewest_pairs(alpha):
+        stake = self._stake(arm, _FIRST_GAIN)
+        if not stake.enough:
             return False
         self._introduce(arm)
-        self._prove(arm, arm.candidate, alpha, min(_FIRST_LIMITS, most), promising)
+        self._prove(arm, arm.candidate, stake, promising)
         return bool(arm.records or arm.why)
 
     def _another_proof(self) -> bool:
@@ -320,11 +320,11 @@ class Tuning:
         if best is None:
             return False
         candidate = best.candidate if best.candidate.source == MODEL else self._ablate(best)
-        alpha, most = self._stake(best)
-        if most < statistics.fewest_pairs(alpha):
+        stake = self._stake(best)
+        if not stake.enough:
             self._too_late(candidate)
             return False
-        self._prove(best, candidate, alpha, most, lambda _: True)
+        self._prove(best, candidate, stake, lambda _: True)
         best.failed = self._proved is not best
         return True
 
@@ -337,24 +337,15 @@ class Tuning:
         best = next((arm for arm in self._race.ranked() if arm.records), None)
         return best if best and self._race.score(best) < bar else None
 
-    def _stake(self, arm: Arm) -> tuple[float, int]:
-        """The alpha of a proof and its most pairs: a part of what is left, if the rest is enough
-        for another. The shortest one may end a tenth too late."""
-        alpha, one_s = _ONE_OF_SOME * self._alpha, self._proof_pair_s(arm)
-        most = int(self._left_s() / one_s)
-        part = int(_ONE_OF_SOME * most)
-        if most - part >= statistics.fewest_pairs(self._alpha - alpha):
-            return alpha, part
-        least = statistics.fewest_pairs(self._alpha)
-        late = self._left_s() * SPARE >= least * one_s
-        return self._alpha, max(most, least) if late else most
+    def _stake(self, arm: Arm, most: int | None = None) -> Stake:
+        pair_s = self._proof_pair_s(arm)
+        return stake(self._alpha, self._limits_alpha, self._left_s(), pair_s, most)
 
     def _prove(
         self,
         arm: Arm,
         candidate: Candidate,
-        alpha: float,
-        most: int,
+        stake: Stake,
         promising: Callable[[Proof], bool],
     ) -> None:
         """Compares on fresh blocks, none of which had a part in the choice."""
@@ -363,17 +354,20 @@ class Tuning:
         proof = Proof(
             self._task.objective,
             self._judge.limits,
-            statistics.design_for(most, self._task.margin, alpha),
+            statistics.design_for(stake.pairs, self._task.margin, stake.alpha),
+            statistics.design_for(stake.longest, 0.0, stake.limits_alpha),
         )
+        more = f", up to {stake.longest} for limits" if stake.longest > stake.pairs else ""
         self._progress.line(
-            f"proof on fresh blocks, {from_to(proof.looks[0], most)}: {describe(candidate.values)}"
+            f"proof on fresh blocks, {from_to(proof.looks[0], stake.pairs)}{more}: "
+            f"{describe(candidate.values)}"
         )
         # what is not spent comes back; what a killed session has not told counts as spent
-        self._search.spend(alpha)
+        self._search.spend(stake.alpha)
         done: list[Record] = []
         verdict = note = None
         for order in _by_two(
-            statistics.order(most, self._task.seed + len(self._experiment.records))
+            statistics.order(stake.longest, self._task.seed + len(self._experiment.records))
         ):
             # a candidate's txgs may take longer than expected
             to_look_s = (proof.looks[0] - len(done) // 2) * self._proof_pair_s(arm)
@@ -411,7 +405,8 @@ class Tuning:
             self._conclude(arm, Outcome.of(verdict, candidate, proof.limits(), done), note)
         # the sum of what the looks spend is rounded
         self._alpha = max(0.0, self._alpha - proof.spent)
-        self._search.spend(proof.spent - alpha)
+        self._limits_alpha = max(0.0, self._limits_alpha - proof.limits_spent)
+        self._search.spend(proof.spent - stake.alpha)
         self._reserve_s = _PROOF_SHARE * self._left_s()
 
     def _too_late(self, candidate: Candidate) -> None:
@@ -442,8 +437,7 @@ class Tuning:
         if outcome.proved:
             self._proved = arm
             self.found.first_s = self.found.first_s or outcome.end_s
-        less = before is not None and outcome.says_less(before)
-        if outcome.proved or (self._proved is None and not less):
+        if outcome.proved or self._proved is None:
             self.found.outcome, self.found.note = outcome, why
             self.found.dropped = arm.dropped
 

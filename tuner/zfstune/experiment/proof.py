@@ -75,19 +75,31 @@ class Tails:
 
 
 class Proof:
-    """Compares pair by pair. The objective and each limit are examined at the same looks, and each
-    of them errs in at most alpha of the sessions; so does their conjunction."""
+    """Compares pair by pair: the objective by its design, each limit by another, which is the same
+    if there is none. Each of them errs in at most its alpha of the proofs, and their conjunction in
+    at most the largest."""
 
-    def __init__(self, objective: Objective, limits: Sequence[Limit], design: Design) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        limits: Sequence[Limit],
+        design: Design,
+        for_limits: Design | None = None,
+    ) -> None:
         self._objective, self._limits = objective, limits
         self._main = Sequential(design)
         self._ratios: list[list[float]] = [[] for _ in limits]
-        self._beyond = [Sequential(replace(design, margin=0.0)) for _ in limits]
+        self._beyond = [Sequential(replace(for_limits or design, margin=0.0)) for _ in limits]
 
     @property
     def spent(self) -> float:
         """The part of alpha that the looks so far have taken."""
         return self._main.spent
+
+    @property
+    def limits_spent(self) -> float:
+        """The same of the alpha of limits, where it is the most."""
+        return max((one.spent for one in self._beyond), default=0.0)
 
     @property
     def gained(self) -> bool:
