@@ -441,14 +441,17 @@ def test_a_study_that_optuna_cannot_read_ends_the_session(tmp_path: Path) -> Non
 
 @pytest.mark.filterwarnings("ignore")
 def test_candidates_left_running_are_checked_too(tmp_path: Path) -> None:
-    searcher(names=ONE, storage=tmp_path / "s").close()
+    where = f"sqlite:///{tmp_path / 's'}"
+    searcher(names=ONE, sampler="grid", storage=where).close()
     study = study_of(tmp_path / "s")
     for attributes in HOSTILE:
         trial = study.ask()
         trial.set_user_attr("owner", socket.gethostname())
         for key, value in attributes.items():
             trial.set_user_attr(key, value)
-    search = searcher(names=ONE, storage=tmp_path / "s", resume=True)
+    search = searcher(names=ONE, sampler="grid", storage=where, resume=True)
+    # none is queued again
+    assert len(study_of(tmp_path / "s").trials) == len(HOSTILE)
     assert all(set(one.values) == set(ONE) for one in asked_at_all(search))
 
 
