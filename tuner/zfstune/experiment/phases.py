@@ -306,11 +306,11 @@ class Tuning:
             good = losses <= max(1, arm.pairs // _FEW) and change < BAD and kept
             return good and (arm.pairs < _FIRST_PROOF or proof.gained or proof.so_far().high < 0)
 
-        stake = self._stake(arm, _FIRST_GAIN)
-        if not stake.enough:
+        at_stake = self._stake(arm, _FIRST_GAIN)
+        if not at_stake.enough:
             return False
         self._introduce(arm)
-        self._prove(arm, arm.candidate, stake, promising)
+        self._prove(arm, arm.candidate, at_stake, promising)
         return bool(arm.records or arm.why)
 
     def _another_proof(self) -> bool:
@@ -320,11 +320,11 @@ class Tuning:
         if best is None:
             return False
         candidate = best.candidate if best.candidate.source == MODEL else self._ablate(best)
-        stake = self._stake(best)
-        if not stake.enough:
+        at_stake = self._stake(best)
+        if not at_stake.enough:
             self._too_late(candidate)
             return False
-        self._prove(best, candidate, stake, lambda _: True)
+        self._prove(best, candidate, at_stake, lambda _: True)
         best.failed = self._proved is not best
         return True
 
@@ -345,7 +345,7 @@ class Tuning:
         self,
         arm: Arm,
         candidate: Candidate,
-        stake: Stake,
+        at_stake: Stake,
         promising: Callable[[Proof], bool],
     ) -> None:
         """Compares on fresh blocks, none of which had a part in the choice."""
@@ -354,20 +354,20 @@ class Tuning:
         proof = Proof(
             self._task.objective,
             self._judge.limits,
-            statistics.design_for(stake.pairs, self._task.margin, stake.alpha),
-            statistics.design_for(stake.longest, 0.0, stake.limits_alpha),
+            statistics.design_for(at_stake.pairs, self._task.margin, at_stake.alpha),
+            statistics.design_for(at_stake.longest, 0.0, at_stake.limits_alpha),
         )
-        more = f", up to {stake.longest} for limits" if stake.longest > stake.pairs else ""
+        more = f", up to {at_stake.longest} for limits" if at_stake.longest > at_stake.pairs else ""
         self._progress.line(
-            f"proof on fresh blocks, {from_to(proof.looks[0], stake.pairs)}{more}: "
+            f"proof on fresh blocks, {from_to(proof.looks[0], at_stake.pairs)}{more}: "
             f"{describe(candidate.values)}"
         )
         # what is not spent comes back; what a killed session has not told counts as spent
-        self._search.spend(stake.alpha)
+        self._search.spend(at_stake.alpha)
         done: list[Record] = []
         verdict = note = None
         for order in _by_two(
-            statistics.order(stake.longest, self._task.seed + len(self._experiment.records))
+            statistics.order(at_stake.longest, self._task.seed + len(self._experiment.records))
         ):
             # a candidate's txgs may take longer than expected
             to_look_s = (proof.looks[0] - len(done) // 2) * self._proof_pair_s(arm)
@@ -406,7 +406,7 @@ class Tuning:
         # the sum of what the looks spend is rounded
         self._alpha = max(0.0, self._alpha - proof.spent)
         self._limits_alpha = max(0.0, self._limits_alpha - proof.limits_spent)
-        self._search.spend(proof.spent - stake.alpha)
+        self._search.spend(proof.spent - at_stake.alpha)
         self._reserve_s = _PROOF_SHARE * self._left_s()
 
     def _too_late(self, candidate: Candidate) -> None:
