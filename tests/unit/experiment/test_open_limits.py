@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -130,3 +131,39 @@ def test_limits_of_all_proofs_share_one_alpha(monkeypatch: pytest.MonkeyPatch) -
     assert first == pytest.approx(0.05)
     assert one.limits_alpha == pytest.approx(0.03)
     assert 0.0199 < second <= 0.05 - 1 / 64  # by its looks
+
+
+def candidate_1(throughput: Callable[[int], float], seconds: Callable[[int], int]) -> MadeUp:
+    """A candidate that halves fsyncs, whose throughput in a pair of its proof is that part, and
+    whose block takes so much longer; another one gains less."""
+    experiment = MadeUp(
+        lambda v: (0.5 if v[DIRTY] < 64 << 20 else 0.6 if v[ASYNC] == 1 else 1.0, 1.0), 0.03, 2
+    )
+    numbers = itertools.count(1)
+
+    def change(record: Record) -> Record:
+        if (record.phase, record.trial, record.label) != ("confirm", 1, "B"):
+            return record
+        number = next(numbers)
+        experiment.take_s(seconds(number))
+        metrics = record.block.metrics | {"write.throughput": 3e7 * throughput(number)}
+        return replace(record, block=replace(record.block, metrics=metrics))
+
+    experiment.change = change
+    return experiment
+
+
+def test_a_proof_that_is_broken_off_leaves_alpha_for_the_next() -> None:
+    """After its first look throughput falls by a fifth."""
+    experiment = candidate_1(lambda n: 0.9 if n == 2 else 0.8 if n > 4 else 1.0, lambda _: 0)
+    found, _ = session(experiment, [SMALL, {ASYNC: 1}], minutes=30)
+    assert "no proof for now: limit write.throughput" in experiment.said.getvalue()
+    assert found.accepted and found.winner and found.winner.values == {ASYNC: 1}
+
+
+def test_what_is_open_when_time_is_over_has_the_rest_of_alpha() -> None:
+    """There is none for the second look, since pairs take longer than the first ones."""
+    experiment = candidate_1(lambda n: 0.94 if n == 2 else 1.0, lambda n: 300 if n > 7 else 0)
+    found, _ = session(experiment, [SMALL], minutes=16)
+    assert found.accepted and found.outcome is not None
+    assert len(found.outcome.records) == 2 * 8

@@ -96,6 +96,21 @@ def test_a_missed_limit_ends_it() -> None:
     assert limit.why.startswith("was missed: -18.")
 
 
+def test_a_limit_that_no_longer_matters_spends_nothing() -> None:
+    """Of two that are open at the first look, one is missed then; and of a proof that is broken
+    off."""
+    missed = proof(limits=(THROUGHPUT, "fsync.p99<=-45%"))
+    run(missed, [(-0.6 + 0.05 * (n % 2), -0.2 - 0.001 * n) for n in range(24)])
+    assert [one.state for one in missed.limits()] == [MISSED, UNKNOWN]
+    assert missed.limits_spent == pytest.approx(1 / 64)
+    broken_off = proof()
+    run(broken_off, [(-0.5, -0.08 if n == 2 else 0.01) for n in range(8)])
+    assert [one.state for one in broken_off.limits(False)] == [UNKNOWN]
+    assert broken_off.limits_spent == pytest.approx(1 / 64)
+    broken_off.limits()
+    assert broken_off.limits_spent == pytest.approx(0.05)
+
+
 def test_what_is_not_known_is_not_kept() -> None:
     one = proof(limits=("fsync.mean<=+10%",))
     for n in range(6):

@@ -366,6 +366,7 @@ class Tuning:
         self._search.spend(at_stake.alpha)
         done: list[Record] = []
         verdict = note = None
+        final = False
         for order in _by_two(
             statistics.order(at_stake.longest, self._task.seed + len(self._experiment.records))
         ):
@@ -392,7 +393,7 @@ class Tuning:
             self._progress.line(f"pair {len(done) // 2}: {self._experiment.so_far}")
             looked = len(done) >= 2 * proof.looks[0]
             if ended or (looked and self._left_s() < self._proof_pair_s(arm)):
-                verdict = proof.verdict()
+                verdict, final = proof.verdict(), True
                 break
             if not promising(proof):
                 verdict = proof.so_far() if looked else None
@@ -402,7 +403,7 @@ class Tuning:
                 break
         self._experiment.so_far = ""
         if verdict:
-            self._conclude(arm, Outcome.of(verdict, candidate, proof.limits(), done), note)
+            self._conclude(arm, Outcome.of(verdict, candidate, proof.limits(final), done), note)
         # the sum of what the looks spend is rounded
         self._alpha = max(0.0, self._alpha - proof.spent)
         self._limits_alpha = max(0.0, self._limits_alpha - proof.limits_spent)

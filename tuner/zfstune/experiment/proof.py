@@ -143,10 +143,13 @@ class Proof:
         """Of the objective, when there is no time for more pairs; see Sequential.verdict()."""
         return self._main.verdict()
 
-    def limits(self) -> list[LimitResult]:
-        """As verdict(), of the limits."""
+    def limits(self, final: bool = True) -> list[LimitResult]:
+        """As verdict(), of the limits. What is open is only measured, which spends nothing, unless
+        this is final and the proof can still succeed."""
+        ended = [one.so_far().kind for one in (self._main, *self._beyond) if one.ended]
+        final = final and all(_STATES[kind] == KEPT for kind in ended)
         return [
-            _result(limit, ratios, beyond.verdict())
+            _result(limit, ratios, beyond.verdict() if final else beyond.so_far())
             for limit, ratios, beyond in zip(self._limits, self._ratios, self._beyond)
         ]
 
