@@ -154,6 +154,18 @@ def test_more_throughput_is_said_as_more() -> None:
     assert one.words() == "write.throughput +25% (+25% to +25%)"
 
 
+def test_it_says_for_which_limit_it_goes_on() -> None:
+    """Once the gain is proved, until the limit is kept beyond doubt."""
+    one, said = proof(), []
+    for n in range(12):
+        one.add(pair(-0.5, -0.08 if n == 2 else 0.01))
+        said.append(one.words())
+    assert said[4] == "fsync.p99 -39%"
+    gain = "fsync.p99 -39% (-39% to -39%)"
+    assert said[5] == f"{gain}, limit write.throughput>=-5% may be missed: +1.0%, -8% to +1%"
+    assert said[11] == gain
+
+
 def test_worse_ends_it() -> None:
     one = proof()
     assert run(one, [(0.5, 0.0)] * 24) == 6
