@@ -165,7 +165,7 @@ test-weeks: all
 # What `make test` does not run on each flavour, or less of (tests/lab/conftest.py), except what has
 # a target or a line of its own, and arc, which is in test-lab on trixie-backports.
 SAMPLED = advise beside bench bench_matrix causes cost counts dist endurance exporter faults flame lasting light monitored packages reads recorder robust role service slots tools views weeks
-SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check exporter faults reads robust)
+SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check exporter faults reads robust views)
 
 ## test-matrix: test, also by Python 3.9 and on trixie-backports, more faults, whole tuning sessions, all causes (about 14 h)
 test-matrix: test test-python39

@@ -174,8 +174,10 @@ SAMPLE: dict[str, tuple[int, ...]] = {
     "dist": (0,),
 }
 
-# With --sample these do less, by the word "few"; counts only where they are not the first.
-SHORTENED = {"counts", "diagnose", "dist", "exporter", "flame", "tools", "tune", "views"}
+# With --sample these do less, by the word "few".
+SHORTENED = {
+    *("counts", "diagnose", "dist", "exporter", "flame", "freebsd_views", "tools", "tune", "views"),
+}
 
 # With --sample these do not run: they are about long runs and large machines, take long, or repeat
 # for a system or a way to install what others show.
@@ -305,10 +307,9 @@ def arguments(name: str, config: pytest.Config) -> list[str]:
     }.get(name, [])
 
 
-def few(name: str, flavour: str, config: pytest.Config) -> list[str]:
+def few(name: str, config: pytest.Config) -> list[str]:
     """The last argument of a scenario that does less, if it is to."""
-    whole = name == "counts" and flavour == wanted_flavours(config)[0]
-    return ["few"] if config.getoption("--sample") and name in SHORTENED and not whole else []
+    return ["few"] if config.getoption("--sample") and name in SHORTENED else []
 
 
 def undisturbed(config: pytest.Config) -> set[str]:
@@ -350,7 +351,7 @@ def scenario(
 
     def start(name: str, flavour: str) -> None:
         out = tmp_path_factory.mktemp(f"{name}-{flavour}")
-        words = [*arguments(name, config), *few(name, flavour, config)]
+        words = [*arguments(name, config), *few(name, config)]
         runs[name, flavour] = guests.submit(_run, name, flavour, out, words)
 
     for one, where in sorted(wanted, key=lambda job: list(SCENARIOS).index(job[0])):

@@ -209,7 +209,7 @@ def test_the_overview_has_all_views(found: Json) -> None:
 def test_flame_graphs_have_the_stacks_of_fsyncs(
     found: Json, kind: str, stage: str, frame: str
 ) -> None:
-    run = found["flame"][kind]
+    run = found[kind]
     assert (run["status"], run["convert"]["status"]) == (0, 0), run["stderr"]
     assert "lost: 0 stacks not walked, 0 found no room, 0 not counted" in run["stderr"]
     lines = [line.rpartition(" ") for line in run["folded"].splitlines() if line[:1] != "#"]

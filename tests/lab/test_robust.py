@@ -23,18 +23,9 @@ def robust(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 @pytest.mark.parametrize(
     ("case", "status", "words"),
     [
-        ("no command", 2, "no command"),
-        ("unknown command", 2, "trace"),
         ("unknown pool", 2, "tank"),
         ("unknown dataset", 2, "tank/db"),
-        ("duration without unit", 2, "unit"),
-        ("duration in words", 2, "10s"),
-        ("interval zero", 2, "--interval"),
-        ("negative", 2, "--duration"),
-        ("over missing", 2, "--over"),
-        ("over not a time", 2, "10ms"),
         ("pid that is not", 2, "4194300"),
-        ("pid not a number", 2, "postgres"),
         ("not root", 3, "CAP_SYS_ADMIN"),
         ("no BTF", 3, "BTF"),
         ("no sysfs", 3, "/sys is not mounted"),

@@ -50,7 +50,7 @@ def test_all_end_well(views: Json, key: str) -> None:
 
 
 def test_txgs_have_the_bytes_that_were_written(views: Json) -> None:
-    """1 GiB and what describes it, within 5 %."""
+    """512 MiB and what describes it, within 5 %."""
     for tracer in ("txg", "kstat"):
         written = sum(row["written_bytes"] for row in of(views, "dd", tracer))
         assert written == pytest.approx(views["dd"]["bytes"], rel=0.05), tracer

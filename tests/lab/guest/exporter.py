@@ -1,7 +1,7 @@
 """Scenario: `zfstune exporter` with all views: its counts beside those of the kstat and of `zfstune
 trace`, its formats, parameters that others write, a budget, hostile scrapers, bad input, and
 datasets, pools and the module that come and go; exporter.py few: without a light trace beside it,
-other ways to run it, and bad input.
+hostile scrapers, other ways to run it, and bad input.
 """
 
 from __future__ import annotations
@@ -355,7 +355,8 @@ def main() -> None:
     results["start_s"] = exporter.start_s
     counts(results, exporter)
     formats(results, exporter)
-    hostile_scrapers(results, exporter)
+    if whole(results, "hostile"):
+        hostile_scrapers(results, exporter)
     with busy("/tank/d1"), exporter.watching(5):
         cheap = Exporter(*CHEAP, port=BUDGET_PORT)
         with ThreadPoolExecutor(1) as other:

@@ -98,6 +98,11 @@ def sleepers(results: Json) -> None:
         results[key]["fio"] = theirs
     with recorded(results, "wakeup", "--wakeup", "--pool", "tank"):
         waits("tank")
+    if whole(results, "pid"):
+        of_a_process(results)
+
+
+def of_a_process(results: Json) -> None:
     script = (
         "import os, time\nfd = os.open('/tank/db/pid', os.O_WRONLY | os.O_CREAT)\ninput()\n"
         "for i in range(20):\n os.pwrite(fd, b'x' * 8192, 0)\n os.fsync(fd)\n time.sleep(0.05)\n"
@@ -174,7 +179,8 @@ def main() -> None:
     sleepers(results)
     runners(results)
     syncing(results)
-    two_pools(results)
+    if whole(results, "both", "fast_only", "tank_sync_only"):
+        two_pools(results)
     ends(results)
     finish(results)
 

@@ -1,5 +1,6 @@
 """Scenario: the views of the write path on FreeBSD beside ZFS's own counters, causes of slow fsyncs
-made on purpose, flame graphs, and the one-file D scripts.
+made on purpose, flame graphs, and the one-file D scripts; freebsd_views.py few: without the
+overview and all but one kind of flame graph.
 
 Disks: vtbd1 plain (pool tank), vtbd2 with slow flushes (pool slow), vtbd3 with slow writes (pool
 late), vtbd4 for a log device that is slow and then fails.
@@ -33,6 +34,7 @@ from labkit import (
     sync_writes,
     traced,
     txg_rows,
+    whole,
 )
 
 MIB = 1 << 20
@@ -175,22 +177,24 @@ def causes(results: Json) -> None:
 
 
 def overview(results: Json) -> None:
+    if not whole(results, "overview"):
+        return
     progress("overview")
     with busy("/tank/busy"):
         results["overview"] = run(["zfstune", "trace", "--duration", "4s"], timeout=600)
 
 
 def flame(results: Json) -> None:
-    """Both kinds, as text and as a picture."""
-    progress("flame")
-    results["flame"] = {}
+    """Each kind, as text and as a picture."""
+    more = ("wakeup", "on-cpu") if whole(results, "wakeup", "on-cpu") else ()
     with busy("/slow/busy"):
-        for kind in ("off-cpu", "wakeup", "on-cpu"):
+        for kind in ("off-cpu", *more):
+            progress(kind)
             svg, folded = (Path(f"/out/{kind}.{suffix}") for suffix in ("svg", "folded"))
             command = ["zfstune", "flame", f"--{kind}", "--duration", "6s", "-o", str(folded)]
             done = run(command, timeout=600)
             convert = run(["zfstune", "flame", "convert", str(folded), "-o", str(svg)])
-            results["flame"][kind] = done | {
+            results[kind] = done | {
                 "folded": folded.read_text() if folded.exists() else "",
                 "convert": convert,
                 "svg": svg.read_text() if svg.exists() else "",
@@ -235,7 +239,7 @@ def main(only: list[str]) -> None:
         make_pool(name, disk)
         sync_writes(f"/{name}/file", 3)  # creates the log
     for step in STEPS:
-        if not only or step.__name__ in only:
+        if only in ([], ["few"]) or step.__name__ in only:
             step(results)
             finish(results)
 

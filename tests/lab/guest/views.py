@@ -51,19 +51,19 @@ def views(results: Json, key: str, **commands: str) -> Iterator[dict[str, Tracer
 
 
 def write_and_sync(results: Json) -> None:
-    """1 GiB by dd, then sync(1): the txgs' bytes are known; then idle for the timer."""
-    progress("dd 1 GiB")
+    """512 MiB by dd, then sync(1): the txgs' bytes are known; then idle for the timer."""
+    progress("dd 512 MiB")
     sh("zpool sync tank")
     with views(
         results, "dd", txg="txg tank", kstat="txg tank --source kstat", device="device tank"
     ):
-        with parameters(zfs_dirty_data_max=256 * MIB):
-            sh("dd if=/dev/zero of=/tank/big bs=1M count=1024 2>/dev/null; sync")
+        with parameters(zfs_dirty_data_max=128 * MIB):
+            sh("dd if=/dev/zero of=/tank/big bs=1M count=512 2>/dev/null; sync")
         time.sleep(6)
         sh("echo x > /tank/small; zpool sync tank")
         time.sleep(1.5)
     sh("rm /tank/big")
-    results["dd"]["bytes"] = 1024 * MIB
+    results["dd"]["bytes"] = 512 * MIB
     results["dd"]["kstat_rows"] = txg_rows("tank")
 
 
