@@ -128,6 +128,8 @@ MACHINES = {
     "slots": ("--max-cpus", "64"),
     "light": ("--max-cpus", "64"),
     "monitored": ("--memory", "2G"),
+    # txgs are short with little memory, and so are the waits for them
+    "tune": ("--memory", "1G"),
     "weeks": ("--max-cpus", "64"),
     "freebsd_changes": ("--reboots", "1"),
     "freebsd_check": ("--cpus", "1"),

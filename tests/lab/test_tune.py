@@ -32,6 +32,7 @@ def kind(session: Json) -> str | None:
 @pytest.mark.parametrize("key", KEYS)
 def test_a_session_finishes(one: Json, key: str) -> None:
     session = one["session"]
+    assert session, one["stderr"]
     assert session["state"] == "finished", one["stderr"]
     assert one["status"] == (0 if session["in_force"] else 1)
     assert session["in_force"] == (
