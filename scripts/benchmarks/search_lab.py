@@ -137,7 +137,7 @@ def page(scene: str, runs: Sequence[Run], args: argparse.Namespace) -> str:
     )
     for way in ways(scene):
         text += row(way, [run["session"] for run in runs if run["way"] == way])
-    return text + values(runs)
+    return text + values(runs) + reasons(runs)
 
 
 def row(way: str, each: Sequence[Any]) -> str:
@@ -173,6 +173,17 @@ def values(runs: Sequence[Run]) -> str:
             said = ", ".join(f"{name} {value}" for name, value in one["winner"].items())
             text += f"| {run['way']} | {run['seed']} | {said} |\n"
     return text
+
+
+def reasons(runs: Sequence[Run]) -> str:
+    """Why nothing is in force after the others, as they said."""
+    rows = [
+        f"| {run['way']} | {run['seed']} | {one['note'] or ''} |\n"
+        for run in runs
+        if (one := run["session"]) and not one["in_force"]
+    ]
+    head = "\nWhy the others put nothing in force:\n\n| search | seed | reason |\n|---|---|---|\n"
+    return head + "".join(rows) if rows else ""
 
 
 if __name__ == "__main__":

@@ -144,6 +144,14 @@ def test_a_row_of_sessions_without_a_gain() -> None:
     assert search_lab.row("random", [shown]) == "| random | 0 of 1 | (-58%) | - |\n"
 
 
+def test_the_page_says_why_nothing_is_in_force() -> None:
+    none = MADE_UP | {"in_force": False, "note": "the limit may be missed"}
+    runs = [{"way": "random", "seed": k, "session": one} for k, one in ((1, MADE_UP), (2, none))]
+    assert search_lab.reasons(runs).endswith("|\n| random | 2 | the limit may be missed |\n")
+    assert "| random | 1 |" not in search_lab.reasons(runs)
+    assert search_lab.reasons(runs[:1]) == ""
+
+
 def test_seeds_beyond_those_asked_for_are_not_on_the_page() -> None:
     args = argparse.Namespace(seeds=1, budget="10m", block="8s")
     run = {"scene": "full", "way": "random", "budget": "10m", "block": "8s"}
