@@ -89,7 +89,7 @@ bench-demo:
 	scripts/lab build trixie
 	$(PYTHON) scripts/benchmarks/demo.py $(DEMO)
 
-## test: build, lint, unit tests, pages, rules, lab tests on Debian 13 and 12, and on FreeBSD 15 (about 35 min, 1 h from nothing)
+## test: build, lint, unit tests, pages, rules, lab tests on Debian 13 and 12, and on FreeBSD 15 (about 35 min with the images there)
 test:
 	scripts/bootstrap
 	$(MAKE) --no-print-directory all

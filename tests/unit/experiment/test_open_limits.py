@@ -167,3 +167,5 @@ def test_what_is_open_when_time_is_over_has_the_rest_of_alpha() -> None:
     found, _ = session(experiment, [SMALL], minutes=16)
     assert found.accepted and found.outcome is not None
     assert len(found.outcome.records) == 2 * 8
+    said = experiment.said.getvalue()
+    assert ", limit write.throughput" in next(x for x in said.splitlines() if "pair 7: " in x)

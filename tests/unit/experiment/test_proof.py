@@ -159,11 +159,10 @@ def test_it_says_for_which_limit_it_goes_on() -> None:
     one, said = proof(), []
     for n in range(12):
         one.add(pair(-0.5, -0.08 if n == 2 else 0.01))
-        said.append(one.words())
-    assert said[4] == "fsync.p99 -39%"
-    gain = "fsync.p99 -39% (-39% to -39%)"
-    assert said[5] == f"{gain}, limit write.throughput>=-5% may be missed: +1.0%, -8% to +1%"
-    assert said[11] == gain
+        said.append(one.goes_on_for())
+    assert said[4] == ""
+    assert said[5] == ", limit write.throughput>=-5% may be missed: +1.0%, -8% to +1%"
+    assert said[11] == ""
 
 
 def test_worse_ends_it() -> None:

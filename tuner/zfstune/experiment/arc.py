@@ -194,7 +194,7 @@ class ArcTuning:
                 self._note(f"{self._task.objective} of a block is unknown, so nothing is proved")
                 return
             self._experiment.so_far = proof.words()
-            self._progress.line(f"pair {len(done) // 2}: {self._experiment.so_far}")
+            self._progress.line(f"pair {len(done) // 2}: {proof.words()}{proof.goes_on_for()}")
             self._note_trial(candidate, done)
             if ended:
                 break

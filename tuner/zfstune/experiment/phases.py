@@ -390,7 +390,7 @@ class Tuning:
                 verdict = proof.so_far()
                 break
             self._experiment.so_far = proof.words()
-            self._progress.line(f"pair {len(done) // 2}: {self._experiment.so_far}")
+            self._progress.line(f"pair {len(done) // 2}: {proof.words()}{proof.goes_on_for()}")
             looked = len(done) >= 2 * proof.looks[0]
             if ended or (looked and self._left_s() < self._proof_pair_s(arm)):
                 verdict, final = proof.verdict(), True

@@ -133,14 +133,17 @@ class Proof:
         return self._main.so_far()
 
     def words(self) -> str:
-        """The change of the objective so far and, if it is known, its interval; once it is proved
-        also the limits for which more pairs are measured."""
+        """The change of the objective so far and, if it is known, its interval."""
         found = self.so_far()
         low, high = sorted(map(self._objective.shown, (found.low, found.high)))
         known = f" ({low:+.0%} to {high:+.0%})" if math.isfinite(found.high) else ""
+        return f"{self._objective.words(found.change)}{known}"
+
+    def goes_on_for(self) -> str:
+        """To follow words(): the limits for which more pairs are measured, once the gain is
+        proved."""
         still = [one for one in self.limits(final=False) if one.state == UNKNOWN]
-        why = f", limit {listed(still)}" if self.gained and still else ""
-        return f"{self._objective.words(found.change)}{known}{why}"
+        return f", limit {listed(still)}" if self.gained and still else ""
 
     def verdict(self) -> Verdict:
         """Of the objective, when there is no time for more pairs; see Sequential.verdict()."""
