@@ -33,7 +33,6 @@ from benchmarks.tracing_guest import (  # noqa: E402
     ALL,
     ALWAYS,
     CYCLE_S,
-    EXPORTER,
     JSON,
     LIGHT,
     LOADS,
@@ -41,6 +40,7 @@ from benchmarks.tracing_guest import (  # noqa: E402
     RESULT,
     SUMMARY,
     TOOLS,
+    UNRECORDED,
     WINDOWS,
     peers,
 )
@@ -56,12 +56,13 @@ FEWEST = 8
 # How often a light trace and an exporter open a window, unless told otherwise
 EVERY_S = 60.0
 # What also has windows: its name with them, and the tool that was measured nearly without
-WINDOWED = {LIGHT: ALWAYS, f"{EXPORTER}, windows included": EXPORTER}
+EXPORTING = f"{UNRECORDED}, windows included"
+WINDOWED = {LIGHT: ALWAYS, EXPORTING: UNRECORDED}
 # The most CPU time that each may add, by tool: with the module's BTF, and without
 GOALS = {
     SUMMARY: (0.015, 0.05),
     LIGHT: (0.01, 0.01),
-    f"{EXPORTER}, windows included": (0.01, 0.01),
+    EXPORTING: (0.01, 0.01),
     ALL: (0.05, 0.05),
     OFF_CPU: (0.10, 0.10),
 }
@@ -78,7 +79,7 @@ Json = dict[str, Any]
 
 # What can be asked for: what a goal is about, other modes of ours, and peers; the counts of
 # instructions are of all of them, and need a guest of their own
-AIMED = (SUMMARY, JSON, ALWAYS, WINDOWS, ALL, OFF_CPU, EXPORTER)
+AIMED = (SUMMARY, JSON, ALWAYS, WINDOWS, ALL, OFF_CPU, UNRECORDED)
 INSTRUCTIONS = "instructions"
 PARTS: dict[str, list[str]] = {
     "goals": [name for name in TOOLS if name in AIMED],
@@ -90,24 +91,26 @@ PARTS: dict[str, list[str]] = {
 HEAD = """\
 # What tracing costs
 
-Written by `make bench-tracing`; run it to have the numbers of your machine. A guest has 2 CPUs and
+Written by `make bench-tracing`; run it to have the numbers of your machine. A guest has one CPU and
 4 GiB.
 
-What a tracer adds to the CPU time of a write of 8 kB and its fsync: that of all threads, of the
-tracer's own process, too. Loads are of one or eight processes on a pool in memory, one on a disk,
-and one with `sync=disabled`, where next to nothing is left but the way into ZFS and back. A round
-has each load under a tracer, between two measurements without; tracers take turns. The tables show
-the change and its interval of {confidence:.0%} (signed ranks), of at least {few} rounds. A goal is
-met if the whole interval is within it, and missed if all of it is above; otherwise it is not
-resolved.
+What a tracer adds to the CPU time of a write of 8 kB and its fsync, that of all threads but for its
+own process. Loads are of one or eight processes on a pool in memory, one on a disk, and one with
+`sync=disabled`, where next to nothing is left but the way into ZFS and back. A measurement is the
+median of pieces of less than a tenth of a second, whose time is taken in relation to a loop before
+and after each that no tracer touches: what others do on the machine's cores slows both. A round has
+each load under a tracer, between two measurements without; tracers take turns. The tables show the
+change and its interval of {confidence:.0%} (signed ranks), of at least {few} rounds. A goal is met
+if the whole interval is within it, and missed if all of it is above; otherwise it is not resolved.
 
-"Itself" is the tracer's process, as a share of one CPU; "lost" are the events that a tracer says it
-lost in all rounds, of those that say so.
+"Itself" is the CPU time of the tracer's process, as a share of one CPU; it is for seconds, not for
+fsyncs. "Lost" are the events that a tracer says it lost in all rounds, of those that say so.
 
-A light trace is measured without a window, and with one of 2 s in each {cycle:.0f} s, each time for
+A light trace is measured without a window, and with one of 2 s in each {cycle:.0f} s, each load for
 {cycle:.0f} s, so with what it takes to attach the window's probes and to detach them. One window a
 minute costs {cycle:.0f}/{every:.0f} of the difference: the line `{light}` is
-the sum, its interval as wide as both ends together allow. An exporter has the same windows.
+the sum, its interval as wide as both ends together allow. An exporter has the same windows. With
+`--record`, its default, the first diagnosis falls into what is measured.
 
 Runs of programs and the time in them are the kernel's counts (bpf_stats, which adds some itself),
 without its way into them. Instructions and calls of helpers are exact, of an emulator that counts
@@ -216,7 +219,7 @@ def measure(flavour: str, args: argparse.Namespace) -> int:
             with file.open("a", encoding="utf-8") as out:
                 out.write(f"{json.dumps(found)}\n")
 
-    options = ("--flavour", flavour, "--disk", "size=4G", "--timeout", LIMIT)
+    options = ("--flavour", flavour, "--cpus", "1", "--disk", "size=4G", "--timeout", LIMIT)
     share = instructions.shared(flavour) if {*names} & {*peers()} else []
     program = ("python3", "/zfstune/scripts/benchmarks/tracing_guest.py", json.dumps(wanted))
     return run_lab(*options, *share, "--", *program, line=said)
@@ -392,7 +395,11 @@ def costs(tools: dict[str, Measured], added: dict[str, dict[str, Estimate]]) -> 
         if name in added:
             cells = [*shares(added[name]), *of_itself(tool)]
         rows.append([name, str(len(tool.rounds)), *cells])
-    rows += [[name, "", *shares(added[name]), "", "", ""] for name in WINDOWED if name in added]
+    for name, base in WINDOWED.items():
+        if name in added:
+            own = own_share(tools[base])
+            own += CYCLE_S / EVERY_S * (own_share(tools[WINDOWS]) - own_share(tools[ALWAYS]))
+            rows.append([name, "", *shares(added[name]), f"{own:.1%}", "", ""])
     lines = table(["tracer", "rounds", *LOADS, "itself", "attached after", "lost"], rows)
     for name, tool in tools.items():
         if name in added and tool.error:
@@ -406,9 +413,13 @@ def shares(loads: dict[str, Estimate]) -> list[str]:
 
 def of_itself(tool: Measured) -> list[str]:
     """Its own CPU time, when it had attached, and what it lost."""
-    own, after = (statistics.median(tool.each(name)) for name in ("own", "attach_seconds"))
+    after = statistics.median(tool.each("attach_seconds"))
     lost = [number for number in tool.each("lost") if number is not None]
-    return [f"{own:.1%}", f"{after:.2f} s", str(sum(lost)) if lost else "-"]
+    return [f"{own_share(tool):.1%}", f"{after:.2f} s", str(sum(lost)) if lost else "-"]
+
+
+def own_share(tool: Measured) -> float:
+    return float(statistics.median(tool.each("own")))
 
 
 def untraced(tools: dict[str, Measured], load: str) -> str:

@@ -7,21 +7,26 @@ JSON has the rounds that each tool is to have, those that it has had on which ma
 that all may take, and the host. Prints each round as it ends, in a line of RESULT and JSON; a tool
 that fails or hangs costs only itself.
 
-The CPU time of all threads counts, the tracer's own included: what it takes from everybody else,
-however long a disk is waited for. Every measurement under a tracer comes between two without; the
-ratio to their mean is what counts, because the machine's speed drifts. Tools take turns: the time
-ends with as many rounds of each, and it alone ends them. To stop at a narrow interval would favour
-those that are narrow by chance.
+The CPU time of all threads counts, however long a disk is waited for. That of the tracer's own
+process is for seconds, not for fsyncs, and has a number of its own. The guest has one CPU, so that
+no thread spins while another has a lock. Every measurement under a tracer comes between two
+without, and is the median of short pieces, each between two runs of a loop that no tracer touches,
+in relation to which its time is taken: what else the machine's cores do makes both slower, at
+times twice as slow. Tools take turns: the time ends with as many rounds of each, and it alone ends
+them. To stop at a narrow interval would favour those that are narrow by chance.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import random
 import re
 import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -29,6 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +56,28 @@ COMMIT = "ZIL_COMMIT"
 
 @dataclass(frozen=True)
 class Load:
-    """Processes that write 8 kB and call fsync, so often each, on a dataset."""
+    """Processes that write 8 kB and call fsync, so often each in a piece, on a dataset; and how
+    many pieces a measurement has. How many fsyncs share a log block varies where jobs meet."""
 
     dataset: str
     jobs: int
     fsyncs: int
+    pieces: int
+
+    @property
+    def pool(self) -> str:
+        return self.dataset.partition("/")[0]
 
 
-# About a second each, emulated. One pool is in memory, one on a disk of the lab
+# Less than a tenth of a second each, emulated. One pool is in memory, one on a disk of the lab
 LOADS = {
-    "1 job": Load("ram/db", 1, 800),
-    "8 jobs": Load("ram/db", 8, 150),
-    "disk": Load("disk/db", 1, 500),
-    "sync=disabled": Load("ram/off", 1, 5000),
+    "1 job": Load("ram/db", 1, 100, 20),
+    "8 jobs": Load("ram/db", 8, 12, 40),
+    "disk": Load("disk/db", 1, 50, 15),
+    "sync=disabled": Load("ram/off", 1, 1000, 15),
 }
+# No txg ends by itself here, and until one does, log blocks and records of the ZIL stay
+PIECES_OF_TXG = 5
 
 
 def sh(command: str) -> str:
@@ -102,7 +116,7 @@ class Running:
     """A tool that has attached. Raises RuntimeError if it does not."""
 
     def __init__(self, tool: Tool) -> None:
-        words, self.out = tool.words(), Path("/tmp/tool.out")
+        self.tool, words, self.out = tool, tool.words(), Path("/tmp/tool.out")
         start = time.monotonic()
         with self.out.open("w") as out:
             self.process = subprocess.Popen(
@@ -127,11 +141,10 @@ class Running:
     def said(self) -> str:
         return self.out.read_text(errors="replace")
 
-    def own_seconds(self) -> float:
+    def own_ns(self) -> int:
         """CPU time of the process so far. Raises RuntimeError if it has ended."""
         self.check()
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime_ns(process_clock(self.process.pid))
 
     def check(self) -> None:
         """Raises RuntimeError if it has ended."""
@@ -157,6 +170,12 @@ class Running:
             self.process.wait(END_S)
         except subprocess.TimeoutExpired:
             print(f"bench: process {self.process.pid} stays", file=sys.stderr, flush=True)
+
+
+def process_clock(pid: int) -> int:
+    """The clock of a process's CPU time: clock_getcpuclockid(3), which Python lacks; the kernel's
+    MAKE_PROCESS_CPUCLOCK(), include/linux/posix-timers_types.h."""
+    return (~pid << 3) | 2
 
 
 # Whether a tool has attached
@@ -215,6 +234,7 @@ ALWAYS, WINDOWS, CYCLE_S = f"{LIGHT}: no window", f"{LIGHT}: 2 s of 8 s", 8.0
 ALL = "zfstune trace (all five)"
 OFF_CPU = "zfstune flame --off-cpu"
 EXPORTER = "zfstune exporter"
+UNRECORDED = f"{EXPORTER} --no-record"
 
 TOOLS = {
     SUMMARY: Tool(
@@ -246,7 +266,7 @@ TOOLS = {
     "zfstune flame --wakeup": Tool(
         "zfstune flame --wakeup --duration 1h -o /tmp/bench.folded", OURS
     ),
-    f"{EXPORTER} --no-record": Tool(f"{EXPORTER} --no-record", OURS),
+    UNRECORDED: Tool(UNRECORDED, OURS),
     EXPORTER: Tool(EXPORTER, OURS),
     "bpftrace one-liner": Tool(
         f"bpftrace -e 'kprobe:{COMMIT} {{ @s[tid] = nsecs; }} "
@@ -296,55 +316,106 @@ def cpu_ns() -> int:
     return sum(int(fields[7]) for fields in lines if re.fullmatch(r"cpu\d+", fields[0]))
 
 
-def cpu_per_fsync(load: Load, seconds: float = 0) -> float:
-    """CPU time of a write and its fsync, in ns, in a load that lasts for so long at least."""
-    start = cpu_ns()
-    fsyncs = repeat(load, seconds)
-    return (cpu_ns() - start) / fsyncs
+class Reference:
+    """A loop that takes as long as the machine is slow: memory is read in an order that no cache
+    foresees, as in most of what a kernel does."""
+
+    STEPS, WALK = 100_000, 12_000
+
+    def __init__(self) -> None:
+        order = list(range(self.STEPS))
+        random.Random(1).shuffle(order)
+        self._next = [0] * self.STEPS
+        for here, there in zip(order, (*order[1:], order[0]), strict=True):
+            self._next[here] = there
+        self._at = 0
+        # what it usually takes; results are in ns of a machine as slow as that
+        self.usual = statistics.median(self.ns() for _ in range(50))
+
+    def ns(self) -> int:
+        """How long it takes now, of this thread alone."""
+        following, at = self._next, self._at
+        start = time.thread_time_ns()
+        for _ in range(self.WALK):
+            at = following[at]
+        took = time.thread_time_ns() - start
+        self._at = at
+        return took
 
 
-def repeat(load: Load, seconds: float) -> int:
-    """Runs a load for so long, and once at least; how many fsyncs that were."""
-    end, times = time.monotonic() + seconds, 0
-    while not times or time.monotonic() < end:
-        once(load)
-        times += 1
-    return times * load.jobs * load.fsyncs
+def cpu_per_fsync(load: Load, reference: Reference, tool: Running | None = None) -> float:
+    """CPU time of a write and its fsync, without the tool's own process, in ns of a machine as slow
+    as usual."""
+    found, before = list[float](), reference.ns()
+    for one in pieces(load, tool.tool.cycle_s if tool else 0):
+        own = tool.own_ns() if tool else 0
+        time.sleep(0.001)  # the kernel counts a thread's time when it stops running
+        start = cpu_ns()
+        one()
+        ns = cpu_ns() - start - (tool.own_ns() - own if tool else 0)
+        after = reference.ns()
+        found.append(ns * 2 * reference.usual / (before + after))
+        before = after
+    return statistics.median(found) / (load.jobs * load.fsyncs)
 
 
-def once(load: Load) -> None:
-    """Raises RuntimeError if one of its processes fails."""
-    children = [child(f"/{load.dataset}/file{i}", load.fsyncs) for i in range(load.jobs)]
-    try:
-        failed = [pid for pid in children if os.waitpid(pid, 0)[1]]
-    except BaseException:
-        for pid in children:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        raise
-    if failed:
-        raise RuntimeError(f"{len(failed)} of {load.jobs} jobs on {load.dataset} failed")
+def pieces(load: Load, seconds: float) -> Iterator[Callable[[], None]]:
+    """Each of the load's pieces, to be called: as many as it has, and more in so long a time."""
+    one, end, n = jobs(load), time.monotonic() + seconds, 0
+    while n < load.pieces or time.monotonic() < end:
+        if not n % PIECES_OF_TXG:
+            sh(f"zpool sync {load.pool}")
+        yield one
+        n += 1
 
 
-def child(path: str, fsyncs: int) -> int:
-    """A process that writes to the file and fsyncs it; its ID."""
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-        for _ in range(fsyncs):
-            os.pwrite(fd, BLOCK, 0)
-            os.fsync(fd)
-        status = 0
-    finally:
-        os._exit(status)
+@cache
+def jobs(load: Load) -> Callable[[], None]:
+    """Begins the load's processes, which stay; what has each of them do a piece. That raises
+    RuntimeError if one fails."""
+    fork = multiprocessing.get_context("fork")
+    ends, processes = list[Connection](), list[multiprocessing.process.BaseProcess]()
+    for n in range(load.jobs):
+        ours, theirs = fork.Pipe()
+        path = f"/{load.dataset}/file{n}"
+        process = fork.Process(target=job, args=(path, load.fsyncs, theirs), daemon=True)
+        process.start()
+        ends.append(ours)
+        processes.append(process)
+
+    def piece() -> None:
+        try:
+            for end in ends:
+                end.send_bytes(b"go on")
+            errors = [error for error in (end.recv_bytes().decode() for end in ends) if error]
+            if errors:
+                raise RuntimeError(f"{len(errors)} of {load.jobs} jobs failed: {errors[0]}")
+        except BaseException:
+            # one that is in a piece would answer during the next
+            for process in processes:
+                process.kill()
+            jobs.cache_clear()
+            raise
+
+    return piece
 
 
-def every_load(seconds: float = 0) -> dict[str, float]:
-    sh("zpool sync")  # log blocks stay until then, and here no txg ends by itself
-    return {name: cpu_per_fsync(load, seconds) for name, load in LOADS.items()}
+def job(path: str, fsyncs: int, end: Connection) -> None:
+    """Writes to the file and fsyncs it, so often each time that it is told to."""
+    while end.recv_bytes():
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+            for _ in range(fsyncs):
+                os.pwrite(fd, BLOCK, 0)
+                os.fsync(fd)
+            os.close(fd)
+            end.send_bytes(b"")
+        except OSError as error:
+            end.send_bytes(str(error).encode())
+
+
+def every_load(reference: Reference, tool: Running | None = None) -> dict[str, float]:
+    return {name: cpu_per_fsync(load, reference, tool) for name, load in LOADS.items()}
 
 
 def lost(output: str) -> int | None:
@@ -369,7 +440,7 @@ def within(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def measure(left: dict[str, int], most: int, end: float) -> Iterator[Json]:
+def measure(left: dict[str, int], most: int, end: float, reference: Reference) -> Iterator[Json]:
     """What is found of each tool: how often its programs run, unless it has had rounds; then a
     round, each time of the one that has had the fewest, until all have had `most`, or
     time.monotonic() is `end`. `left` has the rounds of each, until it fails, and is kept so."""
@@ -382,7 +453,7 @@ def measure(left: dict[str, int], most: int, end: float) -> Iterator[Json]:
     while left and min(left.values()) < most and time.monotonic() < end:
         name = min(left, key=left.__getitem__)
         # no two rounds of a tool have a measurement in common, so that they are independent
-        found = attempt(partial(one_round, TOOLS[name], {} if name == last else before))
+        found = attempt(partial(one_round, TOOLS[name], reference, {} if name == last else before))
         before, last = found.pop("after", {}), name
         left[name] += 1
         if "error" in found:
@@ -399,14 +470,14 @@ def attempt(what: Callable[[], Json]) -> Json:
         return {"error": " ".join(str(error).replace("|", "/").split())[:200] or repr(error)}
 
 
-def one_round(tool: Tool, before: dict[str, float]) -> Json:
+def one_round(tool: Tool, reference: Reference, before: dict[str, float]) -> Json:
     """A tool between two measurements without it, of which the first may have been made before."""
-    before = before or every_load()
+    before = before or every_load(reference)
     with running(tool) as one:
-        own, begin = one.own_seconds(), time.monotonic()
-        traced = every_load(tool.cycle_s)
-        own_share = (one.own_seconds() - own) / (time.monotonic() - begin)
-    after = every_load()
+        own, begin = one.own_ns(), time.monotonic_ns()
+        traced = every_load(reference, one)
+        own_share = (one.own_ns() - own) / (time.monotonic_ns() - begin)
+    after = every_load(reference)
     return {
         "attach_seconds": one.attach_seconds,
         "own": own_share,
@@ -435,8 +506,10 @@ def programs_of(tool: Tool) -> Json:
     found = {}
     with counting(), running(tool):
         for name, load in LOADS.items():
-            before = programs()
-            fsyncs = repeat(load, tool.cycle_s)
+            before, fsyncs = programs(), 0
+            for one in pieces(load, tool.cycle_s):
+                one()
+                fsyncs += load.jobs * load.fsyncs
             found[name] = per_fsync(before, programs(), fsyncs)
     return {"programs": found}
 
@@ -476,7 +549,7 @@ def machine() -> Json:
 
 
 def prepare() -> None:
-    """Makes the pools, and has each load once."""
+    """Makes the pools, and writes their files."""
     install_packages()
     sh("modprobe brd rd_nr=1 rd_size=1048576")
     for pool, disk in (("ram", "/dev/ram0"), ("disk", "/dev/vdb")):
@@ -485,7 +558,8 @@ def prepare() -> None:
     sh("zfs create -o recordsize=8k -o sync=disabled ram/off")
     # the sync of a txg would fall into some measurements, and not into others
     Path("/sys/module/zfs/parameters/zfs_txg_timeout").write_text("3600")
-    every_load()
+    for load in LOADS.values():
+        jobs(load)()
 
 
 def main() -> None:
@@ -496,7 +570,7 @@ def main() -> None:
     if here != asked["machine"]:
         done = dict.fromkeys(done, 0)
     prepare()
-    for found in measure(done, asked["rounds"], end):
+    for found in measure(done, asked["rounds"], end, Reference()):
         shown = found.get("error") or f"{done[found['tool']]} rounds"
         print(f"bench: {found['tool']}: {shown}", file=sys.stderr, flush=True)
         print(RESULT + json.dumps({**found, "machine": here}), flush=True)
