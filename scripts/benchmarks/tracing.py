@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,17 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / part) for part in ("scripts", "tuner", "tracers")]
 
 from benchmarks import instructions  # noqa: E402
+from benchmarks.loads import LOADS  # noqa: E402
+from benchmarks.modes import MODES  # noqa: E402
 from benchmarks.tracing_guest import (  # noqa: E402
-    ALL,
     ALWAYS,
     CYCLE_S,
     JSON,
     LIGHT,
-    LOADS,
     OFF_CPU,
     RESULT,
     SUMMARY,
     TOOLS,
-    UNRECORDED,
     WINDOWS,
     peers,
 )
@@ -53,18 +52,14 @@ LIMIT = "72000s"
 CONFIDENCE = 0.95
 # Fewer rounds have no narrow interval
 FEWEST = 8
-# How often a light trace and an exporter open a window, unless told otherwise
-EVERY_S = 60.0
-# What also has windows: its name with them, and the tool that was measured nearly without
-EXPORTING = f"{UNRECORDED}, windows included"
-WINDOWED = {LIGHT: ALWAYS, EXPORTING: UNRECORDED}
-# The most CPU time that each may add, by tool: with the module's BTF, and without
+# How long the windows of a light trace are, and how often they come, unless told otherwise
+WINDOW_S, EVERY_S = 2.0, 60.0
+# The most CPU time that each may add: with the module's BTF, and without
 GOALS = {
-    SUMMARY: (0.015, 0.05),
+    "fsync": (0.015, 0.05),
     LIGHT: (0.01, 0.01),
-    EXPORTING: (0.01, 0.01),
-    ALL: (0.05, 0.05),
-    OFF_CPU: (0.10, 0.10),
+    "all views": (0.05, 0.05),
+    "off-cpu": (0.10, 0.10),
 }
 GOAL_LOADS = ("1 job", "8 jobs")
 # of `SUMMARY`
@@ -77,13 +72,11 @@ COMPARED = (SUMMARY, ALWAYS, OFF_CPU)
 COUNTED = {"tank/db": "with a commit", "tank/off": "`sync=disabled`"}
 Json = dict[str, Any]
 
-# What can be asked for: what a goal is about, other modes of ours, and peers; the counts of
-# instructions are of all of them, and need a guest of their own
-AIMED = (SUMMARY, JSON, ALWAYS, WINDOWS, ALL, OFF_CPU, UNRECORDED)
 INSTRUCTIONS = "instructions"
+# What can be asked for; the counts of instructions are of modes and peers, in a guest of their own
 PARTS: dict[str, list[str]] = {
-    "goals": [name for name in TOOLS if name in AIMED],
-    "others": [name for name in TOOLS if name not in (*AIMED, *peers())],
+    "modes": [name for name in TOOLS if name in MODES],
+    "commands": [name for name in TOOLS if name.startswith("zfstune ")],
     "peers": peers(),
     INSTRUCTIONS: [],
 }
@@ -94,23 +87,26 @@ HEAD = """\
 Written by `make bench-tracing`; run it to have the numbers of your machine. A guest has one CPU and
 4 GiB.
 
-What a tracer adds to the CPU time of a write of 8 kB and its fsync, that of all threads but for its
+What a tracer adds to the CPU time of a write of 8 kB and its fsync: that of all threads but for its
 own process. Loads are of one or eight processes on a pool in memory, one on a disk, and one with
 `sync=disabled`, where next to nothing is left but the way into ZFS and back. A measurement is the
-median of pieces of less than a tenth of a second, whose time is taken in relation to a loop before
-and after each that no tracer touches: what others do on the machine's cores slows both. A round has
-each load under a tracer, between two measurements without; tracers take turns. The tables show the
-change and its interval of {confidence:.0%} (signed ranks), of at least {few} rounds. A goal is met
-if the whole interval is within it, and missed if all of it is above; otherwise it is not resolved.
+median of pieces of a tenth of a second or less, whose time is taken in relation to a loop before
+and after each that no tracer touches: what others do on the machine's cores makes both slower. A
+round has each load under a tracer, between two measurements without; tracers take turns. The tables
+show the change and its interval of {confidence:.0%} (signed ranks), of at least {few} rounds. A
+goal is met if the whole interval is within it, and missed if all of it is above; otherwise it is
+not resolved.
 
-"Itself" is the CPU time of the tracer's process, as a share of one CPU; it is for seconds, not for
-fsyncs. "Lost" are the events that a tracer says it lost in all rounds, of those that say so.
+First come modes, which are tracers without a command around them: attached, and left alone. Two
+attachments of the same programs differ by more than two measurements under one, so these have many.
+Then commands: "itself" is the CPU time of the tracer's process, as a share of one CPU, which is for
+seconds and not for fsyncs; "lost" are the events that a tracer says it lost in all rounds, of those
+that say so.
 
-A light trace is measured without a window, and with one of 2 s in each {cycle:.0f} s, each load for
-{cycle:.0f} s, so with what it takes to attach the window's probes and to detach them. One window a
-minute costs {cycle:.0f}/{every:.0f} of the difference: the line `{light}` is
-the sum, its interval as wide as both ends together allow. An exporter has the same windows. With
-`--record`, its default, the first diagnosis falls into what is measured.
+A light trace has the programs of `commit`, and in a window those of `fsync` as well: the line
+`{light}` has one window of {window:.0f} s in each {every:.0f} s. Its command is measured with none,
+and with one in each {cycle:.0f} s, so with what it takes to attach the window's probes and to
+detach them; {cycle:.0f}/{every:.0f} of the difference are what windows add to its own time.
 
 Runs of programs and the time in them are the kernel's counts (bpf_stats, which adds some itself),
 without its way into them. Instructions and calls of helpers are exact, of an emulator that counts
@@ -159,6 +155,7 @@ WORDS = {
     "confidence": CONFIDENCE,
     "few": FEWEST,
     "cycle": CYCLE_S,
+    "window": WINDOW_S,
     "every": EVERY_S,
     "light": LIGHT,
 }
@@ -312,30 +309,24 @@ def change(pairs: Sequence[Json]) -> Estimate:
     return Estimate(*map(math.expm1, (ratio.best, ratio.low, ratio.high)))
 
 
-def with_windows(base: Estimate, always: Estimate, windows: Estimate) -> Estimate:
-    """And one window in EVERY_S, from a light trace with none and with one in CYCLE_S."""
-    share = CYCLE_S / EVERY_S
-    return Estimate(
-        base.best + share * (windows.best - always.best),
-        base.low + share * (windows.low - always.high),
-        base.high + share * (windows.high - always.low),
-    )
+def with_windows(without: Estimate, during: Estimate) -> Estimate:
+    """What a light trace adds, from what it does without a window and in one."""
+    share = WINDOW_S / EVERY_S
+    pairs = zip(astuple(without), astuple(during), strict=True)
+    return Estimate(*((1 - share) * one + share * other for one, other in pairs))
 
 
 def changes(tools: dict[str, Measured]) -> dict[str, dict[str, Estimate]]:
-    """By tool and load, of those that were measured often enough, and of those with windows."""
+    """By tool and load, of those that were measured often enough, and of a light trace."""
     found = {
         name: {load: change(tool.pairs(load)) for load in LOADS}
         for name, tool in tools.items()
         if len(tool.rounds) >= FEWEST
     }
-    if ALWAYS in found and WINDOWS in found:
-        for name, base in WINDOWED.items():
-            if base in found:
-                found[name] = {
-                    load: with_windows(one, found[ALWAYS][load], found[WINDOWS][load])
-                    for load, one in found[base].items()
-                }
+    if "commit" in found and "fsync" in found:
+        found[LIGHT] = {
+            load: with_windows(one, found["fsync"][load]) for load, one in found["commit"].items()
+        }
     return found
 
 
@@ -393,13 +384,11 @@ def costs(tools: dict[str, Measured], added: dict[str, dict[str, Estimate]]) -> 
     for name, tool in tools.items():
         cells = [tool.error or "too few rounds", *[""] * (len(LOADS) + 2)]
         if name in added:
-            cells = [*shares(added[name]), *of_itself(tool)]
+            own, *rest = of_itself(tool)
+            cells = [*shares(added[name]), "-" if name in MODES else own, *rest]
         rows.append([name, str(len(tool.rounds)), *cells])
-    for name, base in WINDOWED.items():
-        if name in added:
-            own = own_share(tools[base])
-            own += CYCLE_S / EVERY_S * (own_share(tools[WINDOWS]) - own_share(tools[ALWAYS]))
-            rows.append([name, "", *shares(added[name]), f"{own:.1%}", "", ""])
+    if LIGHT in added:
+        rows.append([LIGHT, "", *shares(added[LIGHT]), *windows_included(tools)])
     lines = table(["tracer", "rounds", *LOADS, "itself", "attached after", "lost"], rows)
     for name, tool in tools.items():
         if name in added and tool.error:
@@ -416,6 +405,14 @@ def of_itself(tool: Measured) -> list[str]:
     after = statistics.median(tool.each("attach_seconds"))
     lost = [number for number in tool.each("lost") if number is not None]
     return [f"{own_share(tool):.1%}", f"{after:.2f} s", str(sum(lost)) if lost else "-"]
+
+
+def windows_included(tools: dict[str, Measured]) -> list[str]:
+    """A light trace's own CPU time, if its command was measured with windows and without."""
+    if not all(name in tools and tools[name].rounds for name in (ALWAYS, WINDOWS)):
+        return ["", "", ""]
+    always, windows = own_share(tools[ALWAYS]), own_share(tools[WINDOWS])
+    return [f"{always + CYCLE_S / EVERY_S * (windows - always):.1%}", "", ""]
 
 
 def own_share(tool: Measured) -> float:
@@ -456,10 +453,12 @@ def compared(
     for name in (*COMPARED, *peers()):
         if name not in tools:
             continue
-        of = modes.get(TOOLS[name].mode or name, {}).get("tank/db")
+        mode = TOOLS[name].mode or name
+        of = modes.get(mode, {}).get("tank/db")
         cells = [tools[name].error or "too few rounds", "", ""]
         if name in added:
-            cells = [added[name]["1 job"].text("+.1%"), *of_itself(tools[name])[1:]]
+            more = added.get(mode, added[name])
+            cells = [more["1 job"].text("+.1%"), *of_itself(tools[name])[1:]]
         number = f"{of['tracing']:,.0f}" if of else "-"
         rows.append([name, TOOLS[name].tells, cells[0], number, *cells[1:]])
     if not rows:

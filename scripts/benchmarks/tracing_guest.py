@@ -7,26 +7,20 @@ JSON has the rounds that each tool is to have, those that it has had on which ma
 that all may take, and the host. Prints each round as it ends, in a line of RESULT and JSON; a tool
 that fails or hangs costs only itself.
 
-The CPU time of all threads counts, however long a disk is waited for. That of the tracer's own
-process is for seconds, not for fsyncs, and has a number of its own. The guest has one CPU, so that
-no thread spins while another has a lock. Every measurement under a tracer comes between two
-without, and is the median of short pieces, each between two runs of a loop that no tracer touches,
-in relation to which its time is taken: what else the machine's cores do makes both slower, at
-times twice as slow. Tools take turns: the time ends with as many rounds of each, and it alone ends
-them. To stop at a narrow interval would favour those that are narrow by chance.
+Every measurement under a tracer comes between two without. The time of its own process is for
+seconds, not for fsyncs, and has a number of its own. Tools take turns: the time ends with as many
+rounds of each, and it alone ends them. To stop at a narrow interval would favour those that are
+narrow by chance.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import random
 import re
 import shlex
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -34,54 +28,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.loads import LOADS, Reference, cpu_per_fsync, jobs, pieces, sh
+from benchmarks.modes import MODES, attached
 
 Json = dict[str, Any]
 RESULT = "tracing-result: "
 # Packages of peers that the image lacks
 SHARE = Path("/share")
-SCHEDSTAT = Path("/proc/schedstat")
 KPROBES = Path("/sys/kernel/debug/kprobes/list")
 BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
-BLOCK = b"x" * 8192
 # A round takes a minute at most; what takes longer than this hangs
 ROUND_S = 240
 ATTACH_S = 180
 END_S = 60
 # Stands in commands for the function that every commit calls
 COMMIT = "ZIL_COMMIT"
-
-
-@dataclass(frozen=True)
-class Load:
-    """Processes that write 8 kB and call fsync, so often each in a piece, on a dataset; and how
-    many pieces a measurement has. How many fsyncs share a log block varies where jobs meet."""
-
-    dataset: str
-    jobs: int
-    fsyncs: int
-    pieces: int
-
-    @property
-    def pool(self) -> str:
-        return self.dataset.partition("/")[0]
-
-
-# Less than a tenth of a second each, emulated. One pool is in memory, one on a disk of the lab
-LOADS = {
-    "1 job": Load("ram/db", 1, 100, 20),
-    "8 jobs": Load("ram/db", 8, 12, 40),
-    "disk": Load("disk/db", 1, 50, 15),
-    "sync=disabled": Load("ram/off", 1, 1000, 15),
-}
-# No txg ends by itself here, and until one does, log blocks and records of the ZIL stay
-PIECES_OF_TXG = 5
-
-
-def sh(command: str) -> str:
-    return subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
 
 
 @cache
@@ -96,7 +62,7 @@ def commit_function() -> str:
 class Tool:
     """A tracer: its command, what shows that it has attached, and what it tells, if that is to be
     compared. Each measurement lasts for cycle_s at least, in which everything that it does comes
-    once. mode is its name in tests/lab/guest/cost.py, if that is another."""
+    once. mode is what it attaches, of MODES; without a command it is that alone."""
 
     command: str
     ready: Ready
@@ -182,9 +148,28 @@ def process_clock(pid: int) -> int:
 Ready = Callable[[Running], bool]
 
 
+@dataclass(frozen=True)
+class Alone:
+    """Tracers that this process has attached, and leaves alone."""
+
+    tool: Tool
+    attach_seconds: float
+
+    def own_ns(self) -> int:
+        return 0
+
+    def said(self) -> str:
+        return ""
+
+
 @contextmanager
-def running(tool: Tool) -> Iterator[Running]:
+def running(tool: Tool) -> Iterator[Running | Alone]:
     """A tool while the body runs. Raises RuntimeError if it does not attach, or does not end."""
+    if not tool.command:
+        start = time.monotonic()
+        with attached(tool.mode):
+            yield Alone(tool, time.monotonic() - start)
+        return
     one = Running(tool)
     try:
         yield one
@@ -237,6 +222,7 @@ EXPORTER = "zfstune exporter"
 UNRECORDED = f"{EXPORTER} --no-record"
 
 TOOLS = {
+    **{name: Tool("", lambda _: True, mode=name) for name in MODES if name != "plain"},
     SUMMARY: Tool(
         SUMMARY,
         OURS,
@@ -298,7 +284,7 @@ TOOLS = {
 
 
 def peers() -> list[str]:
-    return [name for name in TOOLS if not name.startswith("zfstune")]
+    return [name for name in TOOLS if name not in MODES and not name.startswith("zfstune")]
 
 
 def install_packages() -> None:
@@ -309,113 +295,9 @@ def install_packages() -> None:
 # ---- measurements
 
 
-def cpu_ns() -> int:
-    """How long threads have run, on all CPUs: the seventh number of each
-    (Documentation/scheduler/sched-stats.rst), without those that run now."""
-    lines = (line.split() for line in SCHEDSTAT.read_text().splitlines())
-    return sum(int(fields[7]) for fields in lines if re.fullmatch(r"cpu\d+", fields[0]))
-
-
-class Reference:
-    """A loop that takes as long as the machine is slow: memory is read in an order that no cache
-    foresees, as in most of what a kernel does."""
-
-    STEPS, WALK = 100_000, 12_000
-
-    def __init__(self) -> None:
-        order = list(range(self.STEPS))
-        random.Random(1).shuffle(order)
-        self._next = [0] * self.STEPS
-        for here, there in zip(order, (*order[1:], order[0]), strict=True):
-            self._next[here] = there
-        self._at = 0
-        # what it usually takes; results are in ns of a machine as slow as that
-        self.usual = statistics.median(self.ns() for _ in range(50))
-
-    def ns(self) -> int:
-        """How long it takes now, of this thread alone."""
-        following, at = self._next, self._at
-        start = time.thread_time_ns()
-        for _ in range(self.WALK):
-            at = following[at]
-        took = time.thread_time_ns() - start
-        self._at = at
-        return took
-
-
-def cpu_per_fsync(load: Load, reference: Reference, tool: Running | None = None) -> float:
-    """CPU time of a write and its fsync, without the tool's own process, in ns of a machine as slow
-    as usual."""
-    found, before = list[float](), reference.ns()
-    for one in pieces(load, tool.tool.cycle_s if tool else 0):
-        own = tool.own_ns() if tool else 0
-        time.sleep(0.001)  # the kernel counts a thread's time when it stops running
-        start = cpu_ns()
-        one()
-        ns = cpu_ns() - start - (tool.own_ns() - own if tool else 0)
-        after = reference.ns()
-        found.append(ns * 2 * reference.usual / (before + after))
-        before = after
-    return statistics.median(found) / (load.jobs * load.fsyncs)
-
-
-def pieces(load: Load, seconds: float) -> Iterator[Callable[[], None]]:
-    """Each of the load's pieces, to be called: as many as it has, and more in so long a time."""
-    one, end, n = jobs(load), time.monotonic() + seconds, 0
-    while n < load.pieces or time.monotonic() < end:
-        if not n % PIECES_OF_TXG:
-            sh(f"zpool sync {load.pool}")
-        yield one
-        n += 1
-
-
-@cache
-def jobs(load: Load) -> Callable[[], None]:
-    """Begins the load's processes, which stay; what has each of them do a piece. That raises
-    RuntimeError if one fails."""
-    fork = multiprocessing.get_context("fork")
-    ends, processes = list[Connection](), list[multiprocessing.process.BaseProcess]()
-    for n in range(load.jobs):
-        ours, theirs = fork.Pipe()
-        path = f"/{load.dataset}/file{n}"
-        process = fork.Process(target=job, args=(path, load.fsyncs, theirs), daemon=True)
-        process.start()
-        ends.append(ours)
-        processes.append(process)
-
-    def piece() -> None:
-        try:
-            for end in ends:
-                end.send_bytes(b"go on")
-            errors = [error for error in (end.recv_bytes().decode() for end in ends) if error]
-            if errors:
-                raise RuntimeError(f"{len(errors)} of {load.jobs} jobs failed: {errors[0]}")
-        except BaseException:
-            # one that is in a piece would answer during the next
-            for process in processes:
-                process.kill()
-            jobs.cache_clear()
-            raise
-
-    return piece
-
-
-def job(path: str, fsyncs: int, end: Connection) -> None:
-    """Writes to the file and fsyncs it, so often each time that it is told to."""
-    while end.recv_bytes():
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-            for _ in range(fsyncs):
-                os.pwrite(fd, BLOCK, 0)
-                os.fsync(fd)
-            os.close(fd)
-            end.send_bytes(b"")
-        except OSError as error:
-            end.send_bytes(str(error).encode())
-
-
-def every_load(reference: Reference, tool: Running | None = None) -> dict[str, float]:
-    return {name: cpu_per_fsync(load, reference, tool) for name, load in LOADS.items()}
+def every_load(reference: Reference, tool: Running | Alone | None = None) -> dict[str, float]:
+    how = (tool.own_ns, tool.tool.cycle_s) if tool else ()
+    return {name: cpu_per_fsync(load, reference, *how) for name, load in LOADS.items()}
 
 
 def lost(output: str) -> int | None:
@@ -506,11 +388,12 @@ def programs_of(tool: Tool) -> Json:
     found = {}
     with counting(), running(tool):
         for name, load in LOADS.items():
-            before, fsyncs = programs(), 0
-            for one in pieces(load, tool.cycle_s):
+            before, end = programs(), time.monotonic() + tool.cycle_s
+            for n, one in enumerate(pieces(load), 1):
                 one()
-                fsyncs += load.jobs * load.fsyncs
-            found[name] = per_fsync(before, programs(), fsyncs)
+                if n >= load.pieces and time.monotonic() >= end:
+                    break
+            found[name] = per_fsync(before, programs(), n * load.jobs * load.fsyncs)
     return {"programs": found}
 
 

@@ -1,7 +1,7 @@
 """Scenario: what a trace adds to an fsync, in instructions, which the emulator counts.
 
-cost.py [--peers] [MODE ...], of MODES or peers of scripts/benchmarks/tracing_guest.py; without MODE
-all of MODES, with --peers all peers as well
+cost.py [--peers] [MODE ...], of scripts/benchmarks/modes.py or peers of tracing_guest.py;
+without MODE all modes, with --peers all peers as well
 
 Runs on one CPU whose time passes with its instructions (scripts/lab run --instructions), on a pool
 in memory: nothing but the code itself is left to differ. The names of what was executed are left
@@ -22,25 +22,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 
 from benchmarks import tracing_guest
+from benchmarks.modes import MODES, attached
 from labkit import OUT, Json, commits, finish, make_pool, progress, set_parameter, sh
-from zfstrace.bpf.session import Session
-from zfstrace.bpf.stacks import KINDS, TARGETS
 
 FSYNCS = 1000
 WARM = 300
-VIEWS = ("fsync", "txg", "throttle", "device", "arc")
-OFF_CPU = KINDS["off-cpu"] | TARGETS["fsync"]
-# The tracers that are attached in each mode, with their own modes
-MODES: dict[str, dict[str, int]] = {
-    "plain": {},
-    "commit": {"commit": 0},
-    "fsync": {"fsync": 0},
-    "fsync, kprobes": {"fsync": 0},
-    "all views": dict.fromkeys(VIEWS, 0),
-    "all views, kprobes": dict.fromkeys(VIEWS, 0),
-    "read": {"read": 0},
-    "off-cpu": {"stacks": OFF_CPU},
-}
 
 
 class Marks:
@@ -88,18 +74,11 @@ def measure(fd: int, begin: Callable[[], None], end: Callable[[], None]) -> int:
         return commits() - before
 
 
-@contextlib.contextmanager
-def attached(name: str) -> Iterator[None]:
-    """Our tracers of a mode, or a peer."""
-    if name not in MODES:
-        with tracing_guest.running(tracing_guest.TOOLS[name]):
-            yield
-        return
-    with contextlib.ExitStack() as sessions:
-        for tracer, mode in MODES[name].items():
-            session = Session(tracer, mode=mode, no_fentry=name.endswith("kprobes"))
-            sessions.enter_context(session)
-        yield
+def tracing(name: str) -> contextlib.AbstractContextManager[object]:
+    """Our tracers of a mode, or a peer, while the body runs."""
+    if name in MODES:
+        return attached(name)
+    return tracing_guest.running(tracing_guest.TOOLS[name])
 
 
 def main() -> None:
@@ -128,7 +107,7 @@ def main() -> None:
             sh("zpool sync tank")
             number += 2
             try:
-                with attached(name):
+                with tracing(name):
                     done = measure(fd, marks[number], marks[number + 1])
                     sh(f"grep -i ' t ' /proc/kallsyms > {OUT}/symbols-{number + 1}")
             except RuntimeError as error:

@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 
 from benchmarks import instructions, tracing
+from benchmarks.loads import LOADS
 from benchmarks.tracing_guest import (
     ALL,
     ALWAYS,
-    CYCLE_S,
     LIGHT,
-    LOADS,
     RESULT,
     SUMMARY,
     TOOLS,
-    UNRECORDED,
     WINDOWS,
     peers,
 )
@@ -55,7 +53,8 @@ def a_round(ratio: float, lost: int | None = 1) -> Json:
     """In which a tool adds that with one job, and 1 % with the other loads."""
     ratios = dict.fromkeys(LOADS, 1.01) | {"1 job": ratio}
     loads = {name: {"none": 2e6, "traced": 2e6 * one} for name, one in ratios.items()}
-    return {"attach_seconds": 1.2, "own": 0.01, "lost": lost, "loads": loads}
+    figures = {"attach_seconds": 1.2, "own": 0.01, "lost": lost}
+    return {**figures, "loads": loads}
 
 
 def lines(tool: str, *found: Json, date: str = "2026-11-28", **machine: str) -> list[Json]:
@@ -166,39 +165,39 @@ def test_nothing_is_no_page(page: Callable[..., str]) -> None:
     ],
 )
 def test_a_goal_is_met_by_the_whole_interval(btf: bool, ratios: list[float], said: str) -> None:
-    tools = measured(**{SUMMARY: rounds(*ratios)})
+    tools = measured(**{"fsync": rounds(*ratios), SUMMARY: rounds(*ratios)})
     found = tracing.verdicts(tools, tracing.changes(tools), btf=btf)
-    assert found[0].startswith(f"* {SUMMARY}, 1 job: ") and said in found[0]
+    assert found[0].startswith("* fsync, 1 job: ") and said in found[0]
     assert found[-1].startswith(f"* {SUMMARY}, seconds to attach: **1.20** (")
 
 
 def test_windows_count_as_often_as_they_come() -> None:
-    """1 % always and 8.5 % with a window in 8 s are 2 % with one in a minute; the exporter has as
-    much."""
-    tools = measured(
-        **{
-            ALWAYS: rounds(*[1.01] * 9),
-            WINDOWS: rounds(*[1.085] * 9),
-            UNRECORDED: rounds(*[1.005] * 9),
-        }
-    )
+    """1 % always and 7 % in a window are 1.2 % with one of 2 s in a minute."""
+    tools = measured(commit=rounds(*[1.01] * 9), fsync=rounds(*[1.07] * 9))
     added = tracing.changes(tools)
-    assert added[LIGHT]["1 job"].best == pytest.approx(0.02)
-    assert added[tracing.EXPORTING]["1 job"].high == pytest.approx(0.015)
-    assert LIGHT not in tracing.changes({ALWAYS: tools[ALWAYS]})
+    assert added[LIGHT]["1 job"].best == pytest.approx(0.012)
+    assert LIGHT not in tracing.changes({"commit": tools["commit"]})
     assert any(f"* {LIGHT}, 1 job" in line for line in tracing.verdicts(tools, added, btf=True))
-    for one in tools[WINDOWS].rounds:
-        one["own"] = 0.085  # of 0.01 for the others
-    rows = [line for line in tracing.costs(tools, added) if line.startswith(f"| {LIGHT} |")]
-    assert len(rows) == 1 and "| 2.0% |" in rows[0]
+    # its own time is that of its command: 1 % always, and 8.5 % with a window in 8 s
+    tools |= measured(**{ALWAYS: rounds(1.0), WINDOWS: rounds(1.0)})
+    tools[WINDOWS].rounds[0]["own"] = 0.085
+    for of, own in ((tools, "| 2.0% |"), ({"commit": tools["commit"]}, "|  |")):
+        rows = [line for line in tracing.costs(of, added) if line.startswith(f"| {LIGHT} |")]
+        assert len(rows) == 1 and own in rows[0]
 
 
 def test_the_interval_of_a_sum_has_those_of_its_parts() -> None:
-    always, windows = tracing.Estimate(0.01, 0.0, 0.02), tracing.Estimate(0.07, 0.04, 0.10)
-    total = tracing.with_windows(always, always, windows)
-    share = CYCLE_S / tracing.EVERY_S
-    assert total.low == pytest.approx(share * 0.02)
-    assert total.high == pytest.approx(0.02 + share * 0.10)
+    without, during = tracing.Estimate(0.01, 0.0, 0.02), tracing.Estimate(0.07, 0.04, 0.10)
+    total = tracing.with_windows(without, during)
+    share = tracing.WINDOW_S / tracing.EVERY_S
+    assert total.low == pytest.approx(share * 0.04)
+    assert total.high == pytest.approx((1 - share) * 0.02 + share * 0.10)
+
+
+def test_a_mode_has_the_cost_of_its_command_among_peers() -> None:
+    """The command was measured less often."""
+    tools = measured(**{"fsync": rounds(*[1.03] * 9), SUMMARY: rounds(*[1.5] * 9)})
+    assert "**+3.0%**" in "".join(tracing.compared(tools, tracing.changes(tools), {}))
 
 
 def test_too_few_rounds_are_no_measurement() -> None:
@@ -207,8 +206,7 @@ def test_too_few_rounds_are_no_measurement() -> None:
 
 def test_each_tool_is_in_one_part() -> None:
     assert sorted(name for part in tracing.PARTS.values() for name in part) == sorted(TOOLS)
-    assert {*tracing.WINDOWED.values()} < {*tracing.PARTS["goals"]}
-    assert tracing.GOALS.keys() - tracing.WINDOWED.keys() < {*tracing.PARTS["goals"]}
+    assert tracing.GOALS.keys() - {LIGHT} < {*tracing.PARTS["modes"]}
 
 
 class Lab:
@@ -255,13 +253,13 @@ def test_rounds_that_have_ended_are_kept(
     main: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What the death of the guest has cut short is none, nor what the death of this process has."""
-    assert main(Lab(3), "--tools", "goals", "trixie") == 125
+    assert main(Lab(3), "--tools", "modes", "trixie") == 125
     assert not (tmp_path / "tracing.md").exists()
     assert "trixie: go on with --resume" in capsys.readouterr().err
     with (tmp_path / "data/trixie.jsonl").open("a") as file:
         file.write('{"tool": "zfst')
     rest = Lab()
-    assert main(rest, "--resume", "--tools", "goals", "--minutes", "40", "trixie") == 0
+    assert main(rest, "--resume", "--tools", "modes", "--minutes", "40", "trixie") == 0
     # so that the others come first
     assert list(rest.asked["tools"].values()) == [1, 1, 1, 0, 0, 0, 0]
     assert rest.asked["machine"] == MACHINE and rest.asked["minutes"] == 40
@@ -271,19 +269,19 @@ def test_rounds_that_have_ended_are_kept(
 def test_parts_are_one_page(main: Callable[..., int], tmp_path: Path) -> None:
     """Of both flavours, whatever a run was about, and without --resume."""
     ours, theirs = Lab(), Lab()
-    assert main(Lab(), "--tools", "goals", "bookworm") == 0
-    assert main(ours, "--tools", "goals", "trixie") == 0
+    assert main(Lab(), "--tools", "modes", "bookworm") == 0
+    assert main(ours, "--tools", "modes", "trixie") == 0
     assert main(theirs, "--tools", "peers", "trixie") == 0
     # what peers need is fetched for them alone
     assert ("--share" in ours.words, "--share" in theirs.words) == (False, True)
     assert list(theirs.asked["tools"]) == peers()
     text = (tmp_path / "tracing.md").read_text()
     assert text.index("## trixie") < text.index("## bookworm")
-    assert text.count(f"| {SUMMARY} | 1 | too few") == 2 and text.count(f"| {ONE_LINER} | 1 |") == 1
+    assert text.count("| off-cpu | 1 | too few") == 2 and text.count(f"| {ONE_LINER} | 1 |") == 1
     # what is asked for begins anew
-    assert main(Lab(), "--tools", "goals", "trixie") == 0
+    assert main(Lab(), "--tools", "modes", "trixie") == 0
     text = (tmp_path / "tracing.md").read_text()
-    assert text.count(f"| {SUMMARY} | 1 |") == 2 and text.count(f"| {ONE_LINER} | 1 |") == 1
+    assert text.count("| off-cpu | 1 |") == 2 and text.count(f"| {ONE_LINER} | 1 |") == 1
 
 
 def test_instructions_are_a_part(main: Callable[..., int], tmp_path: Path) -> None:

@@ -3,12 +3,10 @@ and tools that fail."""
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +14,12 @@ from typing import Any
 import pytest
 
 from benchmarks import tracing_guest
-from benchmarks.tracing_guest import LOADS, Load, Tool, says
+from benchmarks.loads import LOADS
+from benchmarks.tracing_guest import Tool, says
 
 Json = dict[str, Any]
+# What is never asked how slow the machine is
+REFERENCE: Any = None
 
 
 def test_programs_are_counted_for_an_fsync() -> None:
@@ -34,129 +35,6 @@ def test_programs_are_counted_for_an_fsync() -> None:
         "fentry_a": {"ns": 500.0, "runs": 5.0},  # two, whose names the kernel has shortened
         "fentry_b": {"ns": 100.0, "runs": 1.0},
     }
-
-
-def test_the_time_that_threads_ran_is_that_of_all_cpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Linux 6.12 prints it, shortened."""
-    file = tmp_path / "schedstat"
-    file.write_text(
-        "version 16\n"
-        "timestamp 4294949284\n"
-        "cpu0 0 0 61190 27035 33393 8413 5160172938 1063306229 34083\n"
-        "domain0 MC 3 1 2 3\n"
-        "cpu1 0 0 53071 23180 29170 9069 4839827062 985013551 29813\n"
-        "domain0 MC 3 1 2 3\n"
-    )
-    monkeypatch.setattr(tracing_guest, "SCHEDSTAT", file)
-    assert tracing_guest.cpu_ns() == 10_000_000_000
-
-
-class Steady:
-    """A reference on a machine that takes so much of its usual time, one number after the other."""
-
-    usual = 100.0
-
-    def __init__(self, *taken: int) -> None:
-        self._taken = itertools.cycle(taken)
-
-    def ns(self) -> int:
-        return next(self._taken)
-
-
-@pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Three processes that do two fsyncs in each of three pieces."""
-    monkeypatch.setattr(tracing_guest, "sh", lambda command: "")
-    yield Load(str(tmp_path).lstrip("/"), 3, 2, 3)
-    tracing_guest.jobs.cache_clear()
-    for process in multiprocessing.active_children():
-        process.kill()
-        process.join()
-
-
-def clock(monkeypatch: pytest.MonkeyPatch, *took: int) -> None:
-    """CPU time that passes during each piece."""
-    times = (time for one in took for time in (0, one))
-    monkeypatch.setattr(tracing_guest, "cpu_ns", lambda: next(times))
-
-
-STEADY: Any = Steady(100)
-
-
-def test_a_measurement_is_of_all_jobs_and_their_fsyncs(
-    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each job has a file of its own, and the time is divided by what all did; the median of pieces
-    counts."""
-    clock(monkeypatch, 6000, 7000, 90000)
-    assert tracing_guest.cpu_per_fsync(load, STEADY) == pytest.approx(7000 / 6)
-    assert {path.name for path in tmp_path.iterdir()} == {"file0", "file1", "file2"}
-
-
-def test_a_slow_moment_of_the_machine_cancels_out(
-    load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second piece begins when everything takes twice as long and ends when it takes four
-    times as long."""
-    clock(monkeypatch, 9000, 18000, 18000)
-    slow = Steady(100, 200, 400, 200)
-    assert tracing_guest.cpu_per_fsync(load, slow) == pytest.approx(1000)  # type: ignore[arg-type]
-
-
-def test_the_time_of_the_tool_itself_is_taken_off(
-    load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = itertools.count(0, 3000)
-    tool = SimpleNamespace(tool=Tool("", says("")), own_ns=lambda: next(own))
-    clock(monkeypatch, 9000, 9000, 9000)
-    assert tracing_guest.cpu_per_fsync(load, STEADY, tool) == 1000  # type: ignore[arg-type]
-
-
-def test_the_time_of_a_process_is_that_of_the_kernel() -> None:
-    end = time.thread_time_ns() + 20_000_000
-    while time.thread_time_ns() < end:
-        pass
-    before, now = time.process_time_ns(), tracing_guest.process_clock(os.getpid())
-    assert before <= time.clock_gettime_ns(now) <= time.process_time_ns()
-
-
-def test_a_load_is_repeated_for_the_cycle_of_a_tool(
-    load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = itertools.count(100.0, 2.0)  # asked for when there are enough, and before
-    monkeypatch.setattr(tracing_guest, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    assert len(list(tracing_guest.pieces(load, 1.0))) == 3
-    assert len(list(tracing_guest.pieces(load, 8.0))) == 6
-
-
-def test_a_txg_ends_before_each_few_pieces(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(tracing_guest, "sh", said.append)
-    monkeypatch.setattr(tracing_guest, "PIECES_OF_TXG", 2)
-    for _ in tracing_guest.pieces(load, 0):
-        said.append("piece")
-    sync = f"zpool sync {load.pool}"
-    assert said == [sync, "piece", "piece", sync, "piece"]
-
-
-def test_a_job_that_fails_is_no_measurement(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock(monkeypatch, 9000)
-    nowhere = replace(load, dataset=f"{load.dataset}/nothing")
-    with pytest.raises(RuntimeError, match=r"3 of 3 jobs failed: .*No such file or directory"):
-        tracing_guest.cpu_per_fsync(nowhere, STEADY)
-
-
-def test_a_piece_that_was_broken_off_is_not_taken_for_the_next(load: Load) -> None:
-    """Its processes would answer for it later; the next one has others."""
-    endless = replace(load, jobs=1, fsyncs=10**9)
-    piece = tracing_guest.jobs(endless)
-    with pytest.raises(RuntimeError, match="took longer than 1 s"), tracing_guest.within(1):
-        piece()
-    for process in multiprocessing.active_children():
-        process.join()  # all have been killed
-    assert tracing_guest.jobs(endless) is not piece
 
 
 @pytest.mark.parametrize(
@@ -185,7 +63,7 @@ def stats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tracing_guest, "BPF_STATS", file)
     monkeypatch.setattr(tracing_guest, "END_S", 1)
     monkeypatch.setattr(tracing_guest, "every_load", lambda *_: dict.fromkeys(LOADS, 2e6))
-    monkeypatch.setattr(tracing_guest, "pieces", lambda load, seconds: [lambda: None])
+    monkeypatch.setattr(tracing_guest, "pieces", lambda load: [lambda: None])
     monkeypatch.setattr(tracing_guest, "programs", list)
     return file
 
@@ -195,7 +73,7 @@ def measure(
 ) -> list[Json]:
     """What is found of a tool that has had some rounds."""
     monkeypatch.setattr(tracing_guest, "TOOLS", {"a tool": tool})
-    found = list(tracing_guest.measure({"a tool": done}, most, time.monotonic() + end, STEADY))
+    found = list(tracing_guest.measure({"a tool": done}, most, time.monotonic() + end, REFERENCE))
     assert {one.pop("tool") for one in found} <= {"a tool"}
     return found
 
@@ -212,7 +90,7 @@ def test_what_is_measured_is_not_measured_again(
     stats: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert measure(monkeypatch, READY, done=2) == []
-    assert [*measure(monkeypatch, READY, done=1)[0]] == ["attach_seconds", "own", "lost", "loads"]
+    assert "loads" in measure(monkeypatch, READY, done=1)[0]
     # there is no time for more than the programs
     assert [*measure(monkeypatch, READY, end=0)[0]] == ["programs"]
 
@@ -267,15 +145,40 @@ def test_tools_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing_guest, "TOOLS", tools)
     monkeypatch.setattr(tracing_guest, "one_round", one_round)
     end = time.monotonic() + LONG
-    found = list(tracing_guest.measure({"a": 3, "b": 1, "c": 1}, 5, end, STEADY))
+    found = list(tracing_guest.measure({"a": 3, "b": 1, "c": 1}, 5, end, REFERENCE))
     assert [one["tool"] for one in found] == ["b", "c", "b", "a", "b", "a", "b"]
     assert [one for one in found if len(one) > 1] == [{"tool": "c", "error": "broken"}]
     fresh: Json = {}
     between = [{"after": name} for name in "bab"]
     assert befores == [fresh, {"after": "b"}, fresh, *between, {"after": "a"}]
     befores.clear()
-    assert len(list(tracing_guest.measure({"a": 3}, 5, end, STEADY))) == 2
+    assert len(list(tracing_guest.measure({"a": 3}, 5, end, REFERENCE))) == 2
     assert befores == [fresh, fresh]
+
+
+def test_tracers_without_a_command_have_no_time_of_their_own(
+    stats: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    @contextmanager
+    def attached(mode: str) -> Iterator[None]:
+        said.append(mode)
+        yield
+        said.append("end")
+
+    monkeypatch.setattr(tracing_guest, "attached", attached)
+    programs, only = measure(monkeypatch, Tool("", says("nothing"), mode="fsync"), most=1)
+    assert said == ["fsync", "end"] * 2 and "programs" in programs
+    assert only["own"] == 0 and only["lost"] is None
+
+
+def test_the_time_of_a_process_is_that_of_the_kernel() -> None:
+    end = time.thread_time_ns() + 20_000_000
+    while time.thread_time_ns() < end:
+        pass
+    before, now = time.process_time_ns(), tracing_guest.process_clock(os.getpid())
+    assert before <= time.clock_gettime_ns(now) <= time.process_time_ns()
 
 
 def test_a_file_that_perf_has_just_closed_is_no_error() -> None:
