@@ -69,7 +69,7 @@ OWN = 0.04
 # Ours in the table of peers
 COMPARED = (SUMMARY, ALWAYS, OFF_CPU)
 # What cost.py has on a pool in memory, and with sync=disabled
-COUNTED = {"tank/db": "with a commit", "tank/off": "`sync=disabled`"}
+COUNTED = {"tank/db": "with a commit", "8 jobs": "of eight jobs", "tank/off": "`sync=disabled`"}
 Json = dict[str, Any]
 
 INSTRUCTIONS = "instructions"

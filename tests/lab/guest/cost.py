@@ -17,16 +17,19 @@ import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 
 from benchmarks import tracing_guest
+from benchmarks.loads import Load, jobs
 from benchmarks.modes import MODES, attached
 from labkit import OUT, Json, commits, finish, make_pool, progress, set_parameter, sh
 
 FSYNCS = 1000
 WARM = 300
+EIGHT = Load("tank/db", 8, FSYNCS // 8, 1)
 
 
 class Marks:
@@ -52,24 +55,40 @@ def fsyncs(fd: int, count: int) -> None:
 
 @contextlib.contextmanager
 def first() -> Iterator[None]:
-    """Lets no thread of ZFS take the CPU before this one waits for it. Or else a log block is
-    written before its commit waits for it, or after, as the scheduler has it, and a large part of
-    what a trace adds is at the wait."""
-    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    """Lets no thread of ZFS take the CPU before this one, and those that it begins, wait for it. Or
+    else a log block is written before its commit waits for it, or after, as the scheduler has it,
+    and a large part of what a trace adds is at the wait."""
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
         yield
     finally:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def measure(fd: int, begin: Callable[[], None], end: Callable[[], None]) -> int:
+@contextlib.contextmanager
+def one_job(dataset: str) -> Iterator[Callable[[int], None]]:
+    """What does so many fsyncs."""
+    fd = os.open(f"/{dataset}/file", os.O_WRONLY | os.O_CREAT, 0o600)
+    yield partial(fsyncs, fd)
+    os.close(fd)
+
+
+@contextlib.contextmanager
+def eight_jobs() -> Iterator[Callable[[int], None]]:
+    """What has eight processes do FSYNCS together, whatever it is asked for."""
+    with first():
+        piece = jobs(EIGHT)
+    yield lambda _: piece()
+
+
+def measure(load: Callable[[int], None], begin: Callable[[], None], end: Callable[[], None]) -> int:
     """Marks FSYNCS fsyncs; the commits of ZFS meanwhile."""
     with first():
-        fsyncs(fd, WARM)
+        load(WARM)
         before = commits()
         gc.collect()
         begin()
-        fsyncs(fd, FSYNCS)
+        load(FSYNCS)
         end()
         return commits() - before
 
@@ -97,27 +116,27 @@ def main() -> None:
     marks = Marks()
     gc.disable()
     number = 0
-    for dataset in ("tank/db", "tank/off"):
-        fd = os.open(f"/{dataset}/file", os.O_WRONLY | os.O_CREAT, 0o600)
-        fsyncs(fd, FSYNCS)
-        for name in wanted:
-            if name in absent:
-                continue
-            progress(f"{dataset}: {name}")
-            sh("zpool sync tank")
-            number += 2
-            try:
-                with tracing(name):
-                    done = measure(fd, marks[number], marks[number + 1])
-                    sh(f"grep -i ' t ' /proc/kallsyms > {OUT}/symbols-{number + 1}")
-            except RuntimeError as error:
-                if name in MODES:
-                    raise
-                absent[name] = str(error)
-                continue
-            row = {"dataset": dataset, "mode": name, "mark": number + 1, "commits": done}
-            results["modes"].append(row)
-        os.close(fd)
+    of = {"tank/db": one_job("tank/db"), "8 jobs": eight_jobs(), "tank/off": one_job("tank/off")}
+    for dataset, load in of.items():
+        with load as do:
+            do(FSYNCS)
+            for name in wanted:
+                if name in absent:
+                    continue
+                progress(f"{dataset}: {name}")
+                sh("zpool sync tank")
+                number += 2
+                try:
+                    with tracing(name):
+                        done = measure(do, marks[number], marks[number + 1])
+                        sh(f"grep -i ' t ' /proc/kallsyms > {OUT}/symbols-{number + 1}")
+                except RuntimeError as error:
+                    if name in MODES:
+                        raise
+                    absent[name] = str(error)
+                    continue
+                row = {"dataset": dataset, "mode": name, "mark": number + 1, "commits": done}
+                results["modes"].append(row)
     results["modes"] = [row for row in results["modes"] if row["mode"] not in absent]
     finish(results)
 
