@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from zfstrace.host import Host
@@ -69,6 +68,8 @@ def require_names(host: Host, options: AnyOptions) -> None:
 
 
 def _near(name: str, names: Sequence[str], what: str, otherwise: str) -> str:
+    import difflib  # only a wrong name needs it
+
     near = difflib.get_close_matches(name, names, 3, 0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"

@@ -22,13 +22,13 @@ from zfstrace.host import (
     TxgSession,
 )
 from zfstrace.kstat.txgs import TxgRow, parse_txgs
-from zfstrace.recording import StackOptions
 from zfstrace.types import Check, FsyncOptions, LightOptions, ProbeSurvey, Tool, TraceOptions
 from zfstrace.zpool import list as zpool_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfs_linux.parameters import LinuxParameters
+    from zfstrace.recording import StackOptions
 
 _SPARE_VDEVS = 16
 

@@ -59,7 +59,8 @@ def read_number(path: Path) -> int | None:
 def pools(root: Path) -> list[str]:
     """Names of the imported pools, sorted; each has a directory under root."""
     try:
-        return sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+        with os.scandir(root) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
     except OSError:
         return []
 

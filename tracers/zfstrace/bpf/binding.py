@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import sys
 from pathlib import Path
@@ -296,22 +297,37 @@ def _error(code: int, error: str) -> errors.TraceError:
 
 def _probes(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> tuple[Probe, ...]:
     found: list[Probe] = []
-    probe = _Probe()
-    while lib.zfstrace_probe(handle, len(found), ctypes.byref(probe)):
-        merges = tuple(text(stage) for stage in probe.merges if stage)
-        found.append(
-            Probe(
-                text(probe.name),
-                text(probe.symbol),
-                HOW[probe.how] if 0 <= probe.how < len(HOW) else "missing",
-                probe.required,
-                text(probe.cost) or merged(merges),
-                text(probe.why),
-                text(probe.tracer),
-                merges,
-            )
-        )
+    one = _Probe()
+    while lib.zfstrace_probe(handle, len(found), ctypes.byref(one)):
+        merges = tuple(filter(None, one.merges))
+        known = one.tracer, one.name, one.symbol, one.how, one.required, one.cost, one.why, merges
+        found.append(_probe(*known))
     return tuple(found)
+
+
+# a trace asks for them with each step, and they hardly ever change
+@functools.lru_cache(maxsize=256)
+def _probe(
+    tracer: bytes | None,
+    name: bytes | None,
+    symbol: bytes | None,
+    how: int,
+    required: bool,
+    cost: bytes | None,
+    why: bytes | None,
+    merges: tuple[bytes, ...],
+) -> Probe:
+    into = tuple(map(text, merges))
+    return Probe(
+        text(name),
+        text(symbol),
+        HOW[how] if 0 <= how < len(HOW) else "missing",
+        required,
+        text(cost) or merged(into),
+        text(why),
+        text(tracer),
+        into,
+    )
 
 
 def survey() -> ProbeSurvey:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import shutil
-import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +104,9 @@ def _in_memory(data: bytes) -> str:
 
 def _copied(data: bytes, folder: str) -> str:
     """Once loaded, a library is known by its name, and needs the file no more."""
+    import shutil  # both take time to load, and are seldom needed
+    import tempfile
+
     made = Path(tempfile.mkdtemp(prefix="zfstune-", dir=folder))
     try:
         path = made / "libzfstrace.so"

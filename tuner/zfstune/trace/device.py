@@ -42,8 +42,12 @@ def trace(run: Run[TraceOptions]) -> None:
 
         def frame(step: bool, style: Style) -> Frame:
             rows, span = measured.measure(step=step)
-            body = view(rows, style, span.duration_ns, run.where)
-            return Frame(rows, body, footer(span.losses, span.probes, style, _REST))
+
+            def lines() -> tuple[list[str], list[str]]:
+                body = view(rows, style, span.duration_ns, run.where)
+                return body, footer(span.losses, span.probes, style, _REST)
+
+            return Frame(rows, lines)
 
         live.watch(run, frame)
 

@@ -45,8 +45,12 @@ def trace(run: Run[FsyncOptions]) -> None:
 
         def frame(step: bool, style: Style) -> Frame:
             rows, span = measured.measure(step=step)
-            body = view(rows, style, run.args.histogram, run.who)
-            return Frame(rows, body, footer(span.losses, span.probes, style))
+
+            def lines() -> tuple[list[str], list[str]]:
+                body = view(rows, style, run.args.histogram, run.who)
+                return body, footer(span.losses, span.probes, style)
+
+            return Frame(rows, lines)
 
         live.watch(run, frame)
 

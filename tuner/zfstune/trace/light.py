@@ -84,7 +84,7 @@ def trace(run: Run[LightOptions]) -> None:
         def frame(step: bool, style: Style) -> Frame:
             rows, span = measured.measure(step=step)
             tell()
-            return Frame(rows, view(rows, style), footer(span.losses, span.probes, style))
+            return Frame(rows, lambda: (view(rows, style), footer(span.losses, span.probes, style)))
 
         live.watch(run, frame, tick)
 

@@ -282,11 +282,11 @@ class Meter(Generic[Counts, AnyRow]):
 
 @dataclass(frozen=True)
 class Frame:
-    """One update: rows for JSON, body and end as text. end always fits on the screen."""
+    """One update: rows for JSON, and lines for people, which are made only if they are shown: a
+    body, and an end that always fits on the screen."""
 
     rows: Sequence[JsonRow]
-    body: list[str]
-    end: list[str]
+    lines: Callable[[], tuple[list[str], list[str]]]
 
 
 def watch(
@@ -322,16 +322,15 @@ def watch(
         elif redraw:
             if final and rolling:
                 display.keep()
-            display.draw(shown.body, shown.end, final)
+            display.draw(*shown.lines(), final)
         else:
-            head = [f"--- {iso_now()}"] if interval else []
-            print(
-                "\n".join([*head, *shown.body, *shown.end, *([""] if interval else [])]), file=out
-            )
+            head, (body, end) = [f"--- {iso_now()}"] if interval else [], shown.lines()
+            print("\n".join([*head, *body, *end, *([""] if interval else [])]), file=out)
         out.flush()
         if args.json and final:
             # stdout has only JSON objects
-            print("\n".join([*([] if shown.rows else shown.body), *shown.end]), file=sys.stderr)
+            body, end = shown.lines()
+            print("\n".join([*([] if shown.rows else body), *end]), file=sys.stderr)
         return False
 
     with ExitStack() as stack:
@@ -367,7 +366,7 @@ def _obeying(
             display.clear()
         shown = again(style_of(run.out))
         if shown:
-            display.draw(shown.body, shown.end, final=False)
+            display.draw(*shown.lines(), final=False)
             run.out.flush()
         return False
 

@@ -337,13 +337,15 @@ class _Overview:
 
     def _again(self, style: Style) -> Frame | None:
         if self._console.help:
-            return Frame((), list(self._console.help), [SHORT_KEYS])
+            return Frame((), lambda: (list(self._console.help), [SHORT_KEYS]))
         return self._drawn(style, self._look()) if self._measured else None
 
     def _drawn(self, style: Style, look: Look) -> Frame:
-        shown = [self._shown(m, look) for m in self._measured]
-        body, end = screen(shown, style, self._time, self._span_ns, self._run.where, look)
-        return Frame([row for m in self._measured for row in m.rows], body, end)
+        def lines() -> tuple[list[str], list[str]]:
+            shown = [self._shown(m, look) for m in self._measured]
+            return screen(shown, style, self._time, self._span_ns, self._run.where, look)
+
+        return Frame([row for m in self._measured for row in m.rows], lines)
 
     def _shown(self, m: Reading, look: Look) -> Reading:
         m = replace(m, rows=_of_pool(m.rows, look.pool))
@@ -358,9 +360,9 @@ class _Overview:
         if not self._measured:
             return "nothing is measured yet"
         name = f"zfstune-trace-{self._time[:19].translate({45: None, 58: None})}Z.txt"
-        lines = self._drawn(Style(), Look(rows=_ALL_ROWS))
+        body, end = self._drawn(Style(), Look(rows=_ALL_ROWS)).lines()
         try:
-            files.write(Path(name), [("\n".join([*lines.body, *lines.end]) + "\n").encode()])
+            files.write(Path(name), [("\n".join([*body, *end]) + "\n").encode()])
         except OSError as error:
             return f"cannot write {name}: {error.strerror or error}"
         return f"written to {name}"

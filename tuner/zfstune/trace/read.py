@@ -44,11 +44,15 @@ def trace(run: Run[TraceOptions]) -> None:
 
         def frame(step: bool, style: Style) -> Frame:
             rows, span = measured.measure(step=step)
-            body = view(rows, style, span.duration_ns, run.where + run.who)
-            end = footer(span.losses, span.probes, style)
-            if run.options.kstat:
-                end = wrap(_UNTIMED, "", style.width)
-            return Frame(rows, body, [*cache(measured.demand, style), *end])
+
+            def lines() -> tuple[list[str], list[str]]:
+                body = view(rows, style, span.duration_ns, run.where + run.who)
+                end = footer(span.losses, span.probes, style)
+                if run.options.kstat:
+                    end = wrap(_UNTIMED, "", style.width)
+                return body, [*cache(measured.demand, style), *end]
+
+            return Frame(rows, lines)
 
         live.watch(run, frame)
 
