@@ -101,7 +101,8 @@ First come modes, which are tracers without a command around them: attached, and
 attachments of the same programs differ by more than two measurements under one, so these have many.
 Then commands: "itself" is the CPU time of the tracer's process, as a share of one CPU, which is for
 seconds and not for fsyncs; "lost" are the events that a tracer says it lost in all rounds, of those
-that say so.
+that say so. Against peers, "distributions" are those that a tracer has of an fsync or commit and
+its parts, and "each costs" is what it adds, divided by their number.
 
 A light trace has the programs of `commit`, and in a window those of `fsync` as well: the line
 `{light}` has one window of {window:.0f} s in each {every:.0f} s. Its command is measured with none,
@@ -420,9 +421,14 @@ def own_share(tool: Measured) -> float:
 
 
 def untraced(tools: dict[str, Measured], load: str) -> str:
-    """The median CPU time of a write and fsync without a tracer."""
+    every = untraced_us(tools, load)
+    return "-" if math.isnan(every) else f"{every:,.0f} us"
+
+
+def untraced_us(tools: dict[str, Measured], load: str) -> float:
+    """The median CPU time of a write and fsync without a tracer; nan if there is none."""
     every = [pair["none"] for tool in tools.values() for pair in tool.pairs(load)]
-    return f"{statistics.median(every) / 1000:,.0f} us" if every else "-"
+    return statistics.median(every) / 1000 if every else math.nan
 
 
 def verdicts(
@@ -456,15 +462,22 @@ def compared(
         mode = TOOLS[name].mode or name
         of = modes.get(mode, {}).get("tank/db")
         cells = [tools[name].error or "too few rounds", "", ""]
+        each = []
+        count = TOOLS[name].distributions
         if name in added:
-            more = added.get(mode, added[name])
-            cells = [more["1 job"].text("+.1%"), *of_itself(tools[name])[1:]]
+            more = added.get(mode, added[name])["1 job"]
+            cells = [more.text("+.1%"), *of_itself(tools[name])[1:]]
+            if count:
+                each.append(f"{more.best * untraced_us(tools, '1 job') / count:.1f} us")
         number = f"{of['tracing']:,.0f}" if of else "-"
-        rows.append([name, TOOLS[name].tells, cells[0], number, *cells[1:]])
+        if of and count:
+            each.append(f"{of['tracing'] / count:,.0f} instructions")
+        told = [str(count or "-"), ", ".join(each) or "-"]
+        rows.append([name, TOOLS[name].tells, cells[0], number, *told, *cells[1:]])
     if not rows:
         return []
-    head = ["tracer", "tells", "CPU per commit", "instructions", "attached after", "lost"]
-    return ["", "### Against peers\n", *table(head, rows)]
+    head = ["tracer", "tells", "CPU per commit", "instructions", "distributions", "each costs"]
+    return ["", "### Against peers\n", *table([*head, "attached after", "lost"], rows)]
 
 
 def counted(flavour: str, counts: Json) -> list[str]:

@@ -61,12 +61,14 @@ def commit_function() -> str:
 @dataclass(frozen=True)
 class Tool:
     """A tracer: its command, what shows that it has attached, and what it tells, if that is to be
-    compared. Each measurement lasts for cycle_s at least, in which everything that it does comes
-    once. mode is what it attaches, of MODES; without a command it is that alone."""
+    compared: in words, and how many distributions (histograms) it has of an fsync. Each measurement
+    lasts for cycle_s at least, in which everything that it does comes once. mode is what it
+    attaches, of MODES; without a command it is that alone."""
 
     command: str
     ready: Ready
     tells: str = ""
+    distributions: int = 0
     cycle_s: float = 0
     mode: str = ""
 
@@ -227,6 +229,7 @@ TOOLS = {
         SUMMARY,
         OURS,
         "quantiles of fsyncs by dataset, what called them, and eleven stages of each",
+        12,
         mode="fsync",
     ),
     f"{SUMMARY} --no-fentry": Tool(f"{SUMMARY} --no-fentry", OURS, mode="fsync, kprobes"),
@@ -234,7 +237,8 @@ TOOLS = {
     ALWAYS: Tool(
         f"{LIGHT} --every 24h",
         OURS,
-        "quantiles of commits and log blocks by dataset",
+        "quantiles of commits by dataset, and of the writes and flushes of log blocks",
+        3,
         mode="commit",
     ),
     WINDOWS: Tool(f"{LIGHT} --every 8s --window 2s", OURS, cycle_s=CYCLE_S),
@@ -259,15 +263,20 @@ TOOLS = {
         f"kretprobe:{COMMIT} /@s[tid]/ {{ @ns = hist(nsecs - @s[tid]); delete(@s[tid]); }}'",
         kprobes_on(COMMIT),
         "a histogram of commits",
+        1,
     ),
     "bcc zfsdist": Tool(
-        "zfsdist-bpfcc", kprobes_on("zpl_fsync"), "histograms of reads, writes, opens and fsyncs"
+        "zfsdist-bpfcc",
+        kprobes_on("zpl_fsync"),
+        "histograms of reads, writes, opens and fsyncs",
+        1,
     ),
     "bcc offcputime": Tool("offcputime-bpfcc", says("Hit Ctrl-C to end"), STACKS),
     "libbpf-tools funclatency": Tool(
         f"funclatency-libbpf {COMMIT}",
         loaded("dummy_kretprobe"),
         "a histogram of commits (`fsdist` knows no ZFS)",
+        1,
     ),
     "libbpf-tools offcputime": Tool("offcputime-libbpf", loaded("sched_switch"), STACKS),
     "perf trace": Tool(
@@ -279,6 +288,7 @@ TOOLS = {
         "dtrace -Zs /zfstune/tracers/dtrace/linux/zilcommit.d",
         says("Hit Ctrl-C to end"),
         "histograms and sums of nine stages (our script for DTrace)",
+        9,
     ),
 }
 

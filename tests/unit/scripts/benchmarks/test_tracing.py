@@ -105,8 +105,10 @@ def test_the_page_has_changes_with_their_intervals(page: Callable[..., str]) -> 
     assert f"{ONE_LINER}, after 8 rounds: did not end.\n" in text
     assert "| zilcommit.d | 0 | not there |  |  |  |  |  |  |\n" in text
     assert f"| {ALL} | 2 | too few rounds |  |  |  |  |  |  |\n" in text
-    assert f"| {SUMMARY} | {TOOLS[SUMMARY].tells} | {ours} | 3,475 | 1.20 s | 9 |" in text
-    assert "| not there | - |  |  |\n" in text
+    each = "3.3 us, 290 instructions"
+    tells = TOOLS[SUMMARY].tells
+    assert f"| {SUMMARY} | {tells} | {ours} | 3,475 | 12 | {each} | 1.20 s | 9 |" in text
+    assert "| not there | - | 9 | - |  |  |\n" in text
     assert "| plain | 155,202 | - | 21,112 |\n" in text
     assert "| fsync | 3,475, 42.0 | - | 1,279, 9.0 |\n" in text
     assert "|  | a | 1.50, 0.50 us | - | - | - |\n" in text
