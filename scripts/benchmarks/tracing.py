@@ -462,22 +462,25 @@ def compared(
         mode = TOOLS[name].mode or name
         of = modes.get(mode, {}).get("tank/db")
         cells = [tools[name].error or "too few rounds", "", ""]
-        each = []
-        count = TOOLS[name].distributions
+        costs = {}
         if name in added:
             more = added.get(mode, added[name])["1 job"]
             cells = [more.text("+.1%"), *of_itself(tools[name])[1:]]
-            if count:
-                each.append(f"{more.best * untraced_us(tools, '1 job') / count:.1f} us")
+            costs["{:.1f} us"] = more.best * untraced_us(tools, "1 job")
+        if of:
+            costs["{:,.0f} instructions"] = of["tracing"]
         number = f"{of['tracing']:,.0f}" if of else "-"
-        if of and count:
-            each.append(f"{of['tracing'] / count:,.0f} instructions")
-        told = [str(count or "-"), ", ".join(each) or "-"]
+        told = [str(TOOLS[name].distributions or "-"), each(costs, TOOLS[name].distributions)]
         rows.append([name, TOOLS[name].tells, cells[0], number, *told, *cells[1:]])
     if not rows:
         return []
     head = ["tracer", "tells", "CPU per commit", "instructions", "distributions", "each costs"]
     return ["", "### Against peers\n", *table([*head, "attached after", "lost"], rows)]
+
+
+def each(costs: dict[str, float], count: int) -> str:
+    """What a distribution costs, of so many; costs are of all, by their form."""
+    return ", ".join(form.format(cost / count) for form, cost in costs.items() if count) or "-"
 
 
 def counted(flavour: str, counts: Json) -> list[str]:

@@ -10,9 +10,10 @@ from support.fake_host import FakeHost, FakeParameters, FakeSession, FakeStop, r
 
 from zfstrace.summary import Span
 from zfstrace.types import Losses, TraceOptions
+from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND
 from zfstune.trace import live
-from zfstune.trace.live import Meter, Run, follow, loop
+from zfstune.trace.live import Frame, Meter, Run, follow, loop, watch
 
 
 def never() -> bool:
@@ -155,6 +156,29 @@ def test_no_more_events_than_asked_for_are_shown() -> None:
     run = Run(argparse.Namespace(duration=None), TraceOptions(), FakeHost(), io.StringIO(), stop)
     follow(run, Buffer([1, 2, 3]), shown.append, never, lambda: len(shown) >= 2)
     assert shown == [1, 2]
+
+
+@pytest.mark.parametrize(("json", "made"), [(True, 1), (False, 4)])
+def test_lines_are_made_only_if_they_are_shown(
+    capsys: pytest.CaptureFixture[str], json: bool, made: int
+) -> None:
+    """With --json only at the end, for stderr."""
+    calls: list[bool] = []
+    args = argparse.Namespace(duration=3500 * MS, interval=SECOND, json=json)
+    out = io.StringIO()
+    run = Run(args, TraceOptions(), FakeHost(), out, FakeStop())
+
+    def frame(step: bool, _style: Style) -> Frame:
+        def lines() -> tuple[list[str], list[str]]:
+            calls.append(step)
+            return ["body"], ["end"]
+
+        return Frame((), lines)
+
+    watch(run, frame, never)
+    assert len(calls) == made
+    assert ("end" in out.getvalue()) is not json
+    assert capsys.readouterr().err == ("body\nend\n" if json else "")
 
 
 def test_a_meter_gives_differences_and_sums() -> None:

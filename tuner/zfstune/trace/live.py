@@ -324,7 +324,8 @@ def watch(
                 display.keep()
             display.draw(*shown.lines(), final)
         else:
-            head, (body, end) = [f"--- {iso_now()}"] if interval else [], shown.lines()
+            head = [f"--- {iso_now()}"] if interval else []
+            body, end = shown.lines()
             print("\n".join([*head, *body, *end, *([""] if interval else [])]), file=out)
         out.flush()
         if args.json and final:
