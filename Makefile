@@ -136,7 +136,7 @@ test-python39: all dist wheel
 test-flame:
 	$(PYTHON) -m pytest tests/flame
 
-## test-monitoring: the dashboard and the rules in a real Prometheus
+## test-monitoring: the dashboard and the rules in a real Prometheus, and against Grafana's types
 test-monitoring:
 	$(PYTHON) -m pytest tests/monitoring
 

@@ -86,7 +86,6 @@ def _variables() -> Iterator[Json]:
         "multi": False,
         "includeAll": False,
         "options": [],
-        "current": {},
     }
     commits = '__name__=~"zfstune_(zil_commit|fsync)_duration_seconds_count"'
     yield _variable("job", "Job", "label_values(zfstune_build_info, job)")
