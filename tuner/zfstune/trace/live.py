@@ -329,9 +329,10 @@ def watch(
             print("\n".join([*head, *body, *end, *([""] if interval else [])]), file=out)
         out.flush()
         if args.json and final:
-            # stdout has only JSON objects
-            body, end = shown.lines()
-            print("\n".join([*([] if shown.rows else body), *end]), file=sys.stderr)
+            # stdout has only JSON objects; what was lost, or not seen, is about the whole trace
+            whole = frame(False, style_of(out)) if step else shown
+            body, end = whole.lines()
+            print("\n".join([*([] if whole.rows else body), *end]), file=sys.stderr)
         return False
 
     with ExitStack() as stack:
