@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from support.paths import ROOT
+
 from pages.diagnosis import Json, accused, page, rate, right
+
+# Results of the latest run with --page of each flavour
+KEPT = ROOT / "build/diagnosis"
 
 
 def the_injected_cause_comes_first(found: Json) -> None:
@@ -60,9 +66,18 @@ ALL = (
 )
 
 
-def write_page(results: Sequence[Json], file: str | None) -> None:
-    """Prints the matrices, and writes them to a file if there is one."""
-    text = page(results)
-    print(text)
-    if file:
-        Path(file).write_text(text, encoding="utf-8")
+def write_page(
+    scenario: Callable[[str, str], Json], name: str, flavours: Sequence[str], file: str | None
+) -> None:
+    """Prints the matrices. With a file, keeps the results, and writes it of all that are kept: a
+    flavour takes hours, and may have a run of its own."""
+    results = {flavour: scenario(name, flavour) for flavour in flavours}
+    print(page(list(results.values())))
+    if not file:
+        return
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for flavour, result in results.items():
+        (KEPT / f"{name}-{flavour}.json").write_text(json.dumps(result), encoding="utf-8")
+    kept = sorted(KEPT.glob(f"{name}-*.json"))
+    found = [json.loads(one.read_text(encoding="utf-8")) for one in kept]
+    Path(file).write_text(page(found), encoding="utf-8")

@@ -46,5 +46,4 @@ def test_the_page_is_written(
     scenario: Callable[[str, str], Json], request: pytest.FixtureRequest
 ) -> None:
     flavours = flavours_of("diagnose", request.config)
-    results = [scenario("diagnose", one) for one in flavours]
-    diagnoses.write_page(results, request.config.getoption("--page"))
+    diagnoses.write_page(scenario, "diagnose", flavours, request.config.getoption("--page"))

@@ -25,5 +25,4 @@ def test_the_page_is_written(
     scenario: Callable[[str, str], Json], request: pytest.FixtureRequest
 ) -> None:
     flavours = flavours_of("freebsd_diagnose", request.config)
-    results = [scenario("freebsd_diagnose", one) for one in flavours]
-    diagnoses.write_page(results, request.config.getoption("--page"))
+    diagnoses.write_page(scenario, "freebsd_diagnose", flavours, request.config.getoption("--page"))
