@@ -180,7 +180,7 @@ test-matrix: test test-python39
 	$(MAKE) --no-print-directory test-diagnose
 	$(MAKE) --no-print-directory test-databases
 
-## test-diagnose: diagnose injected causes, five times each; writes docs/measurements/diagnosis.md (about 2 h a flavour, one after the other as you like)
+## test-diagnose: diagnose injected causes, five times each; writes docs/measurements/diagnosis.md (about 2 h a flavour; FLAVOURS may come one by one)
 test-diagnose: all
 	scripts/lab build $(FLAVOURS)
 	$(PYTHON) -m pytest -s tests/lab/test_diagnose.py --runs 5 --page docs/measurements/diagnosis.md \
