@@ -108,7 +108,7 @@ test-unit-rest: all
 	$(PYTHON) -m pytest tests/unit $(addprefix --ignore=,$(HALF))
 
 TEST_C := build/test_attach build/test_c build/test_others
-TEST_BPF := build/test_bpf build/test_bpf_commit build/test_bpf_device build/test_bpf_read build/test_bpf_stacks build/test_bpf_throttle build/test_bpf_txg
+TEST_BPF := build/test_bpf build/test_bpf_commit build/test_bpf_device build/test_bpf_read build/test_bpf_stacks build/test_bpf_throttle build/test_bpf_txg build/test_bpf_waits
 test-c: $(TEST_C) $(TEST_BPF)
 	for test in $^; do $$test || exit 1; done
 

@@ -51,14 +51,18 @@ static __always_inline __u64 clamp(__u64 v, __u64 lo, __u64 hi)
 	return v < lo ? lo : v > hi ? hi : v;
 }
 
-/* Fills in when the log block that op waits for was issued, written and
- * flushed, each clamped to from..now; false if it was not issued yet. */
-static __always_inline bool lwb_cut(const struct op *op, __u64 from, __u64 now,
+/*
+ * Fills in when the log block that op waits for was issued, written and flushed, each clamped to
+ * from..now; false if it was not issued yet. A commit without a record of its own joins a block
+ * that is under way (zil_prune_commit_list()): the one in the table is that one if it ended after
+ * `since`, before which the wait had not begun, and else an earlier one with the same address.
+ */
+static __always_inline bool lwb_cut(const struct op *op, __u64 from, __u64 now, __u64 since,
 				    struct lwb_times *cut)
 {
 	struct lwb_times *t = lwb_find(op->lwb);
 
-	if (!t || t->issued < op->commit_start)
+	if (!t || (t->issued < op->commit_start && t->written < since && t->flushed < since))
 		return false;
 	cut->issued = clamp(t->issued, from, now);
 	cut->written = t->written ? clamp(t->written, cut->issued, now) : now;

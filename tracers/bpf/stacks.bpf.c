@@ -263,7 +263,7 @@ static __always_inline void add_wait(struct stack_key *key, const struct op *op,
 
 	if (!op->lwb) {
 		add_stage(key, STAGE_TXG_FALLBACK, ns);
-	} else if (!lwb_cut(op, from, now, &t)) {
+	} else if (!lwb_cut(op, from, now, op->since, &t)) {
 		add_stage(key, STAGE_BATCH_WAIT, ns);
 	} else {
 		add_stage(key, STAGE_BATCH_WAIT, (t.issued - from) * each >> 16);
@@ -405,7 +405,7 @@ static __always_inline __u16 wait_stage(const struct op *op, __u64 now)
 
 	if (!op->lwb)
 		return STAGE_TXG_FALLBACK;
-	if (!lwb_cut(op, op->since, now, &t))
+	if (!lwb_cut(op, op->since, now, op->since, &t))
 		return STAGE_BATCH_WAIT;
 	return t.flushed < now ? STAGE_WAKEUP : t.written < now ? STAGE_FLUSH : STAGE_LOG_WRITE;
 }
