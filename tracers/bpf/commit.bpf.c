@@ -172,6 +172,8 @@ static __always_inline void on_flush_done(bool typed, struct zio *zio)
 		return;
 	issued = t->issued;
 	written = t->written;
+	/* a block that could not be had is never issued, ends here, and may be at this address */
+	t->slot = NO_SLOT;
 	if (written < issued) /* it was not seen, or the place has another block now */
 		return;
 	hist_add(&data->hist[COMMIT_LOG_WRITE], written - issued);

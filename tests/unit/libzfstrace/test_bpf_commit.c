@@ -164,6 +164,24 @@ static void test_a_write_that_was_not_seen(void)
 	end(t);
 }
 
+/* What could not be allocated is not issued: it ends like a block, at the address of an earlier
+ * one. */
+static void test_a_block_that_could_not_be_had(void)
+{
+	struct zfstrace *t = start("", 0);
+	static struct world w;
+
+	make_world(&w, "tank", 54);
+	commit(&w, true);
+	shim_now += 600000000000;
+	done(&w);
+	fentry_flush_done(NULL, &w.zio);
+	CHECK(datasets_refresh(t, 0) == 0);
+	CHECK(find(t, 54) && find(t, 54)->log_write.count == 1 && find(t, 54)->flush.count == 1);
+	CHECK(find(t, 54) && find(t, 54)->log_write.max_ns < 600000000000);
+	end(t);
+}
+
 /* Without BTF the log block of a zio is not known until one was seen to be issued. */
 static void test_log_blocks_from_before(void)
 {
@@ -382,6 +400,7 @@ int main(void)
 	test_counts();
 	test_log_blocks();
 	test_a_write_that_was_not_seen();
+	test_a_block_that_could_not_be_had();
 	test_log_blocks_from_before();
 	test_only_what_is_wanted();
 	test_slow();
