@@ -31,13 +31,21 @@ struct pool_txgs {
 	struct zfstrace_txg row[TXG_SIZE];
 };
 
-/* By spa. */
+#define POOLS 64
+/* How long a pool that has no txg keeps its place when another needs one. A pool that is imported
+ * has one every zfs_txg_timeout, 5 s by default. */
+#define IDLE_NS (600ULL * 1000000000)
+
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 64);
-	__type(key, __u64);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, POOLS);
+	__type(key, __u32);
 	__type(value, struct pool_txgs);
 } pools SEC(".maps");
+
+/* Whose they are, by spa, and when each had its last event. */
+__u64 pool_spas[POOLS];
+__u64 pool_seen[POOLS];
 
 /* Threads inside spa_sync, by tid. */
 struct syncing {
@@ -54,30 +62,65 @@ struct {
 } sync_threads SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct pool_txgs);
-} fresh_pool SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
+/* POOLS: it has none. */
+static __noinline __u32 place_of(__u64 spa)
+{
+	__u32 found = POOLS;
+
+	for (__u32 i = 0; i < POOLS; i++)
+		if (pool_spas[i] == spa)
+			found = i;
+	return found;
+}
+
+static __noinline __u32 oldest_place(void)
+{
+	__u32 found = 0;
+
+	for (__u32 i = 1; i < POOLS; i++)
+		if (pool_seen[i] < pool_seen[found & (POOLS - 1)])
+			found = i;
+	return found;
+}
+
+static __always_inline struct pool_txgs *known_pool(__u64 spa)
+{
+	__u32 i = place_of(spa);
+
+	return bpf_map_lookup_elem(&pools, &i);
+}
+
+/* The place of a pool that is no longer there, or has never been; NULL if there is none. */
+static __always_inline struct pool_txgs *new_pool(__u64 spa, __u64 now)
+{
+	__u32 i = oldest_place() & (POOLS - 1);
+	struct pool_txgs *p = bpf_map_lookup_elem(&pools, &i);
+	__u64 before = pool_spas[i];
+
+	if (!p || (pool_seen[i] && now - pool_seen[i] < IDLE_NS))
+		return 0;
+	if (__sync_val_compare_and_swap(&pool_spas[i], before, spa) != before)
+		return known_pool(spa); /* the same event on another CPU, or it goes without */
+	pool_seen[i] = now;
+	p->open_txg = p->last_syncing = p->wanted_txg = 0;
+	for (int n = 0; n < TXG_SIZE; n++)
+		p->row[n].txg = 0; /* find_row() clears the rest */
+	return p;
+}
+
 static __always_inline struct pool_txgs *find_pool(__u64 spa)
 {
-	struct pool_txgs *p = bpf_map_lookup_elem(&pools, &spa);
-	__u32 zero = 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 i = place_of(spa);
 
-	if (p || !enabled)
-		return p;
-	p = bpf_map_lookup_elem(&fresh_pool, &zero);
-	if (!p || bpf_map_update_elem(&pools, &spa, p, BPF_NOEXIST)) {
-		COUNT(lost_start);
-		return 0;
-	}
-	return bpf_map_lookup_elem(&pools, &spa);
+	if (i >= POOLS)
+		return new_pool(spa, now);
+	pool_seen[i] = now;
+	return bpf_map_lookup_elem(&pools, &i);
 }
 
 /* The row of a txg, cleared of the txg four before it. */
@@ -151,8 +194,10 @@ static __always_inline void on_syncing(__u64 dp, __u64 txg)
 		return;
 	thread.spa = pool_spa(dp);
 	p = find_pool(thread.spa);
-	if (!p)
+	if (!p) { /* the other events of this txg are left out, too */
+		COUNT(lost_start);
 		return;
+	}
 	p->last_syncing = bpf_ktime_get_ns();
 	if (bpf_map_update_elem(&sync_threads, &tid, &thread, BPF_ANY)) {
 		COUNT(lost_start); /* on_synced() leaves it out */
@@ -195,7 +240,7 @@ static __always_inline void on_zil_sync_return(void)
 
 	if (!thread || !thread->zil_sync_start)
 		return;
-	p = bpf_map_lookup_elem(&pools, &thread->spa);
+	p = known_pool(thread->spa);
 	if (p)
 		find_row(p, thread->txg)->zil_sync_ns +=
 			bpf_ktime_get_ns() - thread->zil_sync_start;
@@ -209,7 +254,7 @@ static __always_inline void on_synced(__u64 dp, __u64 txg)
 	__u32 tid = bpf_get_current_pid_tgid();
 	__u64 spa = pool_spa(dp);
 	struct zfstrace_txg *row, *e;
-	struct pool_txgs *p = bpf_map_lookup_elem(&pools, &spa);
+	struct pool_txgs *p = known_pool(spa);
 
 	bpf_map_delete_elem(&sync_threads, &tid);
 	if (!p || !enabled)
@@ -241,7 +286,7 @@ static __always_inline void want_closed(__u64 dp, __u64 last, __u32 reason)
 	if (!enabled)
 		return;
 	spa = pool_spa(dp);
-	p = bpf_map_lookup_elem(&pools, &spa);
+	p = known_pool(spa);
 	if (!p || !p->open_txg)
 		return;
 	if (last > p->open_txg + TXG_DEFER_SIZE)
@@ -288,7 +333,7 @@ static __always_inline void on_tx_waited(__u64 spa, __u64 ns)
 
 	if (!enabled)
 		return;
-	p = bpf_map_lookup_elem(&pools, &spa);
+	p = known_pool(spa);
 	if (!p || !p->open_txg)
 		return;
 	row = find_row(p, p->open_txg);

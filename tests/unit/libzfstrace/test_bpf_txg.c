@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* Unit tests of the txg tracer's programs, run as functions: why txgs were closed. */
+#include <stdio.h>
 #include <string.h>
 
 #include "check.h"
@@ -16,20 +17,33 @@ static const struct zfstrace_txg *event = (const void *)shim_event;
 static void start(void)
 {
 	shim_reset();
+	memset(pool_spas, 0, sizeof(pool_spas));
+	memset(pool_seen, 0, sizeof(pool_seen));
 	enabled = 1;
 }
 
-/* From when it closes until it is on disk; why it closed. */
-static unsigned int do_txg(__u64 txg)
+/* From when it closes until it is on disk. */
+static void run_txg(__u64 dp, __u64 txg)
 {
-	fentry_quiescing(NULL, DP, txg);
-	fentry_opened(NULL, DP, txg + 1);
-	fentry_quiesced(NULL, DP, txg);
-	fentry_syncing(NULL, DP, txg);
-	fentry_pass(NULL, DP, txg);
-	fentry_synced(NULL, DP, txg);
+	fentry_quiescing(NULL, dp, txg);
+	fentry_opened(NULL, dp, txg + 1);
+	fentry_quiesced(NULL, dp, txg);
+	fentry_syncing(NULL, dp, txg);
+	fentry_pass(NULL, dp, txg);
+	fentry_synced(NULL, dp, txg);
+}
+
+/* Why it closed. */
+static unsigned int do_txg_of(__u64 dp, __u64 txg)
+{
+	run_txg(dp, txg);
 	CHECK(event->txg == txg && event->passes == 1 && strcmp(event->pool, "tank") == 0);
 	return event->reason;
+}
+
+static unsigned int do_txg(__u64 txg)
+{
+	return do_txg_of(DP, txg);
 }
 
 static void test_reasons(void)
@@ -63,8 +77,51 @@ static void test_another_pool(void)
 	CHECK(do_txg(12) == ZFSTRACE_TXG_REASON_WAITER);
 }
 
+/* Pools come and go, each with a spa_t of its own: none is left out for want of room. */
+static void test_pools_come_and_go(void)
+{
+	static char names[3 * POOLS][ZFSTRACE_POOL_LEN];
+	static void *dps[3 * POOLS][2];
+	const struct counters *counted;
+
+	start();
+	counted = shim_array(&counters);
+	for (int i = 0; i < 3 * POOLS; i++) {
+		snprintf(names[i], sizeof(names[i]), "tank");
+		dps[i][0] = names[i];
+		shim_now += IDLE_NS / (POOLS / 2);
+		for (__u64 txg = 4; txg < 7; txg++) {
+			CHECK(do_txg_of((__u64)dps[i], txg) == ZFSTRACE_TXG_REASON_NONE);
+			CHECK(event->opened == 0 || txg > 4);
+			CHECK((event->last_syncing == 0) == (txg == 4));
+		}
+	}
+	CHECK(counted->finished == 9 * POOLS && counted->lost_start == 0);
+}
+
+/* With more than there is room for, txgs of the others are lost, each once. */
+static void test_too_many_pools(void)
+{
+	static char names[POOLS + 3][ZFSTRACE_POOL_LEN];
+	static void *dps[POOLS + 3][2];
+	const struct counters *counted;
+
+	start();
+	counted = shim_array(&counters);
+	for (__u64 txg = 4; txg < 14; txg++) {
+		shim_now += IDLE_NS / 4;
+		for (int i = 0; i < POOLS + 3; i++) {
+			dps[i][0] = names[i];
+			run_txg((__u64)dps[i], txg);
+		}
+	}
+	CHECK(counted->finished == 10 * POOLS && counted->lost_start == 10 * 3);
+}
+
 int main(void)
 {
+	test_pools_come_and_go();
+	test_too_many_pools();
 	test_reasons();
 	test_another_pool();
 	return checked("BPF unit tests of txgs");
