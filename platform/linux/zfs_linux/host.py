@@ -110,7 +110,8 @@ class LinuxHost(BaseHost):
                 return f"{pid} is a thread of process {value.strip()}"
         return None
 
-    def _has_ended(self, pid: int) -> bool:
+    def has_ended(self, pid: int) -> bool:
+        """Whether there is no process with that number."""
         return not (self._proc / str(pid)).exists()
 
     def checks(self) -> list[Check]:
@@ -134,9 +135,7 @@ class LinuxHost(BaseHost):
         if options.dataset is not None:
             objset, dev = self._locate(options.dataset)
         room = options.max_datasets or self._room()
-        return self._follow(
-            TracedFsyncs(options, self.parameter, self._has_ended, objset, dev, room)
-        )
+        return self._follow(TracedFsyncs(options, self, objset, dev, room))
 
     def open_light_trace(self, options: LightOptions) -> LightSession:
         from zfs_linux.light import LightTrace, Limits
@@ -228,7 +227,7 @@ class LinuxHost(BaseHost):
         from zfs_linux.traces import ThrottleWithParams
 
         self._require_zfs()
-        return self._follow(ThrottleWithParams(options, self.parameter, self._has_ended))
+        return self._follow(ThrottleWithParams(options, self))
 
     def open_device_trace(self, options: TraceOptions) -> DeviceSession:
         from zfstrace.bpf.pools import DeviceTrace
@@ -277,13 +276,9 @@ class LinuxHost(BaseHost):
         vdevs = self._vdev_room(self.pools())
         return CostTrace(
             {
-                "fsync": lambda: TracedFsyncs(
-                    FsyncOptions(), self.parameter, self._has_ended, 0, (0, 0), room
-                ),
+                "fsync": lambda: TracedFsyncs(FsyncOptions(), self, 0, (0, 0), room),
                 "txg": TxgTrace,
-                "throttle": lambda: ThrottleWithParams(
-                    TraceOptions(), self.parameter, self._has_ended
-                ),
+                "throttle": lambda: ThrottleWithParams(TraceOptions(), self),
                 "device": lambda: DeviceTrace(max_vdevs=vdevs),
                 "arc": ArcTrace,
                 "read": lambda: ReadTrace(max_datasets=room),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from zfs_linux import kallsyms, kstat
 from zfstrace.arc import ArcState
@@ -21,31 +22,38 @@ from zfstrace.types import FsyncOptions, Losses, Probe, TraceOptions
 _PARAMETERS = ("zfs_dirty_data_max", "zfs_delay_min_dirty_percent", "zfs_delay_scale")
 
 
+class Kernel(Protocol):
+    """What these traces ask the host."""
+
+    def parameter(self, name: str) -> int | None: ...
+
+    def pools(self) -> list[str]: ...
+
+    def has_ended(self, pid: int) -> bool: ...
+
+
 class ThrottleWithParams(ThrottleTrace):
     """Implements zfstrace.host.ThrottleSession. Reads the parameters at each tick(), as an
     administrator or a tuner may change them; waits between a change and the next tick may be
     attributed to the wrong kind."""
 
-    def __init__(
-        self,
-        options: TraceOptions,
-        parameter: Callable[[str], int | None],
-        ended: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, options: TraceOptions, kernel: Kernel) -> None:
         super().__init__(
             pool=options.pool,
             pid=options.pid or 0,
             no_fentry=options.no_fentry,
             table_mib=options.table_mib,
         )
-        self._parameter, self._has_ended = parameter, ended
+        self._kernel = kernel
         self.tick()
 
     def tick(self) -> None:
-        """Reads the parameters and drops processes that have ended. Does nothing once the trace is
-        closed. Raises TraceError."""
-        self.release(self._has_ended)
-        self.tell(*(self._parameter(name) or 0 for name in _PARAMETERS))
+        """Reads the parameters and drops processes that have ended, and those of pools that were
+        exported: another pool may get the spa_t that they are known by. Does nothing once the trace
+        is closed. Raises TraceError."""
+        kernel, pools = self._kernel, frozenset(self._kernel.pools())
+        self.release(lambda pool, pid: pool not in pools or kernel.has_ended(pid))
+        self.tell(*(kernel.parameter(name) or 0 for name in _PARAMETERS))
 
 
 class TracedFsyncs(FsyncTrace):
@@ -55,8 +63,7 @@ class TracedFsyncs(FsyncTrace):
     def __init__(
         self,
         options: FsyncOptions,
-        parameter: Callable[[str], int | None],
-        ended: Callable[[int], bool],
+        kernel: Kernel,
         objset: int,
         dev: tuple[int, int],
         max_datasets: int,
@@ -78,7 +85,7 @@ class TracedFsyncs(FsyncTrace):
             pool=options.pool, no_fentry=options.no_fentry, table_mib=options.table_mib
         )
         try:
-            self._throttle = ThrottleWithParams(beside, parameter, ended)
+            self._throttle = ThrottleWithParams(beside, kernel)
         except TraceError:  # its field is null then; the rest of the trace works
             self._throttle = None
 

@@ -192,7 +192,7 @@ def test_entries_of_ended_processes_are_freed() -> None:
         table[i].latency.sum_ns = 9 * i
         table[i].pool, table[i].last_start, table[i].last_end = b"tank", 10, 20
     before = trace.waits()
-    trace.release(lambda pid: pid == 100)
+    trace.release(lambda pool, pid: (pool, pid) == ("tank", 100))
     assert released == [1]
     assert not table[1].used
     assert [(c.pid, c.latency.count) for c in trace.waits()] == [(0, 0), (100, 1), (300, 3)]
@@ -205,5 +205,5 @@ def test_entries_of_ended_processes_are_freed() -> None:
     table[1].used = 0
     assert set(trace._seen._last) == {("tank", 3), ("tank", 4)}
     trace._handle = None
-    trace.release(lambda _pid: True)
+    trace.release(lambda _pool, _pid: True)
     assert released == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -289,6 +290,23 @@ def test_fsyncs_tick_with_the_throttle_beside_them(monkeypatch: pytest.MonkeyPat
     trace._throttle = ThrottleWithParams.__new__(ThrottleWithParams)
     trace.tick()
     assert ticked == ["fsyncs", "fsyncs", "throttle"]
+
+
+def test_waits_for_a_pool_that_was_exported_get_no_more(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another may be imported where its spa_t was, and its waits would count as theirs."""
+    asked: list[list[bool]] = []
+
+    def release(_: ThrottleWithParams, gone: Callable[[str, int], bool]) -> None:
+        asked.append([gone("tank", 12), gone("tank", 13), gone("dozer", 12)])
+
+    monkeypatch.setattr(ThrottleWithParams, "release", release)
+    monkeypatch.setattr(ThrottleWithParams, "tell", lambda *_: None)
+    trace = ThrottleWithParams.__new__(ThrottleWithParams)
+    trace._kernel = LinuxHost(root)
+    trace.tick()
+    assert asked == [[False, True, True]]
 
 
 def test_threads_and_missing_processes_are_errors(root: Path) -> None:

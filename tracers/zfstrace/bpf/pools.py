@@ -200,11 +200,11 @@ class ThrottleTrace(Session):
         )
         return [self._ended.rest(rest), *self._ended.last(), *others]
 
-    def release(self, ended: Callable[[int], bool]) -> None:
-        """Keeps the waits of processes that have ended, and frees their entries. Does nothing when
-        the trace is closed. Raises TraceError."""
+    def release(self, gone: Callable[[str, int], bool]) -> None:
+        """Keeps the waits of processes that are gone, by pool and number, and frees their entries.
+        Does nothing when the trace is closed. Raises TraceError."""
         for i, waiter in enumerate(self._waiters if self._handle else ()):
-            if i and waiter.used and ended(waiter.pid):
+            if i and waiter.used and gone(text(waiter.pool), waiter.pid):
                 self._ended.add(_waiter(waiter, rest=False))
                 self._note(waiter)
                 self._seen.end(text(waiter.pool), waiter.life)
