@@ -275,6 +275,9 @@ int zfstrace_pause(struct zfstrace *t, bool now)
 	uint64_t left;
 	int err;
 
+	/* the programs of others do not know what began before a pause */
+	if (!t->def->pauses)
+		return fail(t, -EINVAL, "cannot pause: this session is not of the tracer fsync");
 	if (!t->attached || t->paused)
 		return 0;
 	err = session_enable(t, 0);
@@ -320,8 +323,7 @@ int zfstrace_resume(struct zfstrace *t)
 	if (!t->paused) /* the pause still waits for operations */
 		return start_counting(t);
 	since = session_now_ns();
-	if (maps_fd(t, ".data.resumed") >= 0)
-		(void)bpf_map_update_elem(maps_fd(t, ".data.resumed"), &zero, &since, BPF_ANY);
+	(void)bpf_map_update_elem(maps_fd(t, ".data.resumed"), &zero, &since, BPF_ANY);
 	err = attach_again(t);
 	t->paused = err;
 	return err;

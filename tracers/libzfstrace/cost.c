@@ -42,8 +42,11 @@ int zfstrace_cost(struct zfstrace *t, unsigned int i, struct zfstrace_cost *c)
 	struct bpf_program *prog;
 
 	*c = (struct zfstrace_cost) {};
-	if (i >= t->probe_count && t->base)
-		return zfstrace_cost(t->base, i - t->probe_count, c);
+	if (i >= t->probe_count && t->base) {
+		int err = zfstrace_cost(t->base, i - t->probe_count, c);
+
+		return err ? fail(t, err, "%s", zfstrace_error(t->base)) : 0;
+	}
 	if (!t->attached || i >= t->probe_count)
 		return fail(t, -EINVAL, "cannot tell what a probe costs: there is no probe %u", i);
 	prog = programs_find(t, i);

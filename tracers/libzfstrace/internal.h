@@ -63,6 +63,7 @@ struct tracer_def {
 	 * in struct zfstrace_dataset or struct zfstrace_reads, and how many of these, from the
 	 * first, are of whole operations */
 	unsigned int hists, counts, first_hist, wholes;
+	bool pauses; /* zfstrace_pause() */
 	/* for tracers with more state than maps; called once these are mapped */
 	int (*begin)(struct zfstrace *t);
 	int (*refresh)(struct zfstrace *t, uint64_t now_ns); /* see zfstrace_refresh() */

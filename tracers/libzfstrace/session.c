@@ -223,8 +223,11 @@ int zfstrace_tidy(struct zfstrace *t)
 {
 	int err = t->attached && t->def->tidy ? t->def->tidy(t, session_now_ns()) : 0;
 
-	if (t->base && !err)
+	if (t->base && !err) {
 		err = zfstrace_tidy(t->base);
+		if (err < 0)
+			return fail(t, err, "%s", zfstrace_error(t->base));
+	}
 	if (err < 0 || !t->attached || t->paused || !t->config.lazy)
 		return err;
 	session_count_missed(t);

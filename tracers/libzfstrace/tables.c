@@ -397,7 +397,7 @@ extern const char zfstrace_stacks_object[], zfstrace_stacks_object_end[];
 
 const struct tracer_def tracer_defs[] = {
 	{ "fsync", OBJECT(fsync), PROBES(fsync), MAPS(fsync), .ring = "slow_events", .slots = 33,
-	  SUMS(struct slot_data, STAGE_TOTAL), .wholes = 1 },
+	  SUMS(struct slot_data, STAGE_TOTAL), .wholes = 1, .pauses = true },
 	{ "txg", OBJECT(txg), PROBES(txg), .maps = counters_map, .map_count = 1, .ring = "events",
 	  .ring_bytes = 1 << 18 },
 	{ "throttle", OBJECT(throttle), PROBES(throttle), MAPS(throttle), .slots = 256 },

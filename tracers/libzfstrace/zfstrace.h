@@ -233,13 +233,14 @@ void zfstrace_losses(const struct zfstrace *t, struct zfstrace_losses *l);
 
 /**
  * zfstrace_pause() - Stop measuring for a while
- * @t: the session, of any tracer
+ * @t: the session, of the tracer fsync
  * @now: do not wait for the operations that are under way
  *
  * Lets no operation begin any more and, once the last one has ended or with @now, detaches all
  * probes of operations; counts stay. Call it again until it returns 0.
  *
- * Return: 0 when the session is paused; how many operations are under way; or a negative errno.
+ * Return: 0 when the session is paused; how many operations are under way; or a negative errno:
+ * -EINVAL for another tracer.
  */
 int zfstrace_pause(struct zfstrace *t, bool now);
 

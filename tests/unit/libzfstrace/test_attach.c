@@ -211,13 +211,15 @@ static void test_a_pause_is_called_off(void)
 {
 	struct counters counters = { .started = 1 };
 	struct probe missing = { .def = &defs[0], .perf_fd = -1 };
-	struct zfstrace t = { .def = tracer_find("txg"),
+	struct zfstrace t = { .def = tracer_find("fsync"),
 			      .probes = &missing,
 			      .probe_count = 1,
 			      .cpus = 1,
 			      .turn = COUNT_FENTRY };
 
-	t.maps[0].at = &counters; /* the tracer's only one */
+	for (unsigned int i = 0; i < t.def->map_count; i++)
+		if (strcmp(t.def->maps[i].name, "counters") == 0)
+			t.maps[i].at = &counters;
 	begin();
 	CHECK(session_attach(&t) == 0 && counting == COUNT_FENTRY);
 	CHECK(zfstrace_pause(&t, false) == 1 && counting == 0);
@@ -227,13 +229,24 @@ static void test_a_pause_is_called_off(void)
 	CHECK(zfstrace_resume(&t) == 0 && counting == COUNT_FENTRY);
 }
 
+/* Others would count what a pause has cut. */
+static void test_only_fsyncs_can_be_paused(void)
+{
+	for (unsigned int i = 0; i < tracer_count; i++) {
+		struct zfstrace t = { .def = &tracer_defs[i] };
+
+		CHECK(zfstrace_pause(&t, true) == (i ? -EINVAL : 0));
+	}
+}
+
 /* Datasets go in a pause, too. */
 static void test_a_pause_sees_datasets_go(void)
 {
 	struct probe probes[2] = { { .def = &defs[0] }, { .def = &defs[3] } };
-	struct zfstrace t = {
-		.def = tracer_find("arc"), .probes = probes, .probe_count = 2, .turn = COUNT_KPROBE
-	};
+	struct zfstrace t = { .def = tracer_find("fsync"),
+			      .probes = probes,
+			      .probe_count = 2,
+			      .turn = COUNT_KPROBE };
 
 	for (unsigned int i = 0; i < 2; i++) {
 		probes[i].how = ZFSTRACE_KPROBE;
@@ -286,6 +299,7 @@ int main(void)
 {
 	test_kprobes_take_over();
 	test_a_pause_is_called_off();
+	test_only_fsyncs_can_be_paused();
 	test_a_pause_sees_datasets_go();
 	test_no_fentry();
 	test_no_samples();
