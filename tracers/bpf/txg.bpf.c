@@ -47,6 +47,14 @@ struct {
 __u64 pool_spas[POOLS];
 __u64 pool_seen[POOLS];
 
+/* The verifier must see the bound at the access: the key of a map is a variable on the stack. */
+static __always_inline __u64 *pool_entry(__u64 *of, __u32 i)
+{
+	i &= POOLS - 1;
+	barrier_var(i);
+	return &of[i];
+}
+
 /* Threads inside spa_sync, by tid. */
 struct syncing {
 	__u64 spa;
@@ -66,24 +74,34 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
+/* 0, which the verifier does not know: it would follow what comes after a search once for each
+ * place that might be found. */
+static __always_inline __u32 some_zero(__u64 any)
+{
+	__u64 same = any;
+
+	barrier_var(same);
+	return any - same;
+}
+
 /* POOLS: it has none. */
 static __noinline __u32 place_of(__u64 spa)
 {
-	__u32 found = POOLS;
+	__u32 found = POOLS, zero = some_zero(spa);
 
 	for (__u32 i = 0; i < POOLS; i++)
 		if (pool_spas[i] == spa)
-			found = i;
+			found = i + zero;
 	return found;
 }
 
-static __noinline __u32 oldest_place(void)
+static __noinline __u32 oldest_place(__u64 now)
 {
-	__u32 found = 0;
+	__u32 zero = some_zero(now), found = zero;
 
 	for (__u32 i = 1; i < POOLS; i++)
-		if (pool_seen[i] < pool_seen[found & (POOLS - 1)])
-			found = i;
+		if (pool_seen[i] < *pool_entry(pool_seen, found))
+			found = i + zero;
 	return found;
 }
 
@@ -97,15 +115,15 @@ static __always_inline struct pool_txgs *known_pool(__u64 spa)
 /* The place of a pool that is no longer there, or has never been; NULL if there is none. */
 static __always_inline struct pool_txgs *new_pool(__u64 spa, __u64 now)
 {
-	__u32 i = oldest_place() & (POOLS - 1);
+	__u32 i = oldest_place(now);
 	struct pool_txgs *p = bpf_map_lookup_elem(&pools, &i);
-	__u64 before = pool_spas[i];
+	__u64 *of = pool_entry(pool_spas, i), *seen = pool_entry(pool_seen, i), before = *of;
 
-	if (!p || (pool_seen[i] && now - pool_seen[i] < IDLE_NS))
+	if (!p || (*seen && now - *seen < IDLE_NS))
 		return 0;
-	if (__sync_val_compare_and_swap(&pool_spas[i], before, spa) != before)
+	if (__sync_val_compare_and_swap(of, before, spa) != before)
 		return known_pool(spa); /* the same event on another CPU, or it goes without */
-	pool_seen[i] = now;
+	*seen = now;
 	p->open_txg = p->last_syncing = p->wanted_txg = 0;
 	for (int n = 0; n < TXG_SIZE; n++)
 		p->row[n].txg = 0; /* find_row() clears the rest */
@@ -119,7 +137,7 @@ static __always_inline struct pool_txgs *find_pool(__u64 spa)
 
 	if (i >= POOLS)
 		return new_pool(spa, now);
-	pool_seen[i] = now;
+	*pool_entry(pool_seen, i) = now;
 	return bpf_map_lookup_elem(&pools, &i);
 }
 
