@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.driven import Driven, all_of, incident
+from support.fake_host import FakeHost
 from support.hostile import EVIL
 from support.recording import NOON, Busy, light_row
 
@@ -23,6 +24,7 @@ from zfstrace.types import Json
 from zfstune.errors import NotPossible, UsageError
 from zfstune.incident.reader import Reader
 from zfstune.incident.times import ns_of
+from zfstune.record import header
 from zfstune.record.recorder import Recorder, Settings
 from zfstune.record.ring import Limits
 from zfstune.term.units import MS, SECOND
@@ -368,6 +370,28 @@ def test_a_step_of_the_clock_keeps_the_order(drive: Any, hours: int) -> None:
         found = [row["time"] for row in reader.records() if row["type"] == "interval"]
     start = NOON + hours * HOUR
     assert found == [iso_utc(start + i * 10 * SECOND) for i in range(1, 19)]
+
+
+def test_imported_pools_come_before_those_that_are_gone() -> None:
+    host = FakeHost()
+    gone = {f"ci-{i:04}": ["x"] for i in range(1000)}
+    found = header._pools(host, gone)
+    assert {"tank", "idle"} <= set(found) and len(found) == header._MOST
+
+
+def test_what_waits_for_an_interval_is_of_the_clock_that_is_set(drive: Any) -> None:
+    one = drive()
+    one.seconds(24)
+    one.host.state = "DEGRADED"
+    one.seconds(2)
+    one.clock.set(HOUR)
+    one.seconds(10)
+    one.recorder._dump("asked", one.clock.steady())
+    with Reader(str(one.recorder.dumps.path / one.files[0])) as reader:
+        found = [row for row in reader.records() if row["type"] == "pool_state"]
+    assert {row["time"] for row in found if row["state"] == "DEGRADED"} == {
+        iso_utc(NOON + HOUR + 25 * SECOND)
+    }
 
 
 def test_two_recorders_cannot_have_one_directory(drive: Any, tmp_path: Path) -> None:

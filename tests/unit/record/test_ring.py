@@ -113,6 +113,21 @@ def test_after_the_clock_is_set_all_times_are_of_the_new_one(hours: int) -> None
     assert ring.text == sum(chunk.text for chunk in ring.chunks())
 
 
+@pytest.mark.parametrize("hours", [1, 5, 8, 1000])
+def test_a_clock_that_is_set_far_ahead_makes_nothing_old(hours: int) -> None:
+    """Though chunks are corrected later, a few at a time."""
+    ring, step = Ring(), hours * 3600 * SECOND
+    fill(ring, 600)
+    end = NOON + 600 * TEN
+    for i in range(1, 4):
+        span = end + (i - 1) * TEN + step, end + i * TEN + step
+        ring.add(interval(span[1]), *span, AHEAD + step)
+        ring.restamp(AHEAD + step, 2)
+    assert ring.restamp(AHEAD + step)
+    times = [ns_of(one["time"]) or 0 for one in records(ring) if one["type"] == "interval"]
+    assert times == [NOON + step + i * TEN for i in range(1, 604)]
+
+
 def test_measurements_of_a_diagnosis_are_corrected_too() -> None:
     ring = Ring()
     found = {"type": "diagnosis", "time": iso_utc(NOON), "measurements": {"time": iso_utc(NOON)}}

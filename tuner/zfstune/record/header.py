@@ -66,8 +66,9 @@ def _parameters(host: Host) -> dict[str, Any]:
 
 
 def _pools(host: Host, layouts: Mapping[str, Sequence[str]]) -> dict[str, Json]:
-    """layouts may also know pools that were exported meanwhile."""
-    names = sorted({*host.pools(), *layouts})[:_MOST]
+    """layouts may also know pools that were exported meanwhile, which come last."""
+    imported = set(host.pools())
+    names = sorted(imported | {*layouts}, key=lambda name: (name not in imported, name))[:_MOST]
     return {
         name: {
             "state": host.pool_state(name) or None,

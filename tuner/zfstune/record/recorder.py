@@ -31,7 +31,7 @@ from zfstune.record.dumps import Dumps, Part, fitting
 from zfstune.record.header import header
 from zfstune.record.interval import Pick, picked
 from zfstune.record.observing import Observer
-from zfstune.record.ring import Chunk, Limits, Ring
+from zfstune.record.ring import STEP_NS, Chunk, Limits, Ring, shift
 from zfstune.record.triggers import LOST, METRICS, Rows, Trigger, Watch
 from zfstune.rules.thresholds import threshold
 from zfstune.term.log import say
@@ -126,7 +126,9 @@ class Recorder:
         # of the interval and of the last tick, CLOCK_MONOTONIC
         self._start: int | None = None
         self._now = 0
+        # for the interval that has not ended, with times of the clock as it was at the last tick
         self._pending: list[Json] = []
+        self._pending_ahead = self._ahead()
         self._states: dict[str, str] = {}
         self._lost: dict[str, int] = {}
         self._due: _Due | None = None
@@ -211,6 +213,7 @@ class Recorder:
     def tick(self, now: int) -> None:
         """To be called every second; now is CLOCK_MONOTONIC in ns."""
         self._now = now
+        self._correct()
         if self._start is None:
             self._begin(now)
         self._look()
@@ -244,6 +247,14 @@ class Recorder:
 
     def _ahead(self) -> int:
         return self._clock.wall() - self._clock.steady()
+
+    def _correct(self) -> None:
+        """If the wall clock was set, the times of what waits for the end of the interval."""
+        ahead = self._ahead()
+        by, self._pending_ahead = ahead - self._pending_ahead, ahead
+        if abs(by) >= STEP_NS:
+            for record in self._pending:
+                shift(record, by)
 
     def _note(self, text: str) -> None:
         self._add({"type": "note", "time": iso_utc(self._clock.wall()), "text": text})

@@ -24,13 +24,23 @@ from zfstune.incident.times import ns_of
 from zfstune.incident.writer import encode
 from zfstune.term.units import SECOND
 
-__all__ = ["Chunk", "Limits", "Ring", "chunk_of", "encode", "members", "shifted"]
+__all__ = [
+    "STEP_NS",
+    "Chunk",
+    "Limits",
+    "Ring",
+    "chunk_of",
+    "encode",
+    "members",
+    "shift",
+    "shifted",
+]
 
 CHUNK_NS = 60 * SECOND
 # What Python keeps beside the bytes of a chunk and of a line; measured with sys.getsizeof.
 _CHUNK_OVERHEAD, _LINE_OVERHEAD = 512, 64
 # A step of the wall clock; less is the noise of reading two clocks one after the other.
-_STEP_NS = SECOND
+STEP_NS = SECOND
 _LEVEL = 6
 _READ = 1 << 16
 
@@ -106,9 +116,9 @@ class Ring:
     def add(self, records: Sequence[Json], begin: int, end: int, ahead: int) -> None:
         """Adds the records of the span from begin to end, ns since 1970, in order of time."""
         # a clock that is slewed back a little must not reorder
-        begin = max(begin, self._end) if abs(ahead - self._ahead) < _STEP_NS else begin
+        begin = max(begin, self._end) if abs(ahead - self._ahead) < STEP_NS else begin
         end = max(begin, end)
-        if self._lines and (abs(ahead - self._ahead) >= _STEP_NS or end - self._begin > CHUNK_NS):
+        if self._lines and (abs(ahead - self._ahead) >= STEP_NS or end - self._begin > CHUNK_NS):
             self._seal()
         self._ahead = ahead
         for record in records:
@@ -146,13 +156,14 @@ class Ring:
         self._chunks.append(chunk)
 
     def _trim(self, now: int) -> None:
-        """Lets the oldest chunks go until the ring is within its limits."""
-        limits = self.limits
+        """Lets the oldest chunks go until the ring is within its limits. Their age is that of the
+        steady clock: they may not be corrected yet."""
+        limits, steady = self.limits, now - self._ahead
         while self._chunks and (
             self.memory > limits.memory
             or self.text > limits.text
             or self.records > limits.records
-            or self._chunks[0].end < now - limits.span
+            or self._chunks[0].end - self._chunks[0].ahead < steady - limits.span
         ):
             old = self._chunks.popleft()
             self._count(-old.memory, -old.text, -old.records)
@@ -168,11 +179,11 @@ class Ring:
     def restamp(self, ahead: int, most: int | None = None) -> bool:
         """Corrects the times of chunks, the newest first, that were made before the wall clock was
         set, at most so many; True if none is left."""
-        if self._lines and abs(ahead - self._ahead) >= _STEP_NS:
+        if self._lines and abs(ahead - self._ahead) >= STEP_NS:
             self._seal()
         for i in range(len(self._chunks) - 1, -1, -1):
             old = self._chunks[i]
-            if abs(ahead - old.ahead) < _STEP_NS:
+            if abs(ahead - old.ahead) < STEP_NS:
                 continue
             if most == 0:
                 return False
@@ -202,18 +213,19 @@ def shifted(chunk: Chunk, by: int) -> Chunk:
     lines = []
     for line in chunk.lines():
         record = json.loads(line)
-        _shift(record, by)
-        if isinstance(record.get("measurements"), dict):
-            _shift(record["measurements"], by)
+        shift(record, by)
         lines.append(encode(record))
     new = chunk_of(lines, chunk.begin + by, chunk.end + by, chunk.ahead)
     return replace(new, ahead=chunk.ahead + by)
 
 
-def _shift(record: Json, by: int) -> None:
-    then = ns_of(str(record.get("time", "")))
-    if then is not None and then + by >= 0:
-        record["time"] = iso_utc(then + by)
+def shift(record: Json, by: int) -> None:
+    """Makes the times of a record that much later, in ns."""
+    measured = record.get("measurements")
+    for one in (record, measured if isinstance(measured, dict) else {}):
+        then = ns_of(str(one.get("time", "")))
+        if then is not None and then + by >= 0:
+            one["time"] = iso_utc(then + by)
 
 
 def members(data: bytes, most: int) -> Iterator[tuple[bytes, bytes]]:
