@@ -206,6 +206,22 @@ def test_where_nothing_can_be_attached_kstats_do(capsys: pytest.CaptureFixture[s
     assert strict.missing() == {"txg": "privilege"}
 
 
+def test_kstats_do_only_until_it_can_be_attached_again(capsys: pytest.CaptureFixture[str]) -> None:
+    kstat = FakeSession(events=[txg(1)], probes=())
+    full = TraceError("cannot attach: out of memory")
+    host = hosting(**{"txg": [full, full, FakeSession(events=[txg(2)])], "txg kstat": kstat})
+    it = Followed(host, "txg")
+    it.tick(300)
+    assert it.missing() == {} and it.errors == {"txg": 1}
+    assert said(capsys) == ["view txg: only by kstats: cannot attach: out of memory"]
+    it.tick(300)
+    assert said(capsys) == [] and not kstat.closed
+    it.tick()
+    assert kstat.closed and not it.following.views[0].view.by_kstat
+    assert [line.partition(" of ")[2] for line in said(capsys)] == ["2 probes attached"]
+    assert [row["txg"] for row in it.rows()["txg"]] == [1, 2]
+
+
 # --- pools and modules that come and go
 
 

@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zfstrace.errors import Hinted, LibraryMissing, NoPrivilege, NotSupported, NoZfs
+from zfstrace.errors import (
+    Hinted,
+    LibraryMissing,
+    NoPrivilege,
+    NotSupported,
+    NoZfs,
+    TraceError,
+)
 from zfstrace.types import Json
 from zfstune.errors import in_one_line
 from zfstune.record.traced import Attach, Traced
@@ -112,6 +119,8 @@ class Following:
             elif (anew or first) and not kept.on and kept.why != BUDGET:
                 kept.retry_ns = 0
             if kept.on:
+                if kept.view.instead_of and self._stop.now() >= kept.retry_ns:
+                    self._attach(kept)
                 continue
             if lacking and kept.why in (NO_ZFS, NO_POOL):
                 kept.why = waits = lacking
@@ -143,7 +152,22 @@ class Following:
             self._fail(kept, error)
             return
         kept.why, kept.error = "", _NONE
+        kept.retry_ns = self._stop.now() + kept.view.retry_ns
         self._said.pop(kept.name, None)
+        if not kept.view.instead_of:  # which _notice() says
+            self._say_how(kept)
+
+    def _attach(self, kept: Kept) -> None:
+        """Attaches a view that kstats serve meanwhile."""
+        kept.retry_ns = self._stop.now() + kept.view.retry_ns
+        try:
+            kept.view.attach()
+        except TraceError as error:
+            kept.view.instead_of = error.in_one_line()
+            return
+        self._say_how(kept)
+
+    def _say_how(self, kept: Kept) -> None:
         how = "by kstats" if kept.view.by_kstat else _attached(kept.view)
         say(f"view {kept.name}: {how}")
 

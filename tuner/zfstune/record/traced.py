@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-from zfstrace.errors import TraceError
+from zfstrace.errors import LibraryMissing, NoPrivilege, NotSupported, NoZfs, TraceError
 from zfstrace.host import Host, Session
 from zfstrace.types import Losses, Probe, TraceOptions
 from zfstune.term.signals import Stop
@@ -20,6 +20,8 @@ from zfstune.trace.live import JsonRow, Meter
 RETRY_NS = 300 * SECOND
 # Of so many measurements the rows wait for a recorder, which takes them each 10 s.
 _MOST_LATE = 64
+# Why a host cannot attach, now and later
+_FOR_GOOD = (LibraryMissing, NoPrivilege, NotSupported, NoZfs)
 
 AnySession = TypeVar("AnySession", bound=Session)
 
@@ -57,8 +59,10 @@ class Traced(ABC, Generic[AnySession]):
     def __init__(self, attach: Attach) -> None:
         self._attach, self._host = attach, attach.host
         self.session: AnySession | None = None
-        # whether the session is one of kstats, so that nothing is attached
+        # whether the session is one of kstats, so that nothing is attached, and the error because
+        # of which it is, if that may pass
         self.by_kstat = False
+        self.instead_of = ""
         self._meter: Meter[Any, Any] | None = None
         # of each measurement
         self._late: deque[Sequence[JsonRow]] = deque(maxlen=_MOST_LATE)
@@ -72,7 +76,7 @@ class Traced(ABC, Generic[AnySession]):
     @property
     def problem(self) -> str:
         """What a session that goes on lacks, in one line; "" for nothing."""
-        return ""
+        return f"only by kstats: {self.instead_of}" if self.instead_of else ""
 
     @property
     def waiting(self) -> bool:
@@ -107,20 +111,35 @@ class Traced(ABC, Generic[AnySession]):
     def open(self) -> None:
         """Attaches, to nothing but kstats where that is not possible and suffices. Raises
         TraceError."""
-        kstat = self.only_kstat
+        kstat, instead_of = self.only_kstat, ""
         try:
             session = self._open(kstat=kstat)
-        except TraceError:
+        except TraceError as error:
             if kstat or not (self.kstat_too and self._attach.fallback):
                 raise
+            if not isinstance(error, _FOR_GOOD):
+                instead_of = error.in_one_line()
             kstat, session = True, self._open(kstat=True)
+        self._use(session, kstat, instead_of)
+
+    def attach(self) -> None:
+        """Attaches in place of a session of kstats. Raises TraceError, and then that goes on."""
+        session = self._open(kstat=False)
+        try:
+            self.close()
+        except BaseException:
+            session.close()
+            raise
+        self._use(session, False, "")
+
+    def _use(self, session: AnySession, kstat: bool, instead_of: str) -> None:
         try:
             self._begin(session)
             self._meter = self._metered(session)
         except BaseException:
             session.close()
             raise
-        self.session, self.by_kstat = session, kstat
+        self.session, self.by_kstat, self.instead_of = session, kstat, instead_of
 
     def close(self) -> None:
         """Detaches. May be called again."""
@@ -132,7 +151,7 @@ class Traced(ABC, Generic[AnySession]):
             with contextlib.suppress(TraceError):
                 self._finish(session)
         finally:
-            self._meter = None
+            self._meter, self.instead_of = None, ""
             self._past = replace(self._lost, unfinished=0)
             self._end()
             with contextlib.suppress(TraceError):
