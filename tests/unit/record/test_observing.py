@@ -119,6 +119,7 @@ def test_a_diagnosis_is_that_of_zfstune_diagnose(capsys: pytest.CaptureFixture[s
     ]
     # fentry beside the recorder's own would cost it returns
     assert getattr(host.options, "no_fentry", None) is True
+    assert getattr(host.options, "table_mib", None) == 32
     for session in host.sessions.values():
         if isinstance(session, FakeSession):
             assert session.closed

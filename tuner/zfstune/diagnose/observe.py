@@ -63,9 +63,7 @@ def watching(run: Run[TraceOptions], tell: Callable[[str], None] = log.say) -> I
     so this may be called in any thread. Raises TraceError if fsyncs cannot be traced."""
     host, stop = run.host, run.stop
     tell("attaching ...")
-    limits = FsyncOptions(
-        pool=run.options.pool, slow_ns=_slow_ns(run), no_fentry=run.options.no_fentry
-    )
+    limits = replace(_limits(run.options), slow_ns=_slow_ns(run))
     with ExitStack() as stack:
         others = {
             name: stack.enter_context(sources.opened(name, run))
@@ -112,6 +110,10 @@ def watching(run: Run[TraceOptions], tell: Callable[[str], None] = log.say) -> I
         yield Watched(pools, span, views)
 
 
+def _limits(options: TraceOptions) -> FsyncOptions:
+    return FsyncOptions(options.pool, no_fentry=options.no_fentry, table_mib=options.table_mib)
+
+
 def _slow_ns(run: Run[TraceOptions]) -> int:
     """The least duration of operations to report singly, in ns: 1 for all, or the p90 of a short
     trace if there would be too many."""
@@ -120,7 +122,7 @@ def _slow_ns(run: Run[TraceOptions]) -> int:
     rate = _kstats(run.host)[0].get("zil_commit_count", 0) - commits
     if rate * run.args.duration <= _MANY * _LOOK_NS:
         return 1
-    limits = FsyncOptions(pool=run.options.pool, no_fentry=run.options.no_fentry)
+    limits = _limits(run.options)
     session = run.host.open_fsync_trace(limits)
     try:
         meter = fsync.meter(session, run.host, limits, run.stop)

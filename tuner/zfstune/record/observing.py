@@ -38,6 +38,8 @@ _END_S = 5.0
 _ZPOOL_S = 5.0
 # Lines of a layout, and pools with one.
 _MOST_LAYOUT, _MOST_LAYOUTS = 1024, 256
+# In the kernel, for each trace of a diagnosis; a service's memory is limited.
+_TABLE_MIB = 32
 
 
 class ThreadStop(Stop):
@@ -138,7 +140,7 @@ def _diagnosed(host: Host, counted: _Counted, stop: Stop, why: str) -> tuple[lis
     host.tick()
     args = argparse.Namespace(duration=DURATION_NS, json=False)
     # kprobes: to attach and detach fentry programs would let those of the recorder miss returns
-    options = TraceOptions(no_fentry=True)
+    options = TraceOptions(no_fentry=True, table_mib=_TABLE_MIB)
     run = Run(args, options, host, io.StringIO(), stop)
     with watching(run, tell=lambda _text: None) as watched:
         found = [judge(measure(seen)) for seen in watched.pools]
