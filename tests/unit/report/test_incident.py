@@ -19,7 +19,7 @@ from zfstune import cli
 from zfstune.incident.times import ns_of
 from zfstune.report import incident, incident_tables
 from zfstune.report.incident_data import Fold, bins_of
-from zfstune.term.units import SECOND
+from zfstune.term.units import MS, SECOND
 
 Run = Callable[..., tuple[int, str, str]]
 VOID = ("meta", "rect", "circle", "path", "br")
@@ -339,13 +339,24 @@ def test_bins_have_the_worst_and_the_sums() -> None:
     assert found.outside == 0
 
 
-def test_what_is_counted_replaces_what_was_estimated() -> None:
-    light = [one for one in incidents.records([1]) if one["type"] != "fsync_summary"]
-    exact = list(incidents.records([2]))
-    found = folded(checked([*light, *exact])).bins
-    assert found.exact == {"tank", "idle"}
-    assert found.pools["tank"][1].count == 0
-    assert found.pools["tank"][2].count == 400
+def test_what_is_counted_replaces_what_was_estimated_then() -> None:
+    """And only then: a budget detaches the view fsync when most happens."""
+    both = list(incidents.records([2]))
+    for rows in (both, both[::-1]):
+        found = folded(checked([*incidents.records([1, 41], full=False), *rows])).bins
+        bins = found.pools["tank"]
+        assert found.exact and [bins[i].exact for i in (1, 2, 41)] == [False, True, False]
+        assert bins[2].count == 400 and bins[1].count > 0 and bins[41].p99 > 170 * MS
+        assert found.what("tank") == "fsyncs and commits"
+
+
+def test_the_page_says_what_it_counts_when(tmp_path: Path) -> None:
+    rows = [*incidents.records(range(10)), *incidents.records(range(10, 60), full=False)]
+    made = page(incidents.write(tmp_path / "x", rows))
+    assert "The p99 of commits was 181 ms at the worst moment" in made.words
+    assert "Pool tank, fsyncs and commits from" in made.words
+    assert "highest p99 181 ms near 00:0" in made.words
+    assert "at other times commits of the ZIL, and shares of stages are estimated" in made.words
 
 
 def test_rows_of_another_time_are_counted_and_not_drawn() -> None:

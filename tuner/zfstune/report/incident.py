@@ -32,6 +32,12 @@ _MOST_PLOTS = 4
 _MOST_NAMES = 10
 # Each has an element in each panel.
 _MOST_MARKS = 60
+_COUNTED = {
+    "fsyncs": "All fsyncs are counted.",
+    "commits": "Commits of the ZIL are counted; shares of stages are estimated from short windows.",
+    "fsyncs and commits": "All fsyncs are counted while the view fsync was on; at other times "
+    "commits of the ZIL, and shares of stages are estimated from short windows.",
+}
 _VERDICTS = {
     "causes": ("worse", "Cause found"),
     "unknown": ("worse", "Cause unknown"),
@@ -115,7 +121,7 @@ def _head(story: Story) -> str:
         look, word = _VERDICTS.get(story.diagnoses[0].diagnosis.verdict, ("", "Diagnosis"))
     p99 = story.interval.p99()
     when = "at the worst moment" if story.worst else "at the chosen moment"
-    what = "fsyncs" if story.fold.bins.exact else "commits"
+    what = "fsyncs" if any(story.interval.records("fsync_summary")) else "commits"
     sentence = f"No fsync was recorded {when}"
     if p99:
         sentence = (
@@ -201,12 +207,7 @@ def _timeline(story: Story) -> str:
 
 def _caption(story: Story, pool: str) -> str:
     step = format_span(story.fold.bins.step_ns)
-    exact = pool in story.fold.bins.exact
-    what = (
-        "All fsyncs are counted."
-        if exact
-        else "Commits of the ZIL are counted; shares of stages are estimated from short windows."
-    )
+    what = _COUNTED[story.fold.bins.what(pool)]
     return f"Each point is of {step}: the highest p99 and the longest sync in it. {what}"
 
 

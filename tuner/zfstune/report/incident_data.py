@@ -23,9 +23,10 @@ _CHANGES = ("parameter_change", "pool_state", "note")
 
 @dataclass
 class Bin:
-    """A part of the time of a pool: of several intervals the worst p99, and sums. stages are ns, or
-    shares of them that a light trace has estimated."""
+    """A part of the time of a pool: of several intervals the worst p99, and sums. exact: of fsyncs;
+    otherwise of commits, and stages are ns of them that a light trace has estimated."""
 
+    exact: bool = False
     count: int = 0
     duration_ns: int = 0
     p99: int = 0
@@ -48,12 +49,20 @@ class Bins:
     step_ns: int
     count: int
     pools: dict[str, dict[int, Bin]] = field(default_factory=dict)
-    # pools whose bins have exact counts of fsyncs, not commits
-    exact: set[str] = field(default_factory=set)
 
     @property
     def last_ns(self) -> int:
         return self.first_ns + self.step_ns * self.count
+
+    def what(self, pool: str) -> str:
+        """What is counted of a pool: fsyncs, commits, or now these and now those."""
+        kinds = {one.exact for one in self.pools[pool].values() if one.duration_ns}
+        return "fsyncs and commits" if len(kinds) > 1 else "fsyncs" if True in kinds else "commits"
+
+    @property
+    def exact(self) -> bool:
+        """Whether fsyncs were counted anywhere."""
+        return any(one.exact for bins in self.pools.values() for one in bins.values())
 
     def middle(self, place: int) -> float:
         return self.first_ns + self.step_ns * (place + 0.5)
@@ -183,18 +192,13 @@ class Fold:
         # the sum of a pool's datasets has no dataset
         if record["dataset"] is not None:
             return
-        pool, exact = record["pool"] or "", record["type"] == "fsync_summary"
-        if exact and pool not in self.bins.exact:
-            # what was estimated so far is replaced by what is counted
-            self.bins.exact.add(pool)
-            for old in self.bins.pools.get(pool, {}).values():
-                old.count = old.duration_ns = old.p99 = 0
-                old.stages.clear()
-        if not exact and pool in self.bins.exact:
+        found, exact = self._bin(record), record["type"] == "fsync_summary"
+        if found is None or (found.exact and not exact):
             return
-        found = self._bin(record)
-        if found is None:
-            return
+        if exact and not found.exact:
+            # what is counted replaces what was estimated for the same time
+            found.exact, found.count, found.duration_ns, found.p99 = True, 0, 0, 0
+            found.stages.clear()
         latency = record["latency"] or {}
         found.count += record["count" if exact else "commits"]
         found.duration_ns += record["duration_ns"]

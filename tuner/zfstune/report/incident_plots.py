@@ -71,7 +71,7 @@ def timeline(name: str, pool: str, bins: Bins, marks: Sequence[Mark]) -> Plot | 
     found = sorted(bins.pools.get(pool, {}).items())
     if not found:
         return None
-    what = "fsyncs" if pool in bins.exact else "commits"
+    what = bins.what(pool)
 
     def draw(box: Box, narrow: bool) -> Iterable[object]:
         times = _times(bins, narrow)
