@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -37,10 +38,18 @@ class FanotifyWatch:
         self._ours = frozenset(ours)
         self._lock = threading.Lock()
         self._changes: list[Change] = []
-        self._group = _open_group(paths)
-        self._end = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._serve, name="fanotify", daemon=True)
-        self._thread.start()
+        with contextlib.ExitStack() as undo:
+            self._group = _open_group(paths)
+            undo.callback(os.close, self._group)
+            self._end = os.pipe2(os.O_CLOEXEC)
+            for end in self._end:
+                undo.callback(os.close, end)
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # no room for a thread
+                raise OSError(errno.EAGAIN, str(error)) from None
+            undo.pop_all()
 
     def poll(self) -> list[Change]:
         with self._lock:

@@ -49,7 +49,8 @@ class LightTrace:
     def __init__(self, options: LightOptions, limits: Callable[[], Limits], host: Host) -> None:
         self._options, self._limits, self._host = options, limits, host
         self._windows: deque[Window] = deque(maxlen=_WINDOWS)
-        self._kept: list[Window] = []
+        # of those nobody may ask for
+        self._kept: deque[Window] = deque(maxlen=_WINDOWS)
         self._sum, self._past = CommitSums(), Losses()
         self._why, self._again_ns, self._closed = "", 0, False
         # the module, and what it had counted, when commits were last looked at without probes
@@ -183,7 +184,7 @@ class _Attached:
     anything."""
 
     def __init__(
-        self, options: LightOptions, limits: Limits, windows: deque[Window], kept: list[Window]
+        self, options: LightOptions, limits: Limits, windows: deque[Window], kept: deque[Window]
     ) -> None:
         self._options, self._windows, self._kept = options, windows, kept
         self._random = random.Random()

@@ -240,6 +240,13 @@ def test_no_second_one_is_kept_in_a_minute(world: World) -> None:
     assert world.trace.kept() == [] and len(world.trace.windows()) == 1
 
 
+def test_those_that_nobody_asks_for_are_few(world: World) -> None:
+    for _ in range(6000):
+        world.commits.events = [SlowCommit(SECOND, 12, "postgres")]
+        world.second()
+    assert 10 < len(world.trace.kept()) <= light._WINDOWS
+
+
 def test_not_more_than_one_a_minute_is_opened_for_that(world: World) -> None:
     windows = 0
     for _ in range(600):

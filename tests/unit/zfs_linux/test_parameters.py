@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,22 @@ def watch(tmp_path: Path, params: LinuxParameters) -> Iterator[FanotifyWatch]:
         pytest.skip(f"no fanotify here: {error}")
     yield found
     found.close()
+
+
+def test_without_room_for_a_thread_there_is_no_watch_and_no_descriptor(
+    tmp_path: Path, params: LinuxParameters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(
+        "zfs_linux.fanotify._open_group", lambda _: os.open(os.devnull, os.O_RDONLY)
+    )
+    monkeypatch.setattr(threading.Thread, "start", start)
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    for _ in range(5):
+        assert isinstance(params.watch(["a"]), ComparingWatch)
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
 
 
 def wait(watch: Watch, count: int) -> list[Change]:
