@@ -255,7 +255,10 @@ class KstatTxgs:
         if time.monotonic_ns() < self._due:
             return []
         self._due = time.monotonic_ns() + POLL_NS
-        return [txg for pool in self._pools() for txg in self._new(pool)]
+        pools = self._pools()
+        # one that was exported comes back with txgs that nobody has missed here
+        self._last = {pool: row for pool, row in self._last.items() if pool in pools}
+        return [txg for pool in pools for txg in self._new(pool)]
 
     def _new(self, pool: str) -> list[Txg]:
         rows = self._source.rows(pool)

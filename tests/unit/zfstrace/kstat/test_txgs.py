@@ -174,6 +174,22 @@ def test_a_pool_that_is_created_anew_has_its_first_txgs(
     assert session.losses().lost == 0
 
 
+def test_a_pool_that_comes_back_has_lost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its txgs went on elsewhere."""
+    monkeypatch.setattr(kstat_txgs, "POLL_NS", 0)
+    write_rows(tmp_path, "tank", [(1000, "C"), (1001, "O")])
+    session = KstatTxgs(None, ProcTxgs(tmp_path, tmp_path / "none"))
+    assert session.poll(0) == []
+    (tmp_path / "tank/txgs").unlink()
+    (tmp_path / "tank").rmdir()
+    assert session.poll(0) == []
+    write_rows(tmp_path, "tank", [(51_000, "C"), (51_001, "C")])
+    assert [txg.txg for txg in session.poll(0)] == [51_000, 51_001]
+    assert session.losses().lost == 0
+
+
 class FakeTrace:
     def __init__(self, events: list[TxgEvent]) -> None:
         self.events = events
