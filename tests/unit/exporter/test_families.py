@@ -116,6 +116,16 @@ def test_the_slowest_of_a_bucket_is_its_exemplar() -> None:
     assert not [s for s in made.samples("x", 1800) if s.exemplar]
 
 
+def test_an_exemplar_of_the_future_is_old() -> None:
+    """The clock was set back."""
+    made = series(110 * MS, 150 * MS)
+    made.show(Shown(150 * MS, 100_000.0, {"comm": "ahead"}))
+    assert not [s for s in made.samples("x", 1000) if s.exemplar]
+    made.show(Shown(110 * MS, 1000.0, {"comm": "now"}))
+    (shown,) = (s.exemplar for s in made.samples("x", 1001) if s.exemplar)
+    assert shown.labels == {"comm": "now"}
+
+
 def test_counters_of_a_module_go_on_when_it_is_loaded_again() -> None:
     counters = Counters("zfstune_zil_kstat_total")
     rising = Rising(counters)

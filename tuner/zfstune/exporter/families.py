@@ -115,7 +115,7 @@ class Series:
         last minutes."""
         where = place(one.ns)
         old = self._exemplars.get(where)
-        if old is None or one.ns >= old.ns or one.at_s - old.at_s > _EXEMPLAR_S:
+        if old is None or one.ns >= old.ns or abs(one.at_s - old.at_s) > _EXEMPLAR_S:
             labels = {name: label(text)[:40] for name, text in one.labels.items() if text}
             self._exemplars[where] = one._replace(labels=labels)
 
@@ -125,7 +125,7 @@ class Series:
         for i, count in enumerate(self.counts):
             total += count
             exemplar, shown = None, self._exemplars.get(i)
-            if shown and now_s - shown.at_s <= _EXEMPLAR_S:
+            if shown and abs(now_s - shown.at_s) <= _EXEMPLAR_S:
                 exemplar = Exemplar(shown.labels, shown.ns / SECOND, round(shown.at_s, 3))
             yield Sample(f"{name}_bucket", self._buckets[i], total, None, exemplar)
         yield Sample(f"{name}_count", self._labels, total)
