@@ -8,6 +8,7 @@ import os
 import pty
 import select
 import socket
+import sys
 import termios
 import threading
 from collections.abc import Callable
@@ -100,6 +101,28 @@ def test_dropped_lines_are_counted(how: str | None, request: pytest.FixtureReque
     assert shown[:10] == list(range(10))
     assert all(len(line) == 999 for line in lines if line.endswith("x"))
     assert lines[-1] == "really"
+
+
+def test_each_line_of_several_threads_comes_once() -> None:
+    out = io.StringIO()
+    one = Outlet(out)
+
+    def say(n: int) -> None:
+        for i in range(2000):
+            one.line(f"{n} {i}")
+
+    threads = [threading.Thread(target=say, args=(n,)) for n in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    wanted = sorted(f"{n} {i}" for n in range(4) for i in range(2000))
+    assert sorted(out.getvalue().splitlines()) == wanted
 
 
 def test_lines_appear_when_the_terminal_continues(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import os
 import select
 import socket
 import stat
+import threading
 import time
 from collections import deque
 from typing import TextIO
@@ -27,11 +28,14 @@ AT_END_S = 1.0
 
 
 class Outlet:
-    """A stream for people. Lines that it does not accept now wait for the next call; if too many
-    wait, the oldest are dropped and counted. Only printable characters are written."""
+    """A stream for people, of all threads. Lines that it does not accept now wait for the next
+    call; if too many wait, the oldest are dropped and counted. Only printable characters are
+    written."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
+        # by a thread again: at its exit, or in a signal handler
+        self._lock = threading.RLock()
         self._rest = b""  # of a partial write
         self._lines: deque[str] = deque()
         self._left_out = 0
@@ -39,29 +43,31 @@ class Outlet:
 
     def line(self, text: str) -> None:
         """Prints a line that stays, in the order of the calls; never waits."""
-        if len(self._lines) == KEPT:
-            self._lines.popleft()
-            self._left_out += 1
-        self._lines.append(printable(text))
-        self.go_on()
+        with self._lock:
+            if len(self._lines) == KEPT:
+                self._lines.popleft()
+                self._left_out += 1
+            self._lines.append(printable(text))
+            self.go_on()
 
     def draw(self, text: str) -> None:
         """On a terminal: prints a text without a line break, which the next text or line replaces.
         Skipped if the terminal does not accept it now."""
-        if self.go_on() and (text or self._drawn):
-            data = self._encode(self._erase() + printable(text))
-            taken = self._write(data)
-            self._rest = data[taken:] if taken else b""
-            self._drawn = bool(text) if taken else self._drawn
+        with self._lock:
+            if self.go_on() and (text or self._drawn):
+                data = self._encode(self._erase() + printable(text))
+                taken = self._write(data)
+                self._rest = data[taken:] if taken else b""
+                self._drawn = bool(text) if taken else self._drawn
 
     def go_on(self) -> bool:
         """Writes what waits, as far as possible; returns whether all of it was written."""
-        while True:
-            if not self._rest and not self._next():
-                return True
-            self._rest = self._rest[self._write(self._rest) :]
-            if self._rest:
-                return False
+        with self._lock:
+            while self._rest or self._next():
+                self._rest = self._rest[self._write(self._rest) :]
+                if self._rest:
+                    return False
+            return True
 
     def deliver(self) -> None:
         """At exit: gives a slow reader another second."""
