@@ -17,6 +17,11 @@ from typing import IO, Any, NamedTuple
 
 # How many bytes at the end of a program's output are searched for its last line.
 _MOST_SAID = 2000
+# So many may hang in the kernel, as zpool(8) does behind a pool that does not answer, before no
+# other is started.
+MOST_LEFT = 8
+# Those that were killed and have not ended
+_left: list[subprocess.Popen[bytes]] = []
 
 
 class Done(NamedTuple):
@@ -42,8 +47,11 @@ def start(
 
 
 def run(argv: Sequence[str], limit_s: float, env: Mapping[str, str] | None = None) -> Done:
-    """Runs a program. Raises TimeoutError when it takes longer than limit_s, another OSError when
-    it cannot be run."""
+    """Runs a program. Raises TimeoutError when it takes longer than limit_s, or too many that took
+    longer are still there; another OSError when it cannot be run."""
+    _left[:] = [one for one in _left if one.poll() is None]
+    if len(_left) >= MOST_LEFT:
+        raise TimeoutError(errno.ETIMEDOUT, f"{argv[0]} is not run: {len(_left)} processes hang")
     process = start(argv, subprocess.PIPE, subprocess.PIPE, env=env)
     try:
         out, err = process.communicate(timeout=limit_s)
@@ -52,6 +60,7 @@ def run(argv: Sequence[str], limit_s: float, env: Mapping[str, str] | None = Non
     finally:
         if process.returncode is None:
             signal_all(process, signal.SIGKILL)
+            _left.append(process)
         for pipe in (process.stdout, process.stderr):
             if pipe:
                 pipe.close()

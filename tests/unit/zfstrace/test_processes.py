@@ -68,3 +68,24 @@ def test_the_last_line_of_a_file_is_found() -> None:
         file.write(b"\0" * 5000 + b"one\n" + b"x" * 300 + b"\n\n \n")
         file.flush()
         assert processes.last_line(file) == "x" * 200
+
+
+def test_behind_many_that_hang_no_other_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hangs in the kernel cannot be killed."""
+    file = tmp_path / "started"
+    argv = ["sh", "-c", f"echo $$ >> {file}; exec sleep 1000"]
+    monkeypatch.setattr(processes, "_left", [])
+    with monkeypatch.context() as hanging:
+        hanging.setattr(processes, "signal_all", lambda *_: None)
+        for _ in range(processes.MOST_LEFT):
+            assert processes.output(argv, 0.5) == ""
+        with pytest.raises(TimeoutError, match=f"sh is not run: {processes.MOST_LEFT} processes"):
+            processes.run(argv, 0.5)
+    pids = [int(line) for line in file.read_text().splitlines()]
+    assert len(pids) == processes.MOST_LEFT
+    os.kill(pids[0], signal.SIGKILL)
+    wait_for(lambda: processes.output(["echo", "again"], 5.0) == "again\n")
+    for pid in pids[1:]:
+        os.kill(pid, signal.SIGKILL)
