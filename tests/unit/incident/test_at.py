@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,47 @@ def found(text: str, span: tuple[int, int] = SPAN) -> str:
         ("2026-11-27T00:03Z", "2026-11-27 00:03:00 UTC"),
         ("2026-11-27 00:03", "2026-11-27 00:03:00 UTC"),
         ("2026-11-26T23:58:05.123Z", "2026-11-26 23:58:05 UTC"),
+        ("23:58Z", "2026-11-26 23:58:00 UTC"),
     ],
 )
 def test_a_moment_in_the_file(text: str, moment: str) -> None:
     assert found(text) == moment
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        # as `date -Iminutes`, `-Iseconds`, `--rfc-3339=seconds` and `+%H:%M%z` write it
+        ("2026-11-27T01:03+01:00", "2026-11-27 00:03:00 UTC"),
+        ("2026-11-27T01:03:20+01:00", "2026-11-27 00:03:20 UTC"),
+        ("2026-11-27 01:03:20+01:00", "2026-11-27 00:03:20 UTC"),
+        ("01:03+0100", "2026-11-27 00:03:00 UTC"),
+        # on both sides of midnight there
+        ("2026-11-27T00:58+01:00", "2026-11-26 23:58:00 UTC"),
+        ("2026-11-26T18:33-05:30", "2026-11-27 00:03:00 UTC"),
+        ("00:58+01:00", "2026-11-26 23:58:00 UTC"),
+        ("18:33-05:30", "2026-11-27 00:03:00 UTC"),
+        ("14:03:20+14:00", "2026-11-27 00:03:20 UTC"),
+        ("0:03-00:00", "2026-11-27 00:03:00 UTC"),
+    ],
+)
+def test_a_moment_with_an_offset(text: str, moment: str) -> None:
+    assert found(text) == moment
+
+
+def test_a_moment_with_an_offset_is_the_same_as_in_utc() -> None:
+    """For each minute of the file and each zone that has been in use."""
+    first, _ = SPAN
+    begin = datetime.fromtimestamp(first // 10**9, UTC)
+    for minute in range(10):
+        utc = begin + timedelta(minutes=minute)
+        for quarters in range(-12 * 4, 14 * 4 + 1):
+            there = utc.astimezone(timezone(timedelta(minutes=15 * quarters)))
+            for text in (there.isoformat(timespec="minutes"), there.strftime("%H:%M:%S%z")):
+                asked = at.find(at.parse(text), SPAN, "x")
+                exact = first + minute * 60 * 10**9
+                # one without seconds is the whole minute
+                assert asked == (max(first, exact - 40 * 10**9) if "T" in text else exact), text
 
 
 def test_a_time_of_day_is_the_last_such_time_of_the_file() -> None:
@@ -47,7 +85,11 @@ def test_a_time_of_day_is_the_last_such_time_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["12:00", "23:56:39", "00:06:41", "00:07", "2026-11-26T00:03Z", "2199-01-01T00:00Z"]
+    "text",
+    [
+        *("12:00", "23:56:39", "00:06:41", "00:07", "2026-11-26T00:03Z", "2199-01-01T00:00Z"),
+        *("00:03+01:00", "2026-11-27T00:03+01:00", "1970-01-01T00:00+01:00"),
+    ],
 )
 def test_a_moment_outside_is_refused_with_the_span_of_the_file(text: str) -> None:
     with pytest.raises(UsageError) as error:
@@ -60,12 +102,16 @@ def test_a_moment_outside_is_refused_with_the_span_of_the_file(text: str) -> Non
     "text",
     [
         *("", "3", "24:00", "12:60", "12:00:60", "now", "2026-13-01T00:00Z", "1969-01-01T00:00Z"),
-        *("2201-01-01T00:00Z", "2026-11-27T00:03+01:00", "x" * 10_000, "\x1b[2J"),
+        *("2201-01-01T00:00Z", "x" * 10_000, "\x1b[2J"),
+        *("03:05+25:00", "03:05+15:00", "03:05+01:60", "03:05+1:00", "03:05+01", "03:05Z+01:00"),
+        *("2026-11-27T00:03+01:00Z", "2026-11-27T00:03 CET", "2026-11-27T00:03+", "+01:00", "Z"),
+        *("24:00+01:00", "2026-11-27+01:00"),
     ],
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as error:
         at.parse(text)
+    assert str(error.value).startswith("--at: ") and "\n" not in str(error.value)
     assert "write it like 03:05" in error.value.hint
 
 

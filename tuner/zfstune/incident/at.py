@@ -1,4 +1,5 @@
-"""--at: a moment in an incident file, as a time of day or as a date and a time."""
+"""--at: a moment in an incident file, as a time of day or as a date and a time: in UTC, or with an
+offset from it."""
 
 from __future__ import annotations
 
@@ -12,17 +13,20 @@ from zfstune.incident.times import seconds_of
 from zfstune.term.units import SECOND
 
 _DAY = 24 * 3600 * SECOND
-_TIME_OF_DAY = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
+# as date(1) writes it; no zone is further than 14 h from UTC
+_OFFSET = r"(?:Z|([+-])(0[0-9]|1[0-4]):?([0-5][0-9]))?"
+_TIME_OF_DAY = re.compile(rf"([0-9]{{1,2}}):([0-9]{{2}})(?::([0-9]{{2}}))?{_OFFSET}")
 _MOMENT = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.[0-9]{1,9})?)?(Z?)",
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.[0-9]{1,9})?)?"
+    + _OFFSET,
 )
-_LIKE = "write it like 03:05, 03:05:20 or 2026-11-27T03:05Z; it is UTC"
+_LIKE = "write it like 03:05 or 2026-11-27T03:05Z, which are UTC, or 2026-11-27T04:05+01:00"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A moment as it was written: ns since 1970, or since midnight if it is a time of day; unit_ns
-    is how long what it names lasts, a minute or a second."""
+    """A moment as it was written, in UTC: ns since 1970, or since midnight if it is a time of day;
+    unit_ns is how long what it names lasts, a minute or a second."""
 
     text: str
     ns: int
@@ -34,16 +38,24 @@ def parse(text: str) -> Asked:
     """The argument of --at. Raises UsageError."""
     daily = _TIME_OF_DAY.fullmatch(text)
     if daily:
-        hours, minutes, seconds = (int(part or 0) for part in daily.groups())
+        hours, minutes, seconds = (int(part or 0) for part in daily.groups()[:3])
         if hours > 23 or minutes > 59 or seconds > 59:
             raise UsageError(f"--at: {text} is no time of day", _LIKE)
         ns = ((hours * 60 + minutes) * 60 + seconds) * SECOND
-        return Asked(text, ns, (1 if daily[3] else 60) * SECOND, True)
+        return Asked(text, (ns - _offset(daily)) % _DAY, (1 if daily[3] else 60) * SECOND, True)
     match = _MOMENT.fullmatch(text)
     found = seconds_of(f"{match[1]}T{match[2]}:{match[3] or '00'}") if match else None
     if match is None or found is None:
         raise UsageError(f"--at: {text!r} is no time", _LIKE)
-    return Asked(text, found * SECOND, (1 if match[3] else 60) * SECOND, False)
+    ns = found * SECOND - _offset(match)
+    return Asked(text, ns, (1 if match[3] else 60) * SECOND, False)
+
+
+def _offset(match: re.Match[str]) -> int:
+    """How far its clock is ahead of UTC, in ns: the last three groups, which are none for UTC."""
+    sign, hours, minutes = match.groups()[-3:]
+    ahead = (int(hours or 0) * 60 + int(minutes or 0)) * 60 * SECOND
+    return -ahead if sign == "-" else ahead
 
 
 def find(asked: Asked, span: tuple[int, int], name: str) -> int:

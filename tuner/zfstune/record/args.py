@@ -62,6 +62,7 @@ examples:
   zfstune record dump -o incident.jsonl.gz
   zfstune record dump --last 30m -o - > last.jsonl.gz
   zfstune record dump --at 03:05 -o night.jsonl.gz      half an hour around 03:05 UTC
+  zfstune record dump --at "$(date -Iminutes -d 03:05)" the same of the host's own clock
   zfstune record dump --anonymise -o ticket.jsonl.gz
 
 exit status:
@@ -166,7 +167,9 @@ def _add_dump(commands: argparse._SubParsersAction[Any]) -> None:
     dump.add_argument(
         "--last", metavar="T", type=span, help="only the last T (30m); with --at: T around it"
     )
-    dump.add_argument("--at", metavar="TIME", help="around this time (03:05, 2026-11-27T03:05Z)")
+    dump.add_argument(
+        "--at", metavar="TIME", help="around this moment, UTC (03:05, 2026-11-27T03:05Z)"
+    )
     dump.add_argument("--anonymise", action="store_true", help="without names; needs -o")
     _add_directory(dump)
     dump.set_defaults(run="record.command")

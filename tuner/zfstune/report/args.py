@@ -45,7 +45,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--at",
         metavar="TIME",
-        help="with --from: the moment (03:05, 2026-11-27T03:05Z); default the worst",
+        help="with --from: the moment, UTC (03:05, 2026-11-27T03:05Z); default the worst",
     )
     parser.add_argument(
         "-o",

@@ -271,7 +271,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--at": {
         "metavar": "TIME",
         "action": _From,
-        "help": "with --from: the moment (03:05, 2026-11-27T03:05Z); default the worst",
+        "help": "with --from: the moment, UTC (03:05, 2026-11-27T03:05Z); default the worst",
     },
     "--json": {"action": "store_true", "help": "JSON lines, times in ns"},
     "--no-fentry": {
