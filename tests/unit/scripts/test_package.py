@@ -4,9 +4,10 @@ tested by tests/lab/test_packages.py."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,62 @@ def test_the_exporter_is_packaged_and_not_enabled(tree: Path) -> None:
     assert f"try-restart {unit}" in postun
     for file in package.PACKAGING.joinpath("systemd").glob("*.*"):
         assert f"/usr/lib/systemd/system/{file.name}\n" in spec
+
+
+def documents_of_rpm(tree: Path, root: Path) -> None:
+    """What the lines of the spec file do that copy documents."""
+    text = (tree / "zfstune.spec").read_text()
+    lines = text.partition("\ndoc=")[2].partition("\n\n")[0]
+    script = f"doc={lines}".replace("%{buildroot}", str(root))
+    subprocess.run(["sh", "-e", "-c", script], cwd=tree, check=True, timeout=60)
+
+
+def documents_of_debian(tree: Path, root: Path) -> None:
+    """What dh_installdocs and dh_install do."""
+    home = "usr/share/doc/zfstune"
+    lines = [f"{name} {home}" for name in (tree / "debian/zfstune.docs").read_text().split()]
+    for line in lines + (tree / "debian/zfstune.install").read_text().splitlines():
+        pattern, target = line.split()
+        (root / target).mkdir(parents=True, exist_ok=True)
+        for path in tree.glob(pattern):
+            shutil.copy(path, root / target)
+    # it would compress them otherwise
+    assert "\n\tdh_compress --exclude=.md\n" in (tree / "debian/rules").read_text()
+
+
+@pytest.mark.parametrize("documents", [documents_of_debian, documents_of_rpm])
+def test_pages_are_packaged_and_find_each_other(
+    documents: Callable[[Path, Path], None], tree: Path, tmp_path: Path
+) -> None:
+    documents(tree, tmp_path)
+    home = tmp_path / "usr/share/doc/zfstune"
+    pages = {str(path.relative_to(home)) for path in home.rglob("*.md")}
+    all_pages = {str(path.relative_to(tree)) for path in (tree / "docs").rglob("*.md")}
+    assert pages == all_pages | {"README.md", "CHANGELOG.md"}
+    for name in pages:
+        page = home / name
+        for link in re.findall(r"\]\(([^)\s:#]+)(?:#[^)]*)?\)", page.read_text()):
+            there = Path(os.path.normpath(page.parent / link))
+            # files beside the code are in a checkout only
+            outside = there.relative_to(home).parts[0] in ("platform", "tracers", "CONTRIBUTING.md")
+            assert there.exists() or outside, f"{name}: {link}"
+
+
+def test_pages_that_rules_and_messages_name_are_packaged(tree: Path, tmp_path: Path) -> None:
+    documents_of_debian(tree, tmp_path)
+    files = [
+        *(tree / "platform/monitoring").glob("*.*"),
+        *(tree / "docs/man").glob("zfstune*.1"),
+        *(tree / "tuner").rglob("*.toml"),
+    ]
+    named = {
+        name
+        for file in files
+        for name in re.findall(r"\bdocs/[\w/.-]+\.md\b", file.read_text(encoding="utf-8"))
+    }
+    assert {"docs/stages.md", "docs/performance.md"} <= named
+    missing = {name for name in named if not (tmp_path / "usr/share/doc/zfstune" / name).exists()}
+    assert missing == set()
 
 
 def scriptlet(spec: str, name: str) -> str:
