@@ -57,7 +57,8 @@ def dashboard() -> Json:
     return {
         "uid": UID,
         "title": "OpenZFS: synchronous writes (zfstune)",
-        "description": "Where synchronous writes on OpenZFS spend their time: `zfstune exporter`.",
+        "description": "Where synchronous writes on OpenZFS spend their time: `zfstune exporter`. "
+        "Packages have docs/stages.md, which panels name, in /usr/share/doc/zfstune.",
         "tags": ["zfs", "zfstune"],
         "schemaVersion": SCHEMA,
         "version": 1,

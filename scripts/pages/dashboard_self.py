@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pages.dashboard_types import (
     HOST,
+    INEXACT,
     PER_POOL,
     RATE,
+    UNCOUNTED,
     Annotation,
     Panel,
     Query,
     Row,
+    losses,
     rate,
 )
 
@@ -106,12 +109,11 @@ TRACER = Row(
             8,
             8,
             (
-                Query(
-                    rate("zfstune_trace_lost_total", "@host", f"{HOST}, view, reason"),
-                    "{{instance}} {{view}} {{reason}}",
-                ),
+                Query(losses("@host", UNCOUNTED), "{{instance}} {{view}} {{reason}}"),
+                Query(losses("@host", INEXACT), "{{instance}} {{view}} {{reason}}, counted"),
             ),
-            "Anything above 0: numbers are too small by that. docs/stages.md#losses.",
+            "Above 0 numbers are too small by that; what is counted all the same is only less "
+            "exact, as in <others> or in the stage beside. docs/stages.md#losses.",
         ),
         Panel(
             "Cost of tracing, in CPUs",
@@ -182,7 +184,7 @@ TRACER = Row(
                     "{{instance}}",
                 ),
             ),
-            "It must not grow for days. With `--record` the recorder has 8 MiB of it.",
+            "It must not grow for days. The recorder has 8 MiB of it, unless `--no-record`.",
         ),
     ),
 )

@@ -48,7 +48,8 @@ class Query:
 @dataclass(frozen=True)
 class Panel:
     """description says what to look at. stages: lines are coloured as stages; bad: the value from
-    which on a number is red; states: texts and colours of 0 and 1."""
+    which on a number is red; signed: values may be below 0; states: texts and colours of 0 and
+    1."""
 
     title: str
     kind: str
@@ -61,6 +62,7 @@ class Panel:
     stages: bool = False
     bad: float | None = None
     log: bool = False
+    signed: bool = False
     states: tuple[tuple[str, str], ...] = ()
 
     def defaults(self) -> dict[str, Any]:
@@ -69,9 +71,10 @@ class Panel:
         if self.stacked:
             stack = {"mode": self.stacked, "group": "A"}
             found["custom"] = {**_LINES, "fillOpacity": 70, "lineWidth": 0, "stacking": stack}
-        if self.log:
-            # 0 has no place on such an axis
+        if self.log or self.signed:
+            # 0 has no place on an axis of logarithms
             del found["min"]
+        if self.log:
             found["custom"] = {**_LINES, "scaleDistribution": {"type": "log", "log": 10}}
         if self.states:
             named = {
@@ -126,6 +129,28 @@ def rates(of: str, by: str) -> str:
     return f"{rate(f'{COMMIT}_count', of, by)} or {rate(f'{FSYNC}_count', of, by)}"
 
 
+# What no view has counted, and what one has counted, but less exactly (alerts.yml).
+_LOST = "zfstune_trace_lost_total"
+UNCOUNTED = ('reason=~"start|return|cut"', 'view="txg",reason="event"')
+INEXACT = ('reason=~"overflow|skipped|log_block|window"', 'view!="txg",reason="event"')
+
+
+def uncounted(of: str, window: str) -> str:
+    """Operations that were not counted, by reason."""
+    return " or ".join(f"increase({_LOST}{{{of},{one}}}[{window}])" for one in UNCOUNTED)
+
+
+def losses(of: str, reasons: tuple[str, ...]) -> str:
+    """Losses per second, by view and reason."""
+    return " or ".join(rate(_LOST, f"{of},{one}", f"{HOST}, view, reason") for one in reasons)
+
+
+# Hosts that give no metrics, as ZfstuneDown has it, but not those that are no targets any more.
+DOWN = '(up{@fleet,job="zfstune"} == 0) or on (job, instance) '
+DOWN += "(group by (job, instance) (present_over_time(zfstune_build_info{@fleet}[1d])) "
+DOWN += "and on (job, instance) up{@fleet} unless on (job, instance) zfstune_build_info{@fleet}) "
+DOWN += "or on (job, instance) "
+DOWN += '(time() - node_textfile_mtime_seconds{@fleet,file=~".*zfstune.*"} > 300)'
 BLIND = "(zfstune_trace_up{@fleet} == 0) unless on (job, instance, view) "
 BLIND += 'zfstune_trace_off_info{@fleet,why=~"no_zfs|no_pool"}'
 PER_POOL = "{{instance}} {{pool}}"

@@ -6,6 +6,7 @@ from pages.dashboard_types import (
     BLIND,
     COMMIT,
     DATASET,
+    DOWN,
     FSYNC,
     HOST,
     PER_DATASET,
@@ -20,6 +21,7 @@ from pages.dashboard_types import (
     quantile,
     rate,
     rates,
+    uncounted,
     unfinished,
 )
 
@@ -35,8 +37,9 @@ FLEET = Row(
         ),
         number(
             "Exporters down",
-            "count(up{@fleet} == 0) or vector(0)",
-            "Targets that do not answer: `systemctl status zfstune-exporter` there.",
+            f"count({DOWN}) or vector(0)",
+            "Targets that do not answer, and hosts whose metrics came by node_exporter in the last "
+            "day and come no more: `systemctl status zfstune-exporter` there.",
         ),
         number(
             "Hosts blind",
@@ -45,10 +48,9 @@ FLEET = Row(
         ),
         number(
             "Hosts losing",
-            "count(sum by (job, instance) (increase(zfstune_trace_lost_total{@fleet}[15m])) > 0) "
-            "or vector(0)",
-            "Hosts on which operations were lost in 15 minutes: their numbers are too small. "
-            "docs/stages.md#losses says what each loss is.",
+            f"count(sum by (job, instance) ({uncounted('@fleet', '15m')}) > 0) or vector(0)",
+            "Hosts on which operations were not counted in 15 minutes: their numbers are too "
+            "small. docs/stages.md#losses says what each loss is.",
         ),
         number(
             "Pools blocked",
@@ -83,7 +85,7 @@ FLEET = Row(
                 Query(unfinished("@fleet"), column="unfinished", unit="short"),
                 Query(f"count by (job, instance) ({BLIND})", column="views blind", unit="short"),
                 Query(
-                    "sum by (job, instance) (increase(zfstune_trace_lost_total{@fleet}[15m]))",
+                    f"sum by (job, instance) ({uncounted('@fleet', '15m')})",
                     column="lost in 15 m",
                     unit="short",
                 ),
@@ -123,7 +125,7 @@ POOLS = Row(
             "Commits, p99",
             "timeseries",
             "s",
-            12,
+            8,
             9,
             (Query(either(0.99, "@pool", POOL), PER_POOL, exemplars=True),),
             "How long the slowest hundredth of ZIL commits takes: what an fsync, an O_SYNC write "
@@ -135,10 +137,28 @@ POOLS = Row(
             "Commits per second",
             "timeseries",
             "ops",
-            12,
+            8,
             9,
             (Query(rates("@pool", POOL), PER_POOL),),
             "A fall together with a rise of p99 is a slower pool; a rise of both is more load.",
+        ),
+        Panel(
+            "Objective: budget left",
+            "timeseries",
+            "percentunit",
+            8,
+            9,
+            (
+                Query(
+                    f"min by ({POOL}) "
+                    "(instance_pool:zfstune_commit_budget_left:ratio_30d{@pool})",
+                    PER_POOL,
+                ),
+            ),
+            "What is left of the slow commits that the objective of slo.yml allows: 0.1 % of those "
+            "of 30 days, or of as many as Prometheus keeps, may take longer than 100 ms. Below 0 "
+            "it is missed. Without slo.yml this is empty.",
+            signed=True,
         ),
         Panel(
             "Commits not ended",

@@ -7,22 +7,26 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.metrics_text import HUNG, SLOW, WELL, served
-from support.monitoring import Prometheus, check, expected
+from support.monitoring import Prometheus, check, expected, filled, queries
 from support.paths import DATA, ROOT
 from support.prometheus import located, prometheus
 from support.waiting import wait_for
+
+from zfstrace.txg import REASONS
 
 MONITORING = ROOT / "platform/monitoring"
 RULES = tuple(sorted(MONITORING.glob("*.yml")))
 TESTS = sorted((DATA / "promtool").glob("*.yml"))
 # An hour in half a minute
 FACTOR = 120
+# a loss of each of the two alerts on losses
+LOSING = replace(SLOW, values={**SLOW.values, "reason": (*REASONS, "return", "overflow")})
 # a port that nothing listens on
 DOWN = "127.0.0.1:1"
 
@@ -56,7 +60,7 @@ class Running:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     program = tool("prometheus")
     with ExitStack() as stack:
-        hosts = [stack.enter_context(served(fake)) for fake in (WELL, SLOW, HUNG)]
+        hosts = [stack.enter_context(served(fake)) for fake in (WELL, LOSING, HUNG)]
         directory = tmp_path_factory.mktemp("prometheus")
         scraped = prometheus(program, directory, [*hosts, DOWN], RULES, factor=FACTOR)
         yield Running(stack.enter_context(scraped), *hosts)
@@ -147,6 +151,39 @@ def test_each_alert_fires_where_its_cause_is_and_names_a_command(running: Runnin
         assert texts["runbook"]
         assert "error expanding" not in str(texts)
         assert "no value" not in str(texts)
+
+
+UP = 'up{{job="node",instance="{}"}}'
+BUILD = 'zfstune_build_info{{job="node",instance="{}"}}'
+MTIME = 'node_textfile_mtime_seconds{{job="node",instance="{}",file="/a/zfstune.prom"}}'
+# hosts with node_exporter, each minute of an hour
+ENDS = {
+    "well": {UP: "1x60", BUILD: "1x60", MTIME: "0+60x60"},
+    "killed": {UP: "1x60", BUILD: "1x60", MTIME: "0+60x9 600x51"},
+    "stopped": {UP: "1x60", BUILD: "1x9 stale", MTIME: "0+60x9 stale"},
+    "no target": {UP: "1x9 stale", BUILD: "1x9 stale", MTIME: "0+60x9 stale"},
+    "without zfstune": {UP: "1x60"},
+    "down, without zfstune": {UP: "0x60"},
+}
+
+
+def test_exporters_down_are_counted_without_a_port_too(
+    dashboard: dict[str, Any], tmp_path: Path
+) -> None:
+    (asked,) = (one for one in queries(dashboard) if "'Exporters down'" in one.where)
+    series = [
+        {"series": name.format(host), "values": values}
+        for host, rows in ENDS.items()
+        for name, values in rows.items()
+    ]
+    series.append({"series": 'up{job="zfstune",instance="does not answer"}', "values": "0x60"})
+    # killed, stopped, does not answer
+    wanted = [{"labels": "{}", "value": 3}]
+    expr = {"expr": filled(asked.expr, dashboard), "eval_time": "50m", "exp_samples": wanted}
+    path = tmp_path / "down.yml"
+    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": [expr]}]
+    path.write_text(json.dumps({"tests": tests}), encoding="utf-8")
+    subprocess.run((tool("promtool"), "test", "rules", path), check=True)
 
 
 def test_promtool_accepts_the_rules() -> None:

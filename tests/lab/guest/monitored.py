@@ -81,7 +81,9 @@ TRY_MS, SYNC_MS = 400, 14_000
 # Of rates of the dashboard and of a first measurement of costs
 HEALTHY_S = 70
 LONGEST_S = 720
-AGAIN = "a pool imported again and again"
+CROWDED, AGAIN = "more datasets than places", "a pool imported again and again"
+# What a view distinguishes beside those with series of their own is 16 (exporter/command.py).
+SERIES, DATASETS = 2, 24
 
 
 class Watch:
@@ -311,8 +313,19 @@ def itself(watch: Watch, exporters: dict[str, Exporter]) -> None:
         watch.until("three hosts", lambda: len(watch.shown("up == 1")) == len(TARGETS))
         with watch.cause("kill -9"):
             exporters["all"].stop(signal.SIGKILL)
+        for i in range(DATASETS):
+            sh(f"zfs create well/{i}")
+        with watch.cause(CROWDED):
+            watch.until(CROWDED, lambda: crowded(watch))
         with watch.cause(AGAIN):
             watch.until(AGAIN, lambda: imported(watch, exporters["light"]))
+
+
+def crowded(watch: Watch) -> bool:
+    """Commits on each dataset; returns whether the alert fires."""
+    for i in range(DATASETS):
+        sync_writes(f"/well/{i}/a", 1)
+    return watch.firing() >= CAUSES[CROWDED]
 
 
 def imported(watch: Watch, light: Exporter) -> bool:
@@ -331,7 +344,7 @@ def started() -> dict[str, Exporter]:
     others attach."""
     progress("exporters")
     options = {
-        "light": ("--views", "light", "--budget", "0.001%"),
+        "light": ("--views", "light", "--budget", "0.001%", "--max-datasets", str(SERIES)),
         "fsync": ("--views", "fsync", "--budget", "0.001%"),
         "all": ("--views", ",".join(VIEWS), "--budget", "100%"),
     }

@@ -30,8 +30,8 @@ def _of_all(**subjects: str) -> frozenset[Alert]:
     return frozenset((name, subject, "all") for name, subject in subjects.items())
 
 
-# Each alert of alerts.yml and slo.yml has a cause here. Of ZfstuneDown it is one of four: no host
-# leaves the configuration, and there is no node_exporter whose file could be old.
+# Each alert of alerts.yml and slo.yml has a cause here. Of ZfstuneDown it is one of five: no host
+# leaves the configuration, and there is no node_exporter whose file could be old or gone.
 CAUSES: dict[str, frozenset[Alert]] = {
     # a slow commit costs the objective as well, for hours after it
     "slow flushes": _of_all(
@@ -49,6 +49,7 @@ CAUSES: dict[str, frozenset[Alert]] = {
         {("ZfstuneOverBudget", "", "light"), ("ZfstuneBlind", "fsync", "fsync")}
     ),
     "kill -9": _of_all(ZfstuneDown=""),
+    "more datasets than places": frozenset({("ZfstuneInexact", "light", "light")}),
     "a pool imported again and again": frozenset({("ZfstuneLosing", "light", "light")}),
 }
 

@@ -24,7 +24,8 @@ class TextFile:
     a host on which nothing happens. So the file is removed at a clean end, and when it cannot be
     replaced. node_textfile_mtime_seconds, which node_exporter adds, does not make up for that:
     nobody's query of our metrics looks at it. It is for the end that nobody can clean up after, a
-    kill or a hang, and for that an alert on it stays right.
+    kill or a hang, and for that an alert on it stays right. A clean end takes its series away, too:
+    ZfstuneDown sees that by metrics that a host had, and has no more while node_exporter answers.
 
     failed counts the writes that failed; say() gets a line when that begins and when it ends. Not
     for several threads at once. Raises UsageError at start.

@@ -22,7 +22,7 @@ PANELS = list(panels(PAGE))
 MONITORING = ROOT / "platform/monitoring"
 RECORDED = {
     rule["record"]: rule["expr"]
-    for rule in expected((MONITORING / "recording.yml",))
+    for rule in expected((MONITORING / "recording.yml", MONITORING / "slo.yml"))
     if "record" in rule
 }
 QUERIES = [(panel, target) for panel in PANELS for target in panel["targets"]]
