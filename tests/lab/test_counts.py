@@ -36,6 +36,7 @@ def counts(scenario: Callable[[str, str], Json], flavour: str) -> Json:
         ("fsync", "tank/db", "fsync", 1009),
         ("fdatasync", "tank/db", "fdatasync", 997),
         ("threads", "tank/db", "fsync", 8 * 251),
+        ("joined", "tank/db", "fsync", 4 * 211 + 307),
         ("o_dsync", "tank/db", "o_sync", 499),
         ("msync", "tank/db", "msync", 53),
         ("zvol", "tank/vol", "zvol", 97),
@@ -61,7 +62,7 @@ def test_the_count_is_that_of_fio(counts: Json, key: str) -> None:
         assert seen(counts, row, row["count"], one["fio"]["syncs"])
 
 
-@pytest.mark.parametrize("key", [*FIOS, "o_dsync", "msync", "zvol"])
+@pytest.mark.parametrize("key", [*FIOS, "joined", "o_dsync", "msync", "zvol"])
 def test_commits_are_those_of_the_kstat(counts: Json, key: str) -> None:
     for one in tries(counts, key):
         row = pool_row(one["rows"])
@@ -88,6 +89,14 @@ def test_times_of_zil_commit_are_those_of_bpftrace(counts: Json) -> None:
     row = dataset_row(counts["o_dsync"]["rows"], "tank/db")
     assert seen(counts, row, row["count"], counts["bpftrace"]["n"])
     assert total_ns(row) == pytest.approx(counts["bpftrace"]["sum"], rel=0.10)
+
+
+def test_waits_for_blocks_of_others_are_of_the_disk(counts: Json) -> None:
+    row = dataset_row(counts["joined"]["rows"], "tank/db")
+    # a block may have been issued before the trace began
+    assert row["losses"]["log_block"] <= 5
+    assert share(row, "other") < 0.05
+    assert share(row, "log_write", "flush") > 0.2
 
 
 def test_sync_always_counts_every_write(counts: Json) -> None:
@@ -178,7 +187,7 @@ def test_cost_on_an_idle_pool_has_no_number_per_fsync(counts: Json) -> None:
 
 
 def test_stages_sum_to_the_total(counts: Json) -> None:
-    for key in (*FIOS, "o_dsync", "msync", "zvol", "always"):
+    for key in (*FIOS, "joined", "o_dsync", "msync", "zvol", "always"):
         for row in (row for one in tries(counts, key) for row in one["rows"]):
             if row["count"]:
                 assert total_ns(row) // row["count"] == row["latency"]["mean"]

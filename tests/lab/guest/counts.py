@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -68,6 +69,30 @@ def fsyncs(results: Json) -> None:
                 theirs = fio_facts(fio("/tank/db", *options, name=key))
             sh(f"rm -f /tank/db/{key}*")
             results.setdefault(key, []).append(found["traced"] | {"fio": theirs})
+
+
+def joined(results: Json) -> None:
+    """Beside a writer, fsyncs of files that nobody writes: they wait for log blocks that it has
+    issued."""
+    progress("joined")
+
+    def syncs(name: str, number: int, write: bool) -> None:
+        fd = os.open(f"/tank/db/{name}", os.O_WRONLY | os.O_CREAT, 0o600)
+        for _ in range(number):
+            if write:
+                os.pwrite(fd, b"x" * 8192, 0)
+            os.fsync(fd)
+        os.close(fd)
+
+    for i in range(4):
+        syncs(f"clean{i}", 1, False)
+    threads = [threading.Thread(target=syncs, args=(f"clean{i}", 211, False)) for i in range(4)]
+    threads.append(threading.Thread(target=syncs, args=("written", 307, True)))
+    with traced(results, "joined", "fsync", "tank"):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
 
 def o_dsync(results: Json) -> None:
@@ -198,6 +223,7 @@ def main() -> None:
     fio("/tank/db", "--fsync=1", "--number_ios=3", name="warm")  # creates the log
     results["before"] = commits()
     fsyncs(results)
+    joined(results)
     o_dsync(results)
     other_kinds(results)
     filters(results)
