@@ -75,7 +75,7 @@ def dumped() -> Json:
     night, incidents = "/run/night.jsonl.gz", Path("/tmp/incidents")
     now = sh("date +%H:%M").strip()
     hosts = (*ENV, "ansible", "all", "-i", str(INVENTORY))
-    dump = run([*hosts, "-a", f"zfstune record dump --at {now} -o {night}"])
+    dump = run([*hosts, "-a", f"{COMMAND} record dump --at {now} -o {night}"])
     fetch = run([*hosts, "-m", "fetch", "-a", f"src={night} dest={incidents}"])
     files = [str(path.relative_to(incidents)) for path in incidents.rglob("*") if path.is_file()]
     read = run([str(COMMAND), "trace", "--from", *(str(incidents / one) for one in files)])

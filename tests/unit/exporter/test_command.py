@@ -142,8 +142,8 @@ def test_without_prometheus_client_it_says_what_to_install(
     assert status == 3
     assert err == (
         "zfstune: error: cannot export metrics: the Python module prometheus_client is not "
-        "installed\nhint: run `apt install python3-prometheus-client`, "
-        "`dnf install python3-prometheus_client` or `pip install prometheus-client`\n"
+        "installed\nhint: run `apt install python3-prometheus-client` or, with EPEL, "
+        "`dnf install python3-prometheus_client`\n"
     )
 
 

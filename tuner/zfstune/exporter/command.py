@@ -109,8 +109,8 @@ def _require_client() -> None:
     if importlib.util.find_spec("prometheus_client") is None:
         raise NotPossible(
             "cannot export metrics: the Python module prometheus_client is not installed",
-            "run `apt install python3-prometheus-client`, `dnf install python3-prometheus_client` "
-            "or `pip install prometheus-client`",
+            "run `apt install python3-prometheus-client` or, with EPEL, "
+            "`dnf install python3-prometheus_client`",
         )
 
 
