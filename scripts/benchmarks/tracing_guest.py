@@ -195,9 +195,14 @@ def kprobes_on(function: str) -> Ready:
     return ready
 
 
-def loaded(program: str) -> Ready:
-    """Attached if there is a BPF program of this name, for tools that say nothing."""
-    return lambda _: any(one.get("name") == program for one in programs())
+def linked(program: str) -> Ready:
+    """Attached if a BPF program of this name has a link, for tools that say nothing."""
+
+    def ready(_: Running) -> bool:
+        ids = {one["id"] for one in programs() if one.get("name") == program}
+        return any(one.get("prog_id") in ids for one in json.loads(sh("bpftool -j link show")))
+
+    return ready
 
 
 def has_perf_events(tool: Running) -> bool:
@@ -274,11 +279,11 @@ TOOLS = {
     "bcc offcputime": Tool("offcputime-bpfcc", says("Hit Ctrl-C to end"), STACKS),
     "libbpf-tools funclatency": Tool(
         f"funclatency-libbpf {COMMIT}",
-        loaded("dummy_kretprobe"),
+        linked("dummy_kretprobe"),
         "a histogram of commits (`fsdist` knows no ZFS)",
         1,
     ),
-    "libbpf-tools offcputime": Tool("offcputime-libbpf", loaded("sched_switch"), STACKS),
+    "libbpf-tools offcputime": Tool("offcputime-libbpf", linked("sched_switch"), STACKS),
     "perf trace": Tool(
         "perf trace -a -s -e fsync",
         has_perf_events,
