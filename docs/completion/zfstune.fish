@@ -248,6 +248,7 @@ complete -c zfstune -n '_shtab_zfstune_using exporter' -l record -d 'keep the la
 complete -c zfstune -n '_shtab_zfstune_using exporter' -l no-record -d 'keep nothing in memory'
 complete -c zfstune -n '_shtab_zfstune_using exporter' -l trigger -xka "fsync.p50 fsync.p99 fsync.p999 fsync.max fsync.rate fsync.unfinished fsync.errors commit.p50 commit.p99 commit.p999 commit.max commit.rate log.p99 flush.p99 txg.sync txg.open throttle.waits throttle.time throttle.max device.log.p99 device.flush.p99 arc.hit arc.waits lost" -d 'write an incident file when this is true, like '"'"'fsync.p99>200ms for 30s'"'"''
 complete -c zfstune -n '_shtab_zfstune_using exporter' -l dump-dir -xka "(__fish_complete_directories)" -d 'where incident files go; default /run/zfstune-exporter'
+complete -c zfstune -n '_shtab_zfstune_using exporter' -l check -d 'say whether these options can be used, and end; nothing is traced or served'
 complete -c zfstune -n '_shtab_zfstune_using; and test $_shtab_zfstune_npos -eq 0' -a record -d 'Keeps the last hours in memory, and writes them when asked.'
 complete -c zfstune -n '_shtab_zfstune_using record' -s h -l help -d 'show this help message and exit'
 complete -c zfstune -n '_shtab_zfstune_using record; and test $_shtab_zfstune_npos -eq 0' -a run -d 'Records until a signal ends it.'

@@ -147,6 +147,21 @@ def test_without_prometheus_client_it_says_what_to_install(
     )
 
 
+def test_options_can_be_checked_before_they_are_in_force(
+    exporter: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there is nothing to trace or to serve with."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    host = FakeHost()
+    host.unloaded = True
+    right = ("--check", "--listen", ":9810", "--trigger", "commit.p99>200ms for 30s")
+    assert exporter(host, *right) == (0, "", "zfstune: these options can be used\n")
+    for wrong in (("--trigger", "commit.p99>200"), ("--views", "lihgt"), ("--interval", "5s")):
+        status, out, err = exporter(host, "--check", *wrong)
+        assert (status, out) == (2, "") and err.startswith("zfstune: error: "), err
+    assert host.options is None
+
+
 def test_it_writes_no_parameter_and_recovers_nothing(
     exporter: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,9 +36,10 @@ examples:
   zfstune exporter --source kstat                       without privilege
   sudo zfstune exporter --once                          prints the metrics and ends
   sudo zfstune exporter --trigger 'fsync.p99>200ms for 30s'    keeps what led to it
+  zfstune exporter --check --listen :9810 --views light,txg    before they are in force
 
 exit status:
-  0  ended by a signal, or printed once; 2  usage
+  0  ended by a signal, printed once, or checked; 2  usage
   3  not possible here (no privilege, no prometheus_client, the port is in use)
 """
 
@@ -107,6 +108,11 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "--no-fentry", action="store_true", help="use kprobes even where fentry is possible"
     )
     _add_recorder(parser)
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="say whether these options can be used, and end; nothing is traced or served",
+    )
     parser.set_defaults(run="exporter.command")
 
 

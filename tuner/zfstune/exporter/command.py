@@ -59,6 +59,9 @@ def run(args: argparse.Namespace) -> int:
     """The command. Raises CommandError and TraceError."""
     views = views_of(args)
     options = _Options(_checked(args), _triggers(args, views))
+    if args.check:
+        say("these options can be used")
+        return DONE
     _require_client()
     host = open_host()
     _require_host(args, host, views)
