@@ -45,7 +45,7 @@ int zfstrace_cost(struct zfstrace *t, unsigned int i, struct zfstrace_cost *c)
 	if (i >= t->probe_count && t->base) {
 		int err = zfstrace_cost(t->base, i - t->probe_count, c);
 
-		return err ? fail(t, err, "%s", zfstrace_error(t->base)) : 0;
+		return err ? fail(t, err, "%s", t->base->error) : 0;
 	}
 	if (!t->attached || i >= t->probe_count)
 		return fail(t, -EINVAL, "cannot tell what a probe costs: there is no probe %u", i);
