@@ -184,7 +184,7 @@ static __always_inline void report_slow(const struct op *op, __u64 total, __u8 k
 	e->total_ns = total;
 	__builtin_memcpy(e->stage_ns, op->stage_ns, sizeof(e->stage_ns));
 	e->dirty_bytes = op->zilog ? pool_dirty(zilog_pool(op->zilog)) : 0;
-	e->object = op->object;
+	e->object = op->file ? file_object(op->file) : op->object;
 	e->slot = op->slot;
 	e->life = life;
 	e->pid = id >> 32;
@@ -263,7 +263,6 @@ static __always_inline void on_zpl_fsync(bool typed, struct file *file, __s64 st
 	if (!op)
 		return;
 	op->in_fsync = 1;
-	op->object = typed ? file->f_inode->i_ino : file_object((__u64)file);
 	if (typed ? file->f_mapping->nrpages : BPF_CORE_READ(file, f_mapping, nrpages))
 		op->cur = STAGE_WRITEBACK;
 	if (!datasync)
@@ -307,14 +306,14 @@ static __always_inline void on_zil_commit(__u64 zilog, __u64 foid)
 			op = 0;
 	}
 	/* an fsync commits its own file and no other: the return of this one was missed */
-	if (op && op->object != foid)
+	if (op && op->object && op->object != foid)
 		op = 0;
 	if (!op) {
 		op = op_begin(now);
 		if (!op)
 			return;
-		op->object = foid;
 	}
+	op->object = foid;
 	advance(op, now, false);
 	op->outer = op->cur;
 	op->cur = STAGE_ASYNC_TO_SYNC;
