@@ -178,6 +178,7 @@ class Lasting:
                 self.samples.append(self.sample())
 
     def clock_right(self) -> None:
+        """Sets the clock back if it is ahead."""
         if self.done["clock_ahead"] > self.done["clock_back"]:
             self.clock_back()
             self.done["clock_back"] += 1

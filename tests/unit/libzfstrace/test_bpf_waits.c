@@ -24,15 +24,33 @@ static uint64_t lost_blocks(const struct zfstrace *t)
 	return n;
 }
 
-static void begin_commit(struct world *w, __u64 object)
+/* The only dataset, its log block, a waiter for that, and the zio that writes it. */
+static struct world w;
+static struct waiter waiter;
+static struct zio zio;
+
+static struct zfstrace *start_world(void)
 {
-	fentry_zil_commit(NULL, (__u64)&w->zilog, object);
+	make_world(&w, "tank", 54);
+	waiter = (struct waiter) { .lwb = (__u64)w.lwb };
+	zio = (struct zio) { .io_private = w.lwb };
+	return start(8, 2);
+}
+
+static void issue(void)
+{
+	fentry_add_block(NULL, (__u64)w.lwb, (__u64)w.lwb + 8);
+}
+
+static void begin_commit(__u64 object)
+{
+	fentry_zil_commit(NULL, (__u64)&w.zilog, object);
 	fentry_async_to_sync_return(NULL);
 }
 
-static void wait_for(struct waiter *waiter)
+static void wait_for_it(void)
 {
-	fentry_cv_wait(NULL, (__u64)waiter, (__u64)&waiter->lock);
+	fentry_cv_wait(NULL, (__u64)&waiter, (__u64)&waiter.lock);
 }
 
 static uint64_t about(const struct zfstrace_hist *h)
@@ -43,28 +61,22 @@ static uint64_t about(const struct zfstrace_hist *h)
 /* A commit that finds a block of another under way has the part of its times that it waited for. */
 static void test_a_block_is_joined(void)
 {
-	struct zfstrace *t = start(8, 2);
+	struct zfstrace *t = start_world();
 	const struct zfstrace_dataset *d;
-	struct zio zio = {};
-	struct waiter waiter = {};
-	static struct world w;
 
-	make_world(&w, "tank", 54);
-	waiter.lwb = (__u64)w.lwb;
-	zio.io_private = w.lwb;
 	shim_tid = 1;
-	begin_commit(&w, 8);
-	fentry_add_block(NULL, (__u64)w.lwb, (__u64)w.lwb + 8);
+	begin_commit(8);
+	issue();
 	shim_now += 10 * MS;
 	shim_tid = 2; /* while it is written */
-	begin_commit(&w, 9);
-	wait_for(&waiter);
+	begin_commit(9);
+	wait_for_it();
 	shim_now += 5 * MS;
 	fentry_write_done(NULL, &zio);
 	shim_now += MS;
 	shim_tid = 3; /* while caches are flushed */
-	begin_commit(&w, 10);
-	wait_for(&waiter);
+	begin_commit(10);
+	wait_for_it();
 	shim_now += 2 * MS;
 	fentry_flush_done(NULL, &zio);
 	fentry_zil_commit_return(NULL);
@@ -83,19 +95,13 @@ static void test_a_block_is_joined(void)
 /* It ends between the look at it and the sleep, so that this is short. */
 static void test_a_block_ends_as_it_is_joined(void)
 {
-	struct zfstrace *t = start(8, 2);
-	struct zio zio = {};
-	struct waiter waiter = {};
-	static struct world w;
+	struct zfstrace *t = start_world();
 
-	make_world(&w, "tank", 54);
-	waiter.lwb = (__u64)w.lwb;
-	zio.io_private = w.lwb;
-	fentry_add_block(NULL, (__u64)w.lwb, (__u64)w.lwb + 8);
-	begin_commit(&w, 9);
+	issue();
+	begin_commit(9);
 	fentry_write_done(NULL, &zio);
 	fentry_flush_done(NULL, &zio);
-	wait_for(&waiter);
+	wait_for_it();
 	fentry_zil_commit_return(NULL);
 	CHECK(datasets_refresh(t, 0) == 0);
 	CHECK(find_objset(t, 54)->stages[STAGE_WAKEUP].count == 1 && lost_blocks(t) == 0);
@@ -105,25 +111,19 @@ static void test_a_block_ends_as_it_is_joined(void)
 /* An earlier block at the address says nothing about the one that is not issued yet. */
 static void test_an_address_is_used_again(void)
 {
-	struct zfstrace *t = start(8, 2);
+	struct zfstrace *t = start_world();
 	const struct zfstrace_dataset *d;
-	struct zio zio = {};
-	struct waiter waiter = {};
-	static struct world w;
 
-	make_world(&w, "tank", 54);
-	waiter.lwb = (__u64)w.lwb;
-	zio.io_private = w.lwb;
-	fentry_add_block(NULL, (__u64)w.lwb, (__u64)w.lwb + 8);
+	issue();
 	fentry_write_done(NULL, &zio);
 	fentry_flush_done(NULL, &zio);
 	shim_now += 100 * MS;
-	begin_commit(&w, 9);
-	wait_for(&waiter);
+	begin_commit(9);
+	wait_for_it();
 	shim_now += 3 * MS;
 	fentry_cv_timedwait(NULL, (__u64)&waiter, (__u64)&waiter.lock); /* woken for nothing */
 	shim_now += 4 * MS;
-	fentry_add_block(NULL, (__u64)w.lwb, (__u64)w.lwb + 8);
+	issue();
 	shim_now += 5 * MS;
 	fentry_write_done(NULL, &zio);
 	fentry_flush_done(NULL, &zio);
@@ -139,19 +139,16 @@ static void test_an_address_is_used_again(void)
  * Those to its own file are lost with it, as nothing tells them from its commits. */
 static void test_writes_after_a_missed_return(void)
 {
-	static struct world w;
-
 	for (int same = 0; same < 2; same++) {
-		struct zfstrace *t = start(8, 2);
+		struct zfstrace *t = start_world();
 		const struct counters *c = maps_find(t, "counters");
 		const struct zfstrace_dataset *d;
 
-		make_world(&w, "tank", 54);
 		fentry_zpl_fsync(NULL, &w.file, 0, LLONG_MAX, 0);
-		begin_commit(&w, FILE_OBJECT);
+		begin_commit(FILE_OBJECT);
 		fentry_zil_commit_return(NULL);
 		for (int i = 0; i < 100; i++) {
-			begin_commit(&w, same ? FILE_OBJECT : 9);
+			begin_commit(same ? FILE_OBJECT : 9);
 			fentry_zil_commit_return(NULL);
 		}
 		do_fsync(&w, true);

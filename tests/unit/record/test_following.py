@@ -222,6 +222,20 @@ def test_kstats_do_only_until_it_can_be_attached_again(capsys: pytest.CaptureFix
     assert [row["txg"] for row in it.rows()["txg"]] == [1, 2]
 
 
+def test_a_view_that_fails_as_it_takes_the_place_of_kstats_is_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has no session then: neither is it taken for one that goes on."""
+    kstat = FakeSession(events=[txg(1)], probes=())
+    full, late = TraceError("out of memory"), FakeSession(events=[txg(2)])
+    it = Followed(hosting(**{"txg": [full, late], "txg kstat": kstat}), "txg")
+    it.tick(300)
+    view = it.following.views[0].view
+    monkeypatch.setattr(view, "_begin", raising(TraceError("no counts")))
+    it.tick()
+    assert it.off() == {"txg": "no counts"} and kstat.closed and late.closed
+
+
 # --- pools and modules that come and go
 
 

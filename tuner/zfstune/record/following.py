@@ -10,14 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zfstrace.errors import (
-    Hinted,
-    LibraryMissing,
-    NoPrivilege,
-    NotSupported,
-    NoZfs,
-    TraceError,
-)
+from zfstrace.errors import Hinted, LibraryMissing, NoPrivilege, NotSupported, NoZfs
 from zfstrace.types import Json
 from zfstune.errors import in_one_line
 from zfstune.record.traced import Attach, Traced
@@ -162,8 +155,11 @@ class Following:
         kept.retry_ns = self._stop.now() + kept.view.retry_ns
         try:
             kept.view.attach()
-        except TraceError as error:
-            kept.view.instead_of = error.in_one_line()
+        except Exception as error:
+            if kept.view.session is None:
+                self._fail(kept, error)
+            else:
+                kept.view.instead_of = in_one_line(error)
             return
         self._say_how(kept)
 

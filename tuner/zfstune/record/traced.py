@@ -123,7 +123,8 @@ class Traced(ABC, Generic[AnySession]):
         self._use(session, kstat, instead_of)
 
     def attach(self) -> None:
-        """Attaches in place of a session of kstats. Raises TraceError, and then that goes on."""
+        """Attaches in place of a session of kstats. Raises TraceError: if there is a session then,
+        that goes on."""
         session = self._open(kstat=False)
         try:
             self.close()
