@@ -156,7 +156,12 @@ def test_options_can_be_checked_before_they_are_in_force(
     host.unloaded = True
     right = ("--check", "--listen", ":9810", "--trigger", "commit.p99>200ms for 30s")
     assert exporter(host, *right) == (0, "", "zfstune: these options can be used\n")
-    for wrong in (("--trigger", "commit.p99>200"), ("--views", "lihgt"), ("--interval", "5s")):
+    for wrong in (
+        ("--trigger", "commit.p99>200"),
+        ("--views", "lihgt"),
+        ("--interval", "5s"),
+        ("--tls-cert", "/nowhere/cert", "--tls-key", "/nowhere/key"),
+    ):
         status, out, err = exporter(host, "--check", *wrong)
         assert (status, out) == (2, "") and err.startswith("zfstune: error: "), err
     assert host.options is None

@@ -20,7 +20,7 @@ from zfstune.errors import DONE, CommandError, NotPossible, UsageError
 from zfstune.exporter.args import KSTAT
 from zfstune.exporter.listen import ListenOptions
 from zfstune.exporter.service import Service
-from zfstune.exporter.tls import TlsOptions, tls_options
+from zfstune.exporter.tls import Tls, TlsOptions, tls_options
 from zfstune.host import open_host
 from zfstune.preflight import require_tracing
 from zfstune.record.args import DEFAULT_VIEWS, INSTEAD
@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     views = views_of(args)
     options = _Options(_checked(args), _triggers(args, views))
     if args.check:
+        if options.tls:
+            Tls(options.tls)
         say("these options can be used")
         return DONE
     _require_client()
