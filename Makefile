@@ -215,7 +215,7 @@ bench-tools:
 	scripts/lab build bookworm
 	scripts/lab run --flavour bookworm --disk size=4G -- python3 /zfstune/scripts/benchmarks/tools.py
 
-## bench-instructions: count what a trace adds to an fsync; prints a table (about 10 min; with COST=--peers 1 h)
+## bench-instructions: count what a trace adds to an fsync; prints a table (about 10 min; with COST=--peers 30 min)
 bench-instructions: all
 	@$(PYTHON) scripts/benchmarks/instructions.py $(COST)
 
