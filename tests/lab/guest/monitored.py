@@ -8,6 +8,7 @@ fail and to stall, vdg plain, whose log is vdh, to fail.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -82,8 +83,9 @@ TRY_MS, SYNC_MS = 400, 14_000
 HEALTHY_S = 70
 LONGEST_S = 720
 CROWDED, AGAIN = "more datasets than places", "a pool imported again and again"
-# What a view distinguishes beside those with series of their own is 16 (exporter/command.py).
-SERIES, DATASETS = 2, 24
+# All of the pools have series of their own, and in the kernel there is room for 16 more datasets
+# (exporter/command.py).
+SERIES, DATASETS = 10, 32
 
 
 class Watch:
@@ -308,23 +310,27 @@ def itself(watch: Watch, exporters: dict[str, Exporter]) -> None:
     for pool in POOLS:
         if pool != "well":
             sh(f"zpool destroy -f {pool}")
+    for i in range(DATASETS):
+        sh(f"zfs create well/{i}")
+    with watch.cause(CROWDED):
+        watch.until(CROWDED, lambda: crowded(watch))
+    watch.until("its end", lambda: not watch.firing() & CAUSES[CROWDED])
     with watch.cause("a small budget"):
         aim(DIRECTORY, list(TARGETS.values()))
         watch.until("three hosts", lambda: len(watch.shown("up == 1")) == len(TARGETS))
         with watch.cause("kill -9"):
             exporters["all"].stop(signal.SIGKILL)
-        for i in range(DATASETS):
-            sh(f"zfs create well/{i}")
-        with watch.cause(CROWDED):
-            watch.until(CROWDED, lambda: crowded(watch))
         with watch.cause(AGAIN):
             watch.until(AGAIN, lambda: imported(watch, exporters["light"]))
 
 
 def crowded(watch: Watch) -> bool:
-    """Commits on each dataset; returns whether the alert fires."""
+    """Calls fsync on each dataset; returns whether the alert fires."""
     for i in range(DATASETS):
-        sync_writes(f"/well/{i}/a", 1)
+        # There is nothing to commit: a first log takes a txg, too long for the objective.
+        fd = os.open(f"/well/{i}", os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
     return watch.firing() >= CAUSES[CROWDED]
 
 
@@ -344,9 +350,9 @@ def started() -> dict[str, Exporter]:
     others attach."""
     progress("exporters")
     options = {
-        "light": ("--views", "light", "--budget", "0.001%", "--max-datasets", str(SERIES)),
+        "light": ("--views", "light", "--budget", "0.001%"),
         "fsync": ("--views", "fsync", "--budget", "0.001%"),
-        "all": ("--views", ",".join(VIEWS), "--budget", "100%"),
+        "all": ("--views", ",".join(VIEWS), "--budget", "100%", "--max-datasets", str(SERIES)),
     }
     found = {
         name: Exporter(*words, "--no-record", port=PORTS[name]) for name, words in options.items()

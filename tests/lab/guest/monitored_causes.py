@@ -45,11 +45,11 @@ CAUSES: dict[str, frozenset[Alert]] = {
     "a disk that fails": _of_all(ZfsPoolBlocked="frail"),
     "a disk that does not answer": _of_all(ZfsTxgStuck="frail"),
     "an fsync there": _of_all(ZfsFsyncHung=""),
+    "more datasets than places": _of_all(ZfstuneInexact="fsync"),
     "a small budget": frozenset(
         {("ZfstuneOverBudget", "", "light"), ("ZfstuneBlind", "fsync", "fsync")}
     ),
     "kill -9": _of_all(ZfstuneDown=""),
-    "more datasets than places": frozenset({("ZfstuneInexact", "light", "light")}),
     "a pool imported again and again": frozenset({("ZfstuneLosing", "light", "light")}),
 }
 
