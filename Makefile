@@ -45,7 +45,7 @@ FLAVOURS ?= trixie bookworm $(if $(ZFSTUNE_ZFS_SOURCE),bookworm-2.2)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zfstune/lab
 FREEBSD ?= $(if $(ZFSTUNE_FREEBSD_IMAGE)$(wildcard $(CACHE)/freebsd-15-*/disk.qcow2),freebsd-15)
 
-.PHONY: all rules completion dashboard help bootstrap demo test test-unit test-unit-half test-unit-rest test-c test-python39 test-flame test-monitoring test-lab test-databases test-dtrace test-endurance test-diagnose test-matrix test-weeks bench \
+.PHONY: all rules completion dashboard help bootstrap demo test test-unit test-unit-half test-unit-rest test-c test-python39 test-flame test-monitoring test-lab test-btf test-databases test-dtrace test-endurance test-diagnose test-matrix test-weeks bench \
 	bench-demo bench-flame bench-freebsd bench-instructions bench-reads bench-reports bench-search bench-search-lab bench-start bench-tools bench-tracing freebsd-page statistics lint format install install-tools deb rpm clean
 .DEFAULT_GOAL := all
 
@@ -150,6 +150,12 @@ test-dtrace: all
 	scripts/lab build trixie-dtrace
 	$(PYTHON) -m pytest -s tests/lab/test_dtrace.py tests/lab/test_dtrace_traces.py --flavour trixie-dtrace
 
+## test-btf: all views where ZFS was given BTF on Linux 6.1 (about 25 min)
+test-btf: all
+	scripts/lab build bookworm-btf
+	$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,counts flame light reads slots views)) \
+		--flavour bookworm-btf
+
 ## test-endurance: all views at once for ten minutes, on each flavour (about 15 min each)
 test-endurance: all
 	scripts/lab build $(FLAVOURS)
@@ -171,6 +177,7 @@ SAMPLED_FREEBSD = $(addprefix freebsd_,bench changes check exporter faults reads
 test-matrix: test test-python39
 	$(MAKE) --no-print-directory test-lab FLAVOURS=trixie-backports
 	$(MAKE) --no-print-directory test-dtrace
+	$(MAKE) --no-print-directory test-btf
 	$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,$(SAMPLED))) --signals 8 \
 		--rounds 200 $(addprefix --flavour ,$(FLAVOURS))
 	$(if $(FREEBSD),$(PYTHON) -m pytest -s $(addprefix tests/lab/test_,$(addsuffix .py,$(SAMPLED_FREEBSD))) \

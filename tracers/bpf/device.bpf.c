@@ -230,13 +230,17 @@ static __always_inline bool is_flush(bool typed, struct zio *zio)
 static __always_inline __u32 active(__u64 vd, __u32 priority)
 {
 	struct vdev *v = (struct vdev *)vd;
+	__u64 offset;
 
 	if (bpf_core_field_exists(v->vdev_queue.vq_cactive))
 		return 1 + read_u32((__u64)&v->vdev_queue.vq_cactive + 4 * priority);
 	if (bpf_core_field_exists(v->vdev_queue.vq_class) &&
-	    bpf_core_field_exists(((struct vdev_queue_class *)0)->vqc_active))
-		return 1 + read_u32((__u64)&v->vdev_queue.vq_class +
-				    priority * bpf_core_type_size(struct vdev_queue_class));
+	    bpf_core_field_exists(((struct vdev_queue_class *)0)->vqc_active)) {
+		offset = priority * bpf_core_type_size(struct vdev_queue_class);
+		/* Linux 6.1 knows no bound of a product, and a typed pointer takes no other */
+		barrier_var(offset);
+		return 1 + read_u32((__u64)&v->vdev_queue.vq_class + (offset & 0xfff));
+	}
 	return 0;
 }
 
