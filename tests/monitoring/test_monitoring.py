@@ -194,7 +194,7 @@ def test_promtool_accepts_the_rules() -> None:
 @pytest.mark.parametrize("step", (1, -1), ids=("forwards", "backwards"))
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
 def test_rules_do_what_they_say(path: Path, step: int, tmp_path: Path) -> None:
-    """Whatever group of rules is evaluated first: Prometheus knows no order, promtool any."""
+    """Whichever group is evaluated first: Prometheus promises no order, and promtool takes any."""
     text = path.read_text(encoding="utf-8")
     groups = [
         group["name"]

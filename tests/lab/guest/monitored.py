@@ -83,8 +83,8 @@ TRY_MS, SYNC_MS = 400, 14_000
 HEALTHY_S = 70
 LONGEST_S = 720
 CROWDED, AGAIN = "more datasets than places", "a pool imported again and again"
-# All of the pools have series of their own, and in the kernel there is room for 16 more datasets
-# (exporter/command.py).
+# Series for the datasets of all pools, and more datasets than the kernel has places for: SERIES and
+# 16 (exporter/command.py).
 SERIES, DATASETS = 10, 32
 
 
