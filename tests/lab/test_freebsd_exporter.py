@@ -55,3 +55,30 @@ def test_stopping_leaves_nothing_but_the_record(exporter: Json) -> None:
     files = exporter["left"].pop("files")
     assert exporter["left"] == {"answers": False, "pidfile": False, "dtrace": ""}
     assert "recorded.jsonl.gz" in files and "record.sock" not in files
+
+
+def test_a_recorder_alone_has_all_fsyncs_in_its_file(exporter: Json) -> None:
+    found = exporter["recorded"]
+    assert found["dump"]["status"] == 0, found["dump"]
+    recorded = sum(
+        record["count"]
+        for record in found["records"]
+        if record["type"] == "fsync_summary" and record["dataset"] == "tank/db"
+    )
+    row = dataset_row(found["rows"], "tank/db")
+    assert recorded == row["count"] == found["kstat_commits"] == 97
+
+
+def test_its_trigger_has_fired_and_it_ends_cleanly(exporter: Json) -> None:
+    found = exporter["recorded"]
+    assert found["ended"] == 0 and found["dtrace"] == "", found["said"]
+    (trigger,) = found["status"]["triggers"]
+    assert trigger["text"] == "fsync.p99>1us for 1s"
+    assert found["status"]["fired"] >= 1 and found["status"]["dumps"] >= 1
+
+
+def test_its_file_is_read_without_the_pool(exporter: Json) -> None:
+    found = exporter["recorded"]
+    assert found["trace"]["status"] == found["report"]["status"] == 0, found
+    assert "tank/db" in found["trace"]["stdout"]
+    assert found["diagnose"]["status"] in (0, 1), found["diagnose"]

@@ -1,23 +1,28 @@
 """Scenario: the exporter on FreeBSD, under the real rc.subr(8) and daemon(8): installed, started,
-counting beside `zfstune trace`, killed, and stopped. /share has prometheus_client."""
+counting beside `zfstune trace`, killed, and stopped; then a recorder alone, whose file is read when
+the pool is gone. /share has prometheus_client."""
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import os
 import shutil
 import signal
+import subprocess
 import sysconfig
 import time
 from pathlib import Path
 
-from exporting import Samples, Scraper, run, total, until
+from exporting import PATIENT_S, Samples, Scraper, run, total, until
 
 from labkit import Json, finish, make_pool, progress, sh, sync_writes, traced
 
 NAME, COMMAND = "zfstune_exporter", "/usr/local/bin/zfstune"
 PIDFILE, DIRECTORY = Path(f"/var/run/{NAME}.pid"), Path("/var/run/zfstune-exporter")
 FLAGS = "--max-datasets 8 --trigger 'fsync.p99>200ms for 30s'"
+ALONE, ANY_FSYNC = Path("/mnt/alone"), "fsync.p99>1us for 1s"
 VIEWS = ("fsync", "txg", "throttle", "arc")
 COUNT = "zfstune_fsync_duration_seconds_count"
 # prometheus_client loads ssl, which nothing uses here, and an image's Python may lack it
@@ -104,6 +109,41 @@ def stop(results: Json) -> None:
     }
 
 
+def record(results: Json) -> None:
+    """In a directory of its own: the record of the exporter would be in its file as well."""
+    progress("record")
+    ALONE.mkdir()
+    sh(f"mount -t tmpfs tmpfs {ALONE}")
+    command, places = [COMMAND, "record"], ["--dump-dir", str(ALONE)]
+    file, page = "/out/recorded.jsonl.gz", "/out/recorded.html"
+
+    def status() -> Json:
+        done = run([*command, "status", "--json", *places])
+        found: Json = {} if done["status"] else json.loads(done["stdout"])
+        return found
+
+    with Path("/out/recorder.err").open("w") as err:
+        recorder = subprocess.Popen([*command, "run", "--trigger", ANY_FSYNC, *places], stderr=err)
+    until("its views", lambda: status().get("off") == {})
+    with traced(results, "recorded", "fsync", "tank"):
+        sync_writes("/tank/db/file", 97)
+        time.sleep(1)
+    until("the trigger's file", lambda: list(ALONE.glob("incident-*")))
+    time.sleep(3)
+    found = results["recorded"]
+    found |= {"status": status(), "dump": run([*command, "dump", "-o", file, *places])}
+    recorder.terminate()
+    found["ended"] = recorder.wait(PATIENT_S)
+    found["said"] = Path("/out/recorder.err").read_text()
+    found["dtrace"] = run(["pgrep", "-l", "dtrace"])["stdout"]
+    with gzip.open(file, "rt") as lines:
+        found["records"] = [json.loads(line) for line in lines]
+    sh(f"umount {ALONE}; zpool destroy tank")
+    found["trace"] = run([COMMAND, "trace", "--from", file, "--json"])
+    found["diagnose"] = run([COMMAND, "diagnose", "--from", file, "--json"])
+    found["report"] = run([COMMAND, "report", "--from", file, "-o", page])
+
+
 def main() -> None:
     results: Json = {}
     make_pool()
@@ -115,6 +155,7 @@ def main() -> None:
     killed(results)
     counted(results, "counted_again", 53)
     stop(results)
+    record(results)
     finish(results)
 
 

@@ -18,6 +18,11 @@ from zfstune.record.control import MOST_CLIENTS, MOST_REQUEST, TIMEOUT_NS, Reply
 from zfstune.term.units import SECOND
 
 
+def descriptors() -> int:
+    """How many this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 class Answers:
     """Remembers the requests."""
 
@@ -161,9 +166,6 @@ def test_many_connections_do_not_stop_it(server: Server, path: Path) -> None:
 
 
 def test_a_client_that_leaves_is_forgotten(server: Server, path: Path) -> None:
-    def descriptors() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
-
     before = descriptors()
     for _ in range(20):
         client(path).close()
@@ -171,6 +173,27 @@ def test_a_client_that_leaves_is_forgotten(server: Server, path: Path) -> None:
         server.poll(0)
         server.poll(0)
     assert server._clients == []
+    assert descriptors() == before
+
+
+def test_of_two_descriptors_one_is_kept(path: Path) -> None:
+    """There is room for two, because FreeBSD pads one."""
+    before = descriptors()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen(1)
+
+        def answer() -> None:
+            with listening.accept()[0] as connection, Path("/dev/null").open("rb") as null:
+                connection.recv(100)
+                socket.send_fds(connection, [b"{}\n"], [null.fileno()] * 2)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        reply = ask(path, {})
+        thread.join()
+    assert reply.fd is not None
+    os.close(reply.fd)
     assert descriptors() == before
 
 
