@@ -65,7 +65,7 @@ SCENARIOS: dict[str, tuple[tuple[str, ...], int]] = {
     "faults": (("size=2G",), 9000),
     "service": (("size=2G",), 2400),
     "role": (("size=1G",), 3600),
-    "recorder": (("size=2G",), 2400),
+    "recorder": (("size=2G", "size=1G"), 2400),
     "monitored": (
         (
             "size=2G,cache=unsafe",

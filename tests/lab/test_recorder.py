@@ -74,6 +74,15 @@ def test_it_records_without_a_pool(recorder: Json) -> None:
     assert file["head"]["pools"] == {}
 
 
+def test_a_suspended_pool_holds_nobody_up(recorder: Json) -> None:
+    found = recorder["suspended"]
+    assert found["state"] == "SUSPENDED" and found["stopped"] == 0
+    assert (found["commits"], found["commits_again"]) == (13, 17)
+    assert found["dump"]["status"] == 0, found["dump"]
+    is_whole(found["dump"]["file"])
+    assert found["dump"]["file"]["head"]["pools"].keys() == {"tank", "frail"}
+
+
 def test_hostile_clients_stop_nobody(recorder: Json) -> None:
     got = recorder["hostile"]["got"]
     assert len(got) == 5

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import builtins
+import datetime
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
@@ -33,5 +34,6 @@ class Zip(_zip):  # type: ignore[type-arg]
         return _zip(*rows, **options)
 
 
+datetime.UTC = datetime.timezone.utc  # noqa: UP017
 itertools.pairwise = pairwise  # type: ignore[assignment,misc]
 builtins.zip = Zip  # type: ignore[misc]

@@ -1,6 +1,6 @@
 """Scenario: the flight recorder. A disk is slow until that has fired a trigger, and fast again;
-dumps are asked for in all ways; clients are hostile, a directory is full, the recorder is killed.
-At the end ZFS is not loaded, and the incident is read."""
+dumps are asked for in all ways; another pool is suspended, clients are hostile, a directory is
+full, the recorder is killed. At the end ZFS is not loaded, and the incident is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from diagnosing import crowd, loaded
-from exporting import PATIENT_S, Exporter, run, unloaded, until
+from exporting import PATIENT_S, Exporter, Samples, run, total, unloaded, until
 
 from labkit import (
     Json,
@@ -23,6 +23,7 @@ from labkit import (
     programs,
     progress,
     sh,
+    suspended_pool,
     sync_writes,
     turn,
 )
@@ -33,6 +34,7 @@ SOCKET = DIRECTORY / "record.sock"
 SAVED = DIRECTORY / "recorded.jsonl.gz"
 TRIGGER = f"commit.p99>{SLOW_MS - 200}ms for 10s"
 RECORDING = ("--record", "--trigger", TRIGGER, "--budget", "100%")
+VIEWS = ("light", "txg", "throttle", "arc")
 DUMP = ("zfstune", "record", "dump")
 
 
@@ -116,6 +118,27 @@ def asked(results: Json, exporter: Exporter) -> None:
     )
 
 
+def suspended(results: Json, exporter: Exporter) -> None:
+    """The disk of another pool fails: neither who asks waits for that, nor a stop, nor a start."""
+
+    def commits(samples: Samples) -> float:
+        return total(samples, "zfstune_zil_commit_duration_seconds_count", pool="tank")
+
+    progress("a suspended pool")
+    with suspended_pool("/dev/vdc") as state:
+        before = commits(exporter.fresh())
+        sync_writes("/tank/db/meanwhile", 13)
+        facts: Json = {"state": state, "commits": commits(exporter.fresh()) - before}
+        facts["dump"] = dump("-o", "/run/suspended.jsonl.gz")
+        facts["stopped"] = exporter.stop()
+        exporter.start()
+        exporter.until_up(VIEWS)
+        sync_writes("/tank/db/meanwhile", 17)
+        facts["commits_again"] = commits(exporter.fresh())
+    sh("zpool destroy -f frail; dmsetup remove frail")
+    results["suspended"] = facts
+
+
 def hostile_clients(results: Json) -> None:
     progress("hostile clients")
     held = []
@@ -191,7 +214,7 @@ def restarts(results: Json, exporter: Exporter) -> None:
     data = SAVED.read_bytes() if SAVED.exists() else gzip.compress(b'{"type": "incident"}\n')
     SAVED.write_bytes(data[: len(data) // 2])
     exporter.start()
-    exporter.until_up(("light", "txg", "throttle", "arc"))
+    exporter.until_up(VIEWS)
     sync_writes("/tank/db/after", 11)
     facts["after"] = dump("-o", "/tmp/after.jsonl.gz")
     facts["readable"] = {
@@ -244,9 +267,10 @@ def main() -> None:
     sync_writes("/tank/db/warm", 3)
     progress("starting")
     exporter = Exporter(*RECORDING)
-    exporter.until_up(("light", "txg", "throttle", "arc"))
+    exporter.until_up(VIEWS)
     an_incident(results, exporter)
     asked(results, exporter)
+    suspended(results, exporter)
     hostile_clients(results)
     full(results, small)
     restarts(results, exporter)
