@@ -74,10 +74,10 @@ def test_it_records_without_a_pool(recorder: Json) -> None:
     assert file["head"]["pools"] == {}
 
 
-def test_a_suspended_pool_holds_nobody_up(recorder: Json) -> None:
+def test_a_suspended_pool_holds_up_only_the_end(recorder: Json) -> None:
     found = recorder["suspended"]
-    assert found["state"] == "SUSPENDED" and found["stopped"] == 0
-    assert (found["commits"], found["commits_again"]) == (13, 17)
+    assert (found["state"], found["commits"], found["stopped"]) == ("SUSPENDED", 13, 0)
+    assert "pool frail is SUSPENDED: detaching may last until `zpool clear frail`" in found["said"]
     assert found["dump"]["status"] == 0, found["dump"]
     is_whole(found["dump"]["file"])
     assert found["dump"]["file"]["head"]["pools"].keys() == {"tank", "frail"}

@@ -6,6 +6,7 @@ unloaded.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from zfstune.errors import in_one_line
 from zfstune.record.traced import Attach, Traced
 from zfstune.term.log import say
 from zfstune.term.units import format_span
+from zfstune.trace.live import say_waits
 
 # Why a view is off
 NO_ZFS, NO_POOL, BUDGET, ERROR = "no_zfs", "no_pool", "budget", "error"
@@ -174,6 +176,8 @@ class Following:
 
     def close(self) -> None:
         """Detaches all."""
+        if self.on():
+            self.survive(HOST, functools.partial(say_waits, self._host))
         for kept in self.on():
             self.off(kept, "closed")
 

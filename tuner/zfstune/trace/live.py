@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TextIO, TypeVar
 
@@ -154,15 +154,25 @@ def attached(
     kstat = is_kstat(run.options)
     if not kstat:
         say("attaching ...")
-    session = open_trace(run.options)
-    try:
+    with closing(open_trace(run.options)) as session:
         probes = session.probes()
         there = sum(not probe.missing for probe in probes)
         how = "kstats" if kstat else f"{there} of {len(probes)} probes attached"
         say_begun(run, how, what or run.where)
-        yield session
-    finally:
-        session.close()
+        try:
+            yield session
+        finally:
+            if not kstat:
+                say_waits(run.host)
+
+
+def say_waits(host: Host) -> None:
+    """Reports, before probes are detached, what that may wait for: the kernel removes none while a
+    thread spins, as a writer to a suspended pool may."""
+    for pool in host.pools():
+        state = host.pool_state(pool)
+        if state in WRITES_BLOCKED:
+            say(f"pool {pool} is {state}: detaching may last until `zpool clear {pool}`")
 
 
 def say_begun(run: Run[Options], how: str, what: str) -> None:
