@@ -20,6 +20,7 @@ from zfs_freebsd.dtrace import (  # noqa: E402
     device,
     fsync,
     probes,
+    process,
     throttle,
     txg,
 )
@@ -67,6 +68,7 @@ class DtraceHost(zfs_linux.host.LinuxHost):
 
 
 probes.NEEDS = linux_probes.needs()
+process.OPTIONS = linux_probes.OPTIONS
 zfs_linux.host.LinuxHost = DtraceHost  # type: ignore[misc]
 
 from zfstune.cli import main  # noqa: E402  (it opens the host above)

@@ -13,10 +13,15 @@ from pathlib import Path
 from labkit import Json, Tracer, commits, progress, run, sync_writes
 
 ROOT = Path("/zfstune")
-sys.path[:0] = [str(ROOT / "tracers"), str(ROOT / "platform/freebsd")]
+sys.path[:0] = [str(ROOT / part) for part in ("tracers", "platform/freebsd", "tests")]
 
+from support.freebsd import linux_probes  # noqa: E402
+
+from zfs_freebsd.dtrace import process  # noqa: E402
 from zfs_freebsd.dtrace.stacks import ScriptedStacks  # noqa: E402
 from zfstrace.recording import StackOptions  # noqa: E402
+
+process.OPTIONS = linux_probes.OPTIONS
 
 
 def session(

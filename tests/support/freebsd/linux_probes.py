@@ -1,5 +1,6 @@
-"""The table of probes for DTrace on Linux: it lets the lab test the FreeBSD code with the Linux
-variants of the D scripts. Probes that differ between freebsd.toml and linux.toml are exchanged."""
+"""The table of probes and the options for DTrace on Linux, by which the lab tests the FreeBSD code
+with the Linux variants of the D scripts. Probes that differ between freebsd.toml and linux.toml are
+exchanged."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from dataclasses import replace
 from support.paths import ROOT
 
 from zfs_freebsd.dtrace.probes import NEEDS, Need
+
+# Instead of zfs_freebsd.dtrace.process.OPTIONS: DTrace 2.0 has the built-in variables in a library.
+OPTIONS = ()
 
 _DTRACE = ROOT / "tracers/dtrace"
 

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Condition, Thread
 from typing import IO
@@ -23,6 +23,8 @@ PATIENCE_S = 10.0
 # ULE prefers threads that sleep often, such as those of a database; dtrace then may starve.
 BUSY = "the host seems busy (rtprio 31 zfstune ... takes precedence over its load)"
 END_S = 20.0
+# The scripts use nothing of /usr/lib/dtrace, which takes a second to compile.
+OPTIONS: Sequence[str] = ("-xnolibs",)
 # "dtrace: 12 dynamic variable drops with non-empty dirty list", "dtrace: 3 drops on CPU 1"
 # (dt_handle.c of libdtrace)
 _DROPS = re.compile(r"(\d+) (?:[\w ]+ )?drops?\b")
@@ -50,8 +52,7 @@ class Dtrace:
         self._lines: deque[str] = deque()
         self._said: deque[str] = deque(maxlen=10)  # on stderr, except drops and faults
         self._begun = self._ended = False
-        # the scripts use nothing of /usr/lib/dtrace, which takes a second to compile
-        command = [probes.program(), "-xnolibs", "-Zs", str(script), *args]
+        command = [probes.program(), *OPTIONS, "-Zs", str(script), *args]
         try:
             self._process = subprocess.Popen(
                 command,
