@@ -486,3 +486,15 @@ def test_all_are_closed_although_one_cannot_be() -> None:
     sessions["throttle"].close = raising(OSError(5, "Input/output error"))  # type: ignore[method-assign]
     it.close()
     assert sessions["txg"].closed
+
+
+@pytest.mark.parametrize("pools", [["tank"], []])
+def test_what_detaching_may_wait_for_is_said(
+    capsys: pytest.CaptureFixture[str], pools: list[str]
+) -> None:
+    host = hosting(txg=FakeSession())
+    host.state, host.imported = "SUSPENDED", pools
+    it = Followed(host, "txg")
+    it.tick()
+    it.close()
+    assert ("pool tank is SUSPENDED: detaching may last" in capsys.readouterr().err) is bool(pools)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import io
+from dataclasses import replace
 
 import pytest
 from support.fake_host import FakeHost, FakeParameters, FakeSession, FakeStop, run_of
 
+from zfstrace.errors import TraceError
 from zfstrace.summary import Span
 from zfstrace.types import Losses, TraceOptions
 from zfstune.term.table import Style
@@ -110,6 +112,22 @@ def test_a_suspended_pool_is_named_before_it_is_traced(
     assert "pool tank is SUSPENDED: no fsync ends there; see `zpool status tank`" in (
         capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("kstat", [False, True])
+def test_before_it_detaches_from_a_suspended_pool_it_says_what_may_last(
+    capsys: pytest.CaptureFixture[str], kstat: bool
+) -> None:
+    """Also after an error, and not without programs in the kernel."""
+    host = FakeHost()
+    host.state = "SUSPENDED"
+    run = replace(run_of(host), options=TraceOptions("tank", kstat=kstat))
+    said = "detaching may last until `zpool clear tank`"
+    with pytest.raises(TraceError), live.attached(run, host.open_txg_trace):
+        assert said not in capsys.readouterr().err
+        raise TraceError("it cannot go on")
+    assert (said in capsys.readouterr().err) is not kstat
+    assert host.session.closed
 
 
 def test_a_view_can_end_the_loop() -> None:
