@@ -14,6 +14,7 @@ from lab.rows import Json, pool_row, stage
 FREEBSD = Path(__file__).parents[2] / "tracers/dtrace/freebsd"
 FLUSH_NS = 30_000_000  # 40 ms by the slow pool's disk, which at times is early by a tick or two
 STAGES = (
+    "writeback",
     "async_to_sync",
     "tx_assign",
     "issuer_lock",

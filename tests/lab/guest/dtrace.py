@@ -133,6 +133,7 @@ def compiled(results: Json) -> None:
     for script in sorted(FREEBSD.iterdir()):
         text = script.read_text().partition("\n")[2]
         text = text.replace("struct bio ", "struct standin_bio ")
+        text = text.replace("args[0]->td_tid", "((struct standin_thread *)arg0)->td_tid")
         text = text.replace("`arc_stats.arcstat_c.value.ui64", "timestamp")
         copy = Path("/tmp") / script.name
         copy.write_text(types + text)
@@ -234,9 +235,18 @@ STEPS = (
 )
 
 
+def in_order() -> None:
+    """Loads dm-delay before ZFS. DTrace 2.0.7 takes a module for one range of addresses: of what lies
+    between two parts of dm-delay, as ZFS may, it would say that it is dm-delay's."""
+    table = sh("dmsetup table vdc-delay").strip()
+    sh("dmsetup remove vdc-delay; modprobe -r zfs dm_delay; modprobe dm_delay; modprobe zfs")
+    sh(f"dmsetup create vdc-delay --table '{table}'; udevadm settle")
+
+
 def main(only: list[str]) -> None:
     results: Json = {"dtrace": sh("dtrace -V").strip(), "pid": os.getpid()}
     results["hour"] = time.strftime("%Y-%m-%dT%H", time.gmtime())
+    in_order()
     make_pool()
     sh("zfs create tank/db")
     make_pool("slow", "/dev/mapper/vdc-delay")

@@ -11,7 +11,9 @@ typedef struct standin_os {
 struct standin_zfsvfs { objset_t *z_os; };
 typedef struct standin_znode { struct standin_zfsvfs *z_zfsvfs; } znode_t;
 typedef struct standin_zilog { struct standin_spa *zl_spa; struct standin_os *zl_os; } zilog_t;
-struct standin_vdev { uint64_t vdev_guid; };
+struct standin_queue { uint32_t vq_cactive[10]; };
+struct standin_vdev { uint64_t vdev_guid; struct standin_queue vdev_queue; };
+struct standin_thread { int td_tid; };
 typedef struct standin_zio {
 	void *io_private;
 	int io_type;

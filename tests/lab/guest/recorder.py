@@ -1,6 +1,6 @@
 """Scenario: the flight recorder. A disk is slow until that has fired a trigger, and fast again;
-dumps are asked for in all ways; another pool is suspended, clients are hostile, a directory is
-full, the recorder is killed. At the end ZFS is not loaded, and the incident is read."""
+dumps are asked for in all ways; clients are hostile, a directory is full, the recorder is killed,
+another pool is suspended. At the end ZFS is not loaded, and the incident is read."""
 
 from __future__ import annotations
 
@@ -81,8 +81,9 @@ def an_incident(results: Json, exporter: Exporter) -> None:
     sectors = sh(f"blockdev --getsz {DISK}").strip()
     with loaded(crowd("/tank/db", 8, 0.02)):
         progress("fast")
-        # its first diagnosis, after 10 s, is of the fast disk; the next need not wait
+        # the first diagnosis, after 10 s, is of the fast disk; the next need not wait
         time.sleep(20)
+        until("its diagnosis", lambda: status()["diagnoses"]["done"])
         progress("slow")
         results["from"] = time.time()
         turn("db", f"0 {sectors} delay {DISK} 0 0 {DISK} 0 0 {DISK} 0 {SLOW_MS}")
@@ -102,6 +103,11 @@ def dump(*options: str) -> Json:
     return done | ({} if done["status"] else {"file": read(Path(options[-1]))})
 
 
+def status() -> Json:
+    found: Json = json.loads(run(["zfstune", "record", "status", "--json"])["stdout"])
+    return found
+
+
 def asked(results: Json, exporter: Exporter) -> None:
     progress("dumps")
     results["status"] = run(["zfstune", "record", "status", "--json"])
@@ -116,31 +122,6 @@ def asked(results: Json, exporter: Exporter) -> None:
     results["nobody"] = run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", *DUMP]
     )
-
-
-def suspended(results: Json, exporter: Exporter) -> None:
-    """The disk of another pool fails: neither who asks waits for that, nor what a stop saves. But
-    the end of the process may: a writer to that pool can spin in the kernel."""
-
-    def commits(samples: Samples) -> float:
-        return total(samples, "zfstune_zil_commit_duration_seconds_count", pool="tank")
-
-    progress("a suspended pool")
-    with suspended_pool("/dev/vdc") as state:
-        before = commits(exporter.fresh())
-        sync_writes("/tank/db/meanwhile", 13)
-        facts: Json = {"state": state, "commits": commits(exporter.fresh()) - before}
-        facts["dump"] = dump("-o", "/run/suspended.jsonl.gz")
-        exporter.process.terminate()
-        until("the record saved", SAVED.exists)
-        until("the port closed", lambda: not exporter.answers())
-        until("what it says", lambda: "frail is" in exporter.said())
-    facts["stopped"] = exporter.process.wait(PATIENT_S)
-    facts["said"] = exporter.said()
-    exporter.start()
-    exporter.until_up(VIEWS)
-    sh("zpool destroy -f frail; dmsetup remove frail")
-    results["suspended"] = facts
 
 
 def hostile_clients(results: Json) -> None:
@@ -211,8 +192,7 @@ def restarts(results: Json, exporter: Exporter) -> None:
     results["last"] = dump("--last", "30s", "-o", "/tmp/last.jsonl.gz")
     facts: Json = {"stopped": exporter.stop(), "saved": SAVED.exists()}
     exporter.start()
-    status = json.loads(run(["zfstune", "record", "status", "--json"])["stdout"])
-    facts["continued"] = status["time_from"]
+    facts["continued"] = status()["time_from"]
     exporter.stop(signal.SIGKILL)
     facts["programs"] = programs()
     data = SAVED.read_bytes() if SAVED.exists() else gzip.compress(b'{"type": "incident"}\n')
@@ -224,10 +204,32 @@ def restarts(results: Json, exporter: Exporter) -> None:
     facts["readable"] = {
         path.name: run(["zfstune", "diagnose", "--from", str(path)]) for path in incidents()
     }
-    facts["end"] = exporter.stop()
-    facts["left"] = sorted(path.name for path in DIRECTORY.iterdir())
     facts["stderr"] = exporter.said()
     results["restarts"] = facts
+
+
+def suspended(results: Json, exporter: Exporter) -> None:
+    """The disk of another pool fails: neither who asks waits for that, nor what a stop saves. But
+    the end of the process may: a writer to that pool can spin in the kernel."""
+
+    def commits(samples: Samples) -> float:
+        return total(samples, "zfstune_zil_commit_duration_seconds_count", pool="tank")
+
+    progress("a suspended pool")
+    with suspended_pool("/dev/vdc") as state:
+        before = commits(exporter.fresh())
+        sync_writes("/tank/db/meanwhile", 13)
+        facts: Json = {"state": state, "commits": commits(exporter.fresh()) - before}
+        facts["dump"] = dump("-o", "/run/suspended.jsonl.gz")
+        SAVED.unlink(missing_ok=True)
+        exporter.process.terminate()
+        until("the record saved", SAVED.exists)
+        until("the port closed", lambda: not exporter.answers())
+        until("what it says", lambda: "frail is" in exporter.said())
+    facts["stopped"] = exporter.process.wait(PATIENT_S)
+    facts["said"] = exporter.said()
+    sh("zpool destroy -f frail; dmsetup remove frail")
+    results["suspended"] = facts
 
 
 def long_after(results: Json) -> None:
@@ -274,10 +276,10 @@ def main() -> None:
     exporter.until_up(VIEWS)
     an_incident(results, exporter)
     asked(results, exporter)
-    suspended(results, exporter)
     hostile_clients(results)
     full(results, small)
     restarts(results, exporter)
+    suspended(results, exporter)
     results["programs_left"] = programs()
     version = sh("cat /sys/module/zfs/version")
     long_after(results)
