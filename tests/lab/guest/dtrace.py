@@ -236,8 +236,8 @@ STEPS = (
 
 
 def in_order() -> None:
-    """Loads dm-delay before ZFS. DTrace 2.0.7 takes a module for one range of addresses: of what lies
-    between two parts of dm-delay, as ZFS may, it would say that it is dm-delay's."""
+    """Loads dm-delay before ZFS. To DTrace 2.0.7 a module is one range of addresses: where ZFS lies
+    between two parts of dm-delay, it names ZFS's functions after that."""
     table = sh("dmsetup table vdc-delay").strip()
     sh("dmsetup remove vdc-delay; modprobe -r zfs dm_delay; modprobe dm_delay; modprobe zfs")
     sh(f"dmsetup create vdc-delay --table '{table}'; udevadm settle")
