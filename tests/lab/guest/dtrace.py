@@ -133,7 +133,8 @@ def compiled(results: Json) -> None:
     for script in sorted(FREEBSD.iterdir()):
         text = script.read_text().partition("\n")[2]
         text = text.replace("struct bio ", "struct standin_bio ")
-        text = text.replace("args[0]->td_tid", "((struct standin_thread *)arg0)->td_tid")
+        text = text.replace("args[0]->td_", "((struct standin_thread *)arg0)->td_")
+        text = text.replace("curthread->td_", "((struct standin_thread *)curthread)->td_")
         text = text.replace("`arc_stats.arcstat_c.value.ui64", "timestamp")
         copy = Path("/tmp") / script.name
         copy.write_text(types + text)

@@ -13,7 +13,7 @@ typedef struct standin_znode { struct standin_zfsvfs *z_zfsvfs; } znode_t;
 typedef struct standin_zilog { struct standin_spa *zl_spa; struct standin_os *zl_os; } zilog_t;
 struct standin_queue { uint32_t vq_cactive[10]; };
 struct standin_vdev { uint64_t vdev_guid; struct standin_queue vdev_queue; };
-struct standin_thread { int td_tid; };
+struct standin_thread { int td_tid; char td_name[20]; };
 typedef struct standin_zio {
 	void *io_private;
 	int io_type;
