@@ -95,7 +95,8 @@ def test_waits_for_blocks_of_others_are_of_the_disk(counts: Json) -> None:
     row = dataset_row(counts["joined"]["rows"], "tank/db")
     # a block may have been issued before the trace began
     assert row["losses"]["log_block"] <= 5
-    assert share(row, "other") < 0.05
+    # which has what a thread lost of the CPU within ZFS, if it can
+    assert share(row, "other") < (0.1 if may_skip(counts["host"]) else 0.05)
     assert share(row, "log_write", "flush") > 0.2
 
 

@@ -31,6 +31,8 @@ SCHEDULE = "schedule"
 _TRACERS = ("[bpf]", "[__builtin__ftrace]", "[__builtin__kprobes]")
 _PROGRAM = "bpf_prog_"
 _TRACEPOINT = re.compile(r"(__)?(bpf_|traceiter_)")
+# What lies before a function: one that was interrupted at its first instruction seems to be there.
+_BEFORE = "__pfx_"
 _ZFS = ("[zfs]", "[spl]")
 # The entry of an interrupt (x86, arm64).
 _INTERRUPT = re.compile(r"asm_(common_interrupt|sysvec_)|el\d\w*_irq")
@@ -137,7 +139,7 @@ def _named(addresses: Sequence[int], name: Namer, *, asleep: bool = False) -> li
     frames: list[str] = []
     passed = ""  # what called a tracer
     for i, address in reversed(list(enumerate(addresses))):
-        frame = name(address - (asleep or i > 0))
+        frame = name(address - (asleep or i > 0)).removeprefix(_BEFORE)
         if frame.endswith(_TRACERS):
             if frame.startswith(_PROGRAM):
                 break

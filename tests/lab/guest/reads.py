@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from attaching import abilities
 from reading import BLOCK, READER, fill, preads, pwrites
 
 from labkit import (
@@ -175,7 +176,7 @@ def sample(results: Json) -> None:
 
 
 def main() -> None:
-    results: Json = {"cold": COLD}
+    results: Json = {"host": abilities(), "cold": COLD}
     make_pool()
     make_pool("side", DISK[:-1] + "c")
     make_pool("slow", slow_disk(DISK[:-1] + "d"))

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from attaching import abilities
+
 from labkit import (
     Json,
     Tracer,
@@ -259,7 +261,7 @@ def leaving(results: Json) -> None:
 
 
 def main() -> None:
-    results: Json = {}
+    results: Json = {"host": abilities()}
     make_pool()
     write_and_sync(results)
     throttled(results)

@@ -110,6 +110,16 @@ def test_what_a_tracer_calls_is_not_shown() -> None:
         assert kernel_part(recorded(one, kind="on-cpu")) == ";".join(FSYNC)
 
 
+def test_a_function_interrupted_at_its_first_instruction_has_its_name() -> None:
+    """Not that of the padding before it."""
+    for first, expected in (
+        ("__pfx___bpf_tramp_enter", FSYNC),
+        ("__pfx_zil_commit_impl [zfs]", (*FSYNC, "zil_commit_impl [zfs]", "asm_sysvec_timer")),
+    ):
+        one = replace(SUM, frames=KERNEL.running(*FSYNC, first, "asm_sysvec_timer"))
+        assert kernel_part(recorded(one, kind="on-cpu")) == ";".join(expected)
+
+
 def test_a_stack_without_frames_says_why() -> None:
     assert kernel_part(recorded(replace(SUM, frames=()))) == "[no stack]"
     ours = KERNEL.running("bpf_trampoline_644 [bpf]", "bpf_prog_1_fentry_cv_wait [bpf]")
