@@ -488,13 +488,16 @@ def test_all_are_closed_although_one_cannot_be() -> None:
     assert sessions["txg"].closed
 
 
-@pytest.mark.parametrize("pools", [["tank"], []])
+@pytest.mark.parametrize("attached", [True, False])
 def test_what_detaching_may_wait_for_is_said(
-    capsys: pytest.CaptureFixture[str], pools: list[str]
+    capsys: pytest.CaptureFixture[str], attached: bool
 ) -> None:
-    host = hosting(txg=FakeSession())
-    host.state, host.imported = "SUSPENDED", pools
+    """Kstats have nothing to detach."""
+    txgs = FakeSession() if attached else NoPrivilege("no")
+    host = hosting(**{"txg": txgs, "txg kstat": FakeSession(probes=())})
+    host.state = "SUSPENDED"
     it = Followed(host, "txg")
     it.tick()
+    assert it.off() == {}
     it.close()
-    assert ("pool tank is SUSPENDED: detaching may last" in capsys.readouterr().err) is bool(pools)
+    assert ("pool tank is SUSPENDED: detaching may last" in capsys.readouterr().err) is attached

@@ -204,7 +204,7 @@ def _received(connection: socket.socket) -> tuple[bytes, int | None]:
     """The line, and the descriptor that came with it. Raises OSError."""
     data, found = b"", []
     while b"\n" not in data and len(data) <= _MOST_REPLY:
-        # Python gives 4 bytes for each one, and FreeBSD pads a single one to 8 or drops it
+        # room for two: Python counts 4 bytes for one, FreeBSD takes 8 and drops what does not fit
         part, fds, _, _ = socket.recv_fds(connection, 1 << 16, 2)
         found += fds
         if not part:

@@ -176,7 +176,7 @@ class Following:
 
     def close(self) -> None:
         """Detaches all."""
-        if self.on():
+        if not all(kept.view.by_kstat for kept in self.on()):
             self.survive(HOST, functools.partial(say_waits, self._host))
         for kept in self.on():
             self.off(kept, "closed")
