@@ -7,17 +7,10 @@ from statistics import median
 
 import pytest
 from attaching import may_skip, ways
-from lab.rows import Json, dataset_row, pool_row, share, total_ns
+from lab.rows import Json, dataset_row, pool_row, seen, share, total_ns
 
 # Those that fio did, several times each: guest/counts.py, TRIES.
 FIOS = ("fsync", "fdatasync", "threads")
-
-
-def seen(counts: Json, row: Json, number: int, expected: int) -> bool:
-    """Whether that is the number of a row; those that are lost may be missing where the kernel may
-    skip programs."""
-    lost: int = row["lost"]
-    return expected - lost <= number <= expected and (not lost or may_skip(counts["host"]))
 
 
 def tries(counts: Json, key: str) -> list[Json]:
@@ -46,10 +39,10 @@ def counts(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 def test_the_count_is_exact(counts: Json, key: str, dataset: str, kind: str, expected: int) -> None:
     for one in tries(counts, key):
         row = dataset_row(one["rows"], dataset)
-        assert seen(counts, row, row["kinds"][kind], expected)
+        assert seen(counts["host"], row, row["kinds"][kind], expected)
         assert row["count"] == sum(row["kinds"].values())
         if key != "zvol":  # closing a volume flushes it once more
-            assert seen(counts, row, row["count"], expected)
+            assert seen(counts["host"], row, row["count"], expected)
         assert row["errors"] == 0
         assert row["unfinished"] <= row["lost"]
         assert one["status"] == 0
@@ -59,14 +52,14 @@ def test_the_count_is_exact(counts: Json, key: str, dataset: str, kind: str, exp
 def test_the_count_is_that_of_fio(counts: Json, key: str) -> None:
     for one in tries(counts, key):
         row = dataset_row(one["rows"], "tank/db")
-        assert seen(counts, row, row["count"], one["fio"]["syncs"])
+        assert seen(counts["host"], row, row["count"], one["fio"]["syncs"])
 
 
 @pytest.mark.parametrize("key", [*FIOS, "joined", "o_dsync", "msync", "zvol"])
 def test_commits_are_those_of_the_kstat(counts: Json, key: str) -> None:
     for one in tries(counts, key):
         row = pool_row(one["rows"])
-        assert seen(counts, row, row["commits"], one["kstat_commits"])
+        assert seen(counts["host"], row, row["commits"], one["kstat_commits"])
 
 
 @pytest.mark.parametrize("key", FIOS)
@@ -87,7 +80,7 @@ def test_percentiles_are_those_of_fio(counts: Json, key: str, percentile: str) -
 
 def test_times_of_zil_commit_are_those_of_bpftrace(counts: Json) -> None:
     row = dataset_row(counts["o_dsync"]["rows"], "tank/db")
-    assert seen(counts, row, row["count"], counts["bpftrace"]["n"])
+    assert seen(counts["host"], row, row["count"], counts["bpftrace"]["n"])
     assert total_ns(row) == pytest.approx(counts["bpftrace"]["sum"], rel=0.10)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from attaching import may_skip
-
-Json = dict[str, Any]
+from lab.rows import Json, seen
 
 
 @pytest.fixture(scope="module")
@@ -17,18 +15,20 @@ def found(scenario: Callable[[str, str], Json], flavour: str) -> Json:
 
 
 def rows(found: Json, key: str) -> dict[str, Json]:
-    """By dataset; those of one trace, from which nothing was lost."""
+    """By dataset; those of one trace, from which nothing was lost but what the kernel skipped."""
     assert found[key]["status"] == 0, found[key]["stderr"]
     assert "Traceback" not in found[key]["stderr"]
-    assert all(row["type"] == "read" and row["lost"] == 0 for row in found[key]["rows"])
+    assert all(row["type"] == "read" for row in found[key]["rows"])
+    assert all(row["lost"] == 0 or may_skip(found["host"]) for row in found[key]["rows"])
     return {row["dataset"]: row for row in found[key]["rows"]}
 
 
 @pytest.mark.parametrize(("key", "n"), [("hits", 503), ("kprobes", 307)])
 def test_cached_reads_are_hits(found: Json, key: str, n: int) -> None:
     row = rows(found, key)["tank/db"]
-    assert (row["reads"], row["hits"], row["misses"], row["writes"]) == (n, n, 0, 0)
-    assert row["read_bytes"] == n * 4096
+    assert seen(found["host"], row, row["reads"], n)
+    assert (row["hits"], row["misses"], row["writes"]) == (row["reads"], 0, 0)
+    assert row["read_bytes"] == row["reads"] * 4096
     assert row["pool"] == "tank"
     assert row["hit"]["p50"] <= row["hit"]["p99"] <= row["hit"]["max"]
     assert (row["miss"], row["write"]) == (None, None)
@@ -38,7 +38,8 @@ def test_cached_reads_are_hits(found: Json, key: str, n: int) -> None:
 def test_the_kstat_counts_the_same_reads(found: Json, key: str) -> None:
     [row] = [row for row in rows(found, key).values() if row["reads"]]
     theirs = found[key]["kstat"]
-    assert (row["reads"], row["read_bytes"]) == (theirs["reads"], theirs["nread"])
+    assert seen(found["host"], row, row["reads"], theirs["reads"])
+    assert row["read_bytes"] * theirs["reads"] == row["reads"] * theirs["nread"]
 
 
 def test_kstats_alone_count_and_do_not_time(found: Json) -> None:
@@ -54,10 +55,11 @@ def test_reads_from_the_disk_are_misses(found: Json, key: str, cached: int) -> N
     as long as the I/O takes: under emulation that happens."""
     cold = found["cold"]
     row = rows(found, key)["slow/cold"]
-    assert row["hits"] + row["misses"] == row["reads"] == cold + cached
+    assert seen(found["host"], row, row["reads"], cold + cached)
+    assert row["hits"] + row["misses"] == row["reads"]
     assert 0.95 * cold <= row["misses"] <= cold
     assert row["miss_bytes"] == row["misses"] * 8192
-    assert row["read_bytes"] == (cold + cached) * 8192
+    assert row["read_bytes"] == row["reads"] * 8192
 
 
 def test_the_end_of_a_file_and_mappings_are_no_reads(found: Json) -> None:
@@ -68,21 +70,23 @@ def test_the_end_of_a_file_and_mappings_are_no_reads(found: Json) -> None:
 def test_errors_are_counted_apart(found: Json) -> None:
     row = rows(found, "errors")["slow/cold"]
     assert found["failed"] == [-1] * 3
-    assert (row["errors"], row["reads"]) == (3, 0)
+    assert seen(found["host"], row, row["errors"], 3)
+    assert row["reads"] == 0
 
 
 def test_writes(found: Json) -> None:
     row = rows(found, "writes")["tank/other"]
-    assert (row["writes"], row["write_bytes"]) == (211, 211 * 8192)
     theirs = found["writes"]["kstat"]
-    assert (row["writes"], row["write_bytes"]) == (theirs["writes"], theirs["nwritten"])
+    assert (theirs["writes"], theirs["nwritten"]) == (211, 211 * 8192)
+    assert seen(found["host"], row, row["writes"], 211)
+    assert row["write_bytes"] == row["writes"] * 8192
 
 
 def test_the_throttle_is_seen_in_writes(found: Json) -> None:
     row = rows(found, "held")["tank/other"]
-    assert row["writes"] == 512
-    assert 0 < row["held"] <= 512
-    assert 0 < row["held_ns"] <= row["write"]["mean"] * 512 + 512
+    assert seen(found["host"], row, row["writes"], 512)
+    assert 0 < row["held"] <= row["writes"]
+    assert 0 < row["held_ns"] <= (row["write"]["mean"] + 1) * row["writes"]
 
 
 def test_filters(found: Json) -> None:
@@ -103,7 +107,8 @@ def test_a_dataset_keeps_its_name_when_it_is_mounted_again(found: Json, flavour:
 
 def test_many_threads(found: Json) -> None:
     row = rows(found, "threads")["tank/db"]
-    assert (row["reads"], row["read_bytes"]) == (8 * 97, 8 * 97 * 4096)
+    assert seen(found["host"], row, row["reads"], 8 * 97)
+    assert row["read_bytes"] == row["reads"] * 4096
 
 
 def test_the_table_of_a_mixed_load(found: Json) -> None:
