@@ -109,6 +109,7 @@ def test_a_suspended_pool_stops_no_command(robust: Json) -> None:
     assert rules(found["advise all"])["pool-suspended"]["where"] == ["frail"]
     assert "no txg ended on frail" in found["txgs"]["stdout"]
     assert "no fsync seen" in found["fsyncs"]["stdout"]
+    assert "detaching may last" not in found["fsyncs"]["stderr"]
     assert found["revert"]["stdout"] == "zfs_txg_timeout: 9s -> 5s\n"
 
 

@@ -23,6 +23,7 @@ from zfstrace.recording import StackOptions
 from zfstrace.throttle import ThrottleCounts
 from zfstrace.txg import Txg, TxgState
 from zfstrace.types import (
+    WRITES_BLOCKED,
     AnyOptions,
     Check,
     DatasetCounts,
@@ -229,6 +230,9 @@ class FakeHost:
 
     def pools(self) -> list[str]:
         return list(self.imported)
+
+    def held_by(self) -> list[str]:
+        return self.pools() if self.state in WRITES_BLOCKED else []
 
     def dataset_names(self) -> list[str]:
         return sorted([*self.names.values(), *self.devices.values(), "idle"])

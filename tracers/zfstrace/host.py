@@ -182,6 +182,11 @@ class Host(Protocol):
         """ONLINE, DEGRADED ...; "" when unknown."""
         ...
 
+    def held_by(self) -> list[str]:
+        """The imported pools that may keep probes from being detached, as long as writes to them
+        are blocked."""
+        ...
+
     def dataset_names(self) -> list[str]:
         """Datasets in use (mounted file systems, volumes), sorted."""
         ...

@@ -22,7 +22,15 @@ from zfstrace.host import (
     TxgSession,
 )
 from zfstrace.kstat.txgs import TxgRow, parse_txgs
-from zfstrace.types import Check, FsyncOptions, LightOptions, ProbeSurvey, Tool, TraceOptions
+from zfstrace.types import (
+    WRITES_BLOCKED,
+    Check,
+    FsyncOptions,
+    LightOptions,
+    ProbeSurvey,
+    Tool,
+    TraceOptions,
+)
 from zfstrace.zpool import list as zpool_list
 
 TYPE_CHECKING = False
@@ -193,6 +201,11 @@ class LinuxHost(BaseHost):
 
     def pool_state(self, pool: str) -> str:
         return kstat.read(self._kstat / pool / "state").strip()
+
+    def held_by(self) -> list[str]:
+        # a thread that writes there may spin in the kernel (seen on ZFS 2.3.9), and BPF programs
+        # are removed only when every thread has left the code that calls them
+        return [pool for pool in self.pools() if self.pool_state(pool) in WRITES_BLOCKED]
 
     def disk(self, path: str) -> Disk | None:
         from zfs_linux import disks

@@ -298,6 +298,14 @@ def test_a_suspended_pool_is_not_traced(zfstune: Any, monkeypatch: pytest.Monkey
     assert "attaching" not in err
 
 
+def test_a_diagnosis_of_all_pools_says_what_detaching_waits_for(zfstune: Any) -> None:
+    host = host_of(flush=2 * MS)
+    host.state = "SUSPENDED"
+    _, out, err = zfstune(host)
+    assert "The pool is SUSPENDED" in out
+    assert err.endswith("detaching may last until `zpool clear tank`\n")
+
+
 def test_the_diagnosis_is_printed_before_the_traces_detach(
     zfstune: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

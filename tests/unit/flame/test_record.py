@@ -89,6 +89,18 @@ def test_a_recording_is_written_and_reported(
     assert f"1.50 s in 1 stacks, written to {out}" in said
 
 
+def test_of_a_suspended_pool_it_is_written_before_what_detaching_waits_for(
+    run: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "x.folded"
+    monkeypatch.setattr(Host, "held_by", lambda _host: ["tank"] if out.exists() else [])
+    host = run(Recording(STACKS, StackLosses()), args(out))
+    said = capsys.readouterr().err.splitlines()
+    assert said[-2].endswith(f"written to {out}")
+    assert said[-1].endswith("detaching may last until `zpool clear tank`")
+    assert not host.recorder.open
+
+
 def test_a_dash_writes_to_stdout(run: Runner, capsys: pytest.CaptureFixture[str]) -> None:
     run(Recording(STACKS, StackLosses()), args("-"))
     assert capsys.readouterr().out == "tank;flush;fio;a;b 1500000000\n"

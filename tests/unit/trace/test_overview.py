@@ -11,7 +11,7 @@ from support.fake_host import FakeHost, FakeSession, FakeStop, Terminal, run_of
 from support.samples import PROBES, arc, counts, ios, txg, vdev, waits
 
 from zfstrace.errors import NoPrivilege, TraceError
-from zfstrace.types import Check, Losses
+from zfstrace.types import Check, Losses, Probe
 from zfstune.term.table import Style
 from zfstune.term.units import MS, SECOND
 from zfstune.trace.console import Look
@@ -60,6 +60,25 @@ def test_without_a_terminal_there_is_one_block_at_the_end() -> None:
     assert "nothing was throttled" in lines[9]
     assert lines[-1].startswith("lost 0   missing probes: 5 (")
     assert max(map(len, lines)) < 80
+
+
+@pytest.mark.parametrize("probes", [None, ()])
+def test_it_says_what_detaching_from_a_suspended_pool_waits_for(
+    capsys: pytest.CaptureFixture[str], probes: tuple[Probe, ...] | None
+) -> None:
+    """Not with kstats alone."""
+    failed = TraceError("there is no BPF")
+    host = host_of(
+        fsync=failed,
+        throttle=failed,
+        device=failed,
+        txg=FakeSession(events=[txg(1)], probes=probes),
+        arc=FakeSession([arc(1), arc(2)], probes=()),
+    )
+    host.state = "SUSPENDED"
+    run(host)
+    said = "detaching may last until `zpool clear tank`" in capsys.readouterr().err
+    assert said is (probes is None)
 
 
 def test_it_fits_a_small_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

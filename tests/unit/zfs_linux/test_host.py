@@ -59,6 +59,12 @@ def test_written_bytes_come_from_objsets(root: Path) -> None:
     assert LinuxHost(root).written("gone")[1] == {}
 
 
+@pytest.mark.parametrize(("state", "held"), [("ONLINE", []), ("SUSPENDED", ["tank"])])
+def test_a_pool_that_blocks_writes_holds_probes(root: Path, state: str, held: list[str]) -> None:
+    (root / "proc/spl/kstat/zfs/tank/state").write_text(f"{state}\n")
+    assert LinuxHost(root).held_by() == held
+
+
 def test_a_zpool_that_hangs_does_not_hold_up_a_trace_of_devices(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

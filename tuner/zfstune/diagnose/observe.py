@@ -73,6 +73,7 @@ def watching(run: Run[TraceOptions], tell: Callable[[str], None] = log.say) -> I
         # last: its events fill a buffer until it is polled
         session = host.open_fsync_trace(limits)
         stack.callback(session.close)
+        stack.callback(live.say_waits, host, tell)
         meter = fsync.meter(session, host, limits, stop)
         singles = _Singles(session, host, limits)
         meter.restart()

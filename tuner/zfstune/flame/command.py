@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from zfstrace import flame
@@ -17,7 +19,7 @@ from zfstune.preflight import prepare
 from zfstune.term.log import say
 from zfstune.term.signals import Stop
 from zfstune.term.units import SECOND, format_count, format_span, format_time
-from zfstune.trace.live import loop
+from zfstune.trace.live import loop, say_waits
 
 _PROGRESS_NS = 5 * SECOND
 
@@ -35,19 +37,19 @@ def run(args: argparse.Namespace) -> int:
     prepare(host, TraceOptions(args.pool, args.pid), question="flame")
     to_stdout = args.output == "-"
     # a reader of stdout that leaves ends the recording only if the stacks go there
-    with Stop(sys.stdout if to_stdout else sys.stderr) as stop:
-        recording, took_ns = record(args, host, stop)
-        gone = to_stdout and stop.reader_gone
-    report(args, recording)
-    stacks = recording.stacks
-    if not stacks.counts:
-        raise CommandError(f"nothing was recorded of {who(args)} in {format_span(took_ns)}")
-    if gone:
-        return 0
-    title = args.title or f"{MEASURES[args.mode]} of {who(args)}, {format_span(took_ns)}"
-    flame.write(replace(stacks, title=title), args.output, inverted=args.inverted)
-    seen = f"{amount(stacks.total, stacks.unit)} in {format_count(len(stacks.counts))} stacks"
-    say(f"{seen}, written to {'stdout' if to_stdout else args.output}")
+    with Stop(sys.stdout if to_stdout else sys.stderr) as stop, recorded(args, host, stop) as found:
+        # written before it detaches, which may take long
+        recording, took_ns = found
+        report(args, recording)
+        stacks = recording.stacks
+        if not stacks.counts:
+            raise CommandError(f"nothing was recorded of {who(args)} in {format_span(took_ns)}")
+        if to_stdout and stop.reader_gone:
+            return 0
+        title = args.title or f"{MEASURES[args.mode]} of {who(args)}, {format_span(took_ns)}"
+        flame.write(replace(stacks, title=title), args.output, inverted=args.inverted)
+        seen = f"{amount(stacks.total, stacks.unit)} in {format_count(len(stacks.counts))} stacks"
+        say(f"{seen}, written to {'stdout' if to_stdout else args.output}")
     return 0
 
 
@@ -57,13 +59,13 @@ def who(args: argparse.Namespace) -> str:
     return f"{target}, pool {args.pool}" if args.pool else target
 
 
-def record(args: argparse.Namespace, host: Host, stop: Stop) -> tuple[Recording, int]:
-    """Attaches, waits until stop or the duration, detaches. Returns the recording and its length
-    in ns. Raises TraceError."""
+@contextmanager
+def recorded(args: argparse.Namespace, host: Host, stop: Stop) -> Iterator[tuple[Recording, int]]:
+    """Attaches, waits until stop or the duration, and detaches at the end of the block. Yields the
+    recording and its length in ns. Raises TraceError."""
     say("attaching ...")
-    options = StackOptions(args.mode, args.target, args.pid, args.pool)
-    session = host.open_stack_trace(options)
-    try:
+    session = host.open_stack_trace(StackOptions(args.mode, args.target, args.pid, args.pool))
+    with closing(session):
         say_begun(args, session)
         start = stop.now()
 
@@ -78,11 +80,12 @@ def record(args: argparse.Namespace, host: Host, stop: Stop) -> tuple[Recording,
             say(f"{format_span(stop.now() - start)} recorded")
             return False
 
-        took_ns = loop(stop, args.duration, _PROGRESS_NS, tick, show)
-        say("reading the stacks ...")
-        return session.finish(), took_ns
-    finally:
-        session.close()
+        try:
+            took_ns = loop(stop, args.duration, _PROGRESS_NS, tick, show)
+            say("reading the stacks ...")
+            yield session.finish(), took_ns
+        finally:
+            say_waits(host)
 
 
 def say_begun(args: argparse.Namespace, session: StackSession) -> None:

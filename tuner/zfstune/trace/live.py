@@ -166,13 +166,11 @@ def attached(
                 say_waits(run.host)
 
 
-def say_waits(host: Host) -> None:
-    """Reports, before probes are detached, what that may wait for: the kernel removes none while a
-    thread spins, as a writer to a suspended pool may."""
-    for pool in host.pools():
+def say_waits(host: Host, tell: Callable[[str], None] = say) -> None:
+    """Tells, before probes are detached, which pools that may wait for."""
+    for pool in host.held_by():
         state = host.pool_state(pool)
-        if state in WRITES_BLOCKED:
-            say(f"pool {pool} is {state}: detaching may last until `zpool clear {pool}`")
+        tell(f"pool {pool} is {state}: detaching may last until `zpool clear {pool}`")
 
 
 def say_begun(run: Run[Options], how: str, what: str) -> None:

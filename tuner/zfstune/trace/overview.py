@@ -390,5 +390,7 @@ def _attach(run: Run[TraceOptions], stack: ExitStack) -> list[Source]:
         source.restart()
     _say_instead(run, [name for name, source in strict_zip(OPEN, sources) if source.failed])
     there = sum(not source.error for source in sources)
+    if any(not source.failed and source.attached() for source in sources):
+        stack.callback(live.say_waits, run.host)
     live.say_begun(run, f"{there} of {len(sources)} views", run.where)
     return sources

@@ -77,6 +77,10 @@ class Source:
             opened = open_it(run.host, replace(run.options, kstat=True), run.stop)
         self._opened = opened
 
+    def attached(self) -> bool:
+        """Whether it has probes; only after a successful open()."""
+        return any(not probe.missing for probe in self._opened.session.probes())
+
     def close(self) -> None:
         """Detaches; only after a successful open()."""
         self._opened.session.close()
