@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from attaching import may_skip
-
 Json = dict[str, Any]
 
 
@@ -15,13 +13,6 @@ def pool_row(rows: list[Json], pool: str = "tank") -> Json:
 
 def dataset_row(rows: list[Json], dataset: str) -> Json:
     return next(r for r in rows if r["dataset"] == dataset)
-
-
-def seen(host: Json, row: Json, number: int, expected: int) -> bool:
-    """Whether that is the number of a row; those that are lost may be missing where the kernel may
-    skip programs."""
-    lost: int = row["lost"]
-    return expected - lost <= number <= expected and (not lost or may_skip(host))
 
 
 def total_ns(row: Json) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from statistics import median
 
 import pytest
-from attaching import may_skip, ways
-from lab.rows import Json, dataset_row, pool_row, seen, share, total_ns
+from attaching import may_skip, seen, ways
+from lab.rows import Json, dataset_row, pool_row, share, total_ns
 
 # Those that fio did, several times each: guest/counts.py, TRIES.
 FIOS = ("fsync", "fdatasync", "threads")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from attaching import may_skip
-from lab.rows import Json, seen
+from attaching import may_skip, seen
+from lab.rows import Json
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
+_PREEMPTION = Path("/sys/kernel/debug/sched/preempt")
 
 
 def abilities() -> Json:
@@ -14,13 +15,20 @@ def abilities() -> Json:
     in parentheses."""
     return {
         "btf": Path("/sys/kernel/btf/zfs").exists(),
-        "preemption": Path("/sys/kernel/debug/sched/preempt").read_text().strip(),
+        "preemption": _PREEMPTION.read_text().strip() if _PREEMPTION.exists() else "",
     }
 
 
 def may_skip(host: Json) -> bool:
     """Whether the kernel may skip an fentry program now and then, which counts as lost."""
     return bool(host["btf"]) and "(lazy)" in host["preemption"]
+
+
+def seen(host: Json, row: Json, number: int, expected: int) -> bool:
+    """Whether that is the number of a row; those that are lost may be missing where the kernel may
+    skip programs."""
+    lost: int = row["lost"]
+    return expected - lost <= number <= expected and (not lost or may_skip(host))
 
 
 def ways(host: Json) -> tuple[set[str], ...]:

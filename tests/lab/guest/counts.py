@@ -15,8 +15,6 @@ import threading
 import time
 from pathlib import Path
 
-from attaching import abilities
-
 from labkit import (
     Json,
     commits,
@@ -216,7 +214,7 @@ def cost(results: Json) -> None:
 
 
 def main() -> None:
-    results: Json = {"host": abilities()}
+    results: Json = {}
     make_pool()
     sh("zfs create tank/db; zfs create tank/other; zfs create -o sync=always tank/always")
     sh("zfs create -o sync=disabled tank/off; zfs create -V 64M tank/vol")

@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from attaching import abilities
+
 FREEBSD = sys.platform.startswith("freebsd")
 DISK = "/dev/vtbd1" if FREEBSD else "/dev/vdb"  # the first of the lab's
 OUT = Path("/out")
@@ -314,8 +316,9 @@ def run(command: Sequence[str], timeout: float = 120, **kwargs: Any) -> Json:
 
 
 def finish(results: Json) -> None:
-    """Leaves the results for the host."""
+    """Leaves the results for the host, and what they are of."""
     results["uname"] = os.uname().release
+    results["host"] = {} if FREEBSD else abilities()
     version = "sysctl -n vfs.zfs.version.module" if FREEBSD else "cat /sys/module/zfs/version"
     results["zfs"] = sh(version).strip()
     (OUT / "results.json").write_text(json.dumps(results))

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from attaching import abilities
 from reading import BLOCK, READER, fill, preads, pwrites
 
 from labkit import (
@@ -176,7 +175,7 @@ def sample(results: Json) -> None:
 
 
 def main() -> None:
-    results: Json = {"host": abilities(), "cold": COLD}
+    results: Json = {"cold": COLD}
     make_pool()
     make_pool("side", DISK[:-1] + "c")
     make_pool("slow", slow_disk(DISK[:-1] + "d"))

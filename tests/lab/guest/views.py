@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from attaching import abilities
-
 from labkit import (
     Json,
     Tracer,
@@ -261,7 +259,7 @@ def leaving(results: Json) -> None:
 
 
 def main() -> None:
-    results: Json = {"host": abilities()}
+    results: Json = {}
     make_pool()
     write_and_sync(results)
     throttled(results)

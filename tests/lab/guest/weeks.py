@@ -16,8 +16,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from attaching import abilities
-
 from labkit import (
     Json,
     Tracer,
@@ -154,7 +152,7 @@ def reload(tracer: Tracer) -> int:
 
 
 def main() -> None:
-    seconds, cycles, host = float(sys.argv[1]), itertools.count(), abilities()
+    seconds, cycles = float(sys.argv[1]), itertools.count()
     make_pool()
     sh("zfs create tank/db")
     make_pool("side", "/dev/vdc")
@@ -178,7 +176,6 @@ def main() -> None:
             "rows": rows,
             "kstat": counted,
             "closed": closed,
-            "host": host,
             "done": dict(done),
             "reloaded": reloaded,
             "samples": samples,
