@@ -231,7 +231,7 @@ class FakeHost:
     def pools(self) -> list[str]:
         return list(self.imported)
 
-    def held_by(self) -> list[str]:
+    def pools_blocking_detach(self) -> list[str]:
         return self.pools() if self.state in WRITES_BLOCKED else []
 
     def dataset_names(self) -> list[str]:

@@ -182,7 +182,7 @@ class Host(Protocol):
         """ONLINE, DEGRADED ...; "" when unknown."""
         ...
 
-    def held_by(self) -> list[str]:
+    def pools_blocking_detach(self) -> list[str]:
         """The imported pools that may keep probes from being detached, as long as writes to them
         are blocked."""
         ...

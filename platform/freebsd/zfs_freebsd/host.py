@@ -126,8 +126,8 @@ class FreeBSDHost(BaseHost):
                 found[objset] = count
         return now, found
 
-    def held_by(self) -> list[str]:
-        return []  # dtrace(1) ends whatever a writer waits for
+    def pools_blocking_detach(self) -> list[str]:
+        return []  # dtrace(1) ends even while writers wait
 
     def pool_state(self, pool: str) -> str:
         return self._kstats.text(pool, "misc", "state").strip()

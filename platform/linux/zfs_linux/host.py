@@ -202,7 +202,7 @@ class LinuxHost(BaseHost):
     def pool_state(self, pool: str) -> str:
         return kstat.read(self._kstat / pool / "state").strip()
 
-    def held_by(self) -> list[str]:
+    def pools_blocking_detach(self) -> list[str]:
         # a thread that writes there may spin in the kernel (seen on ZFS 2.3.9), and BPF programs
         # are removed only when every thread has left the code that calls them
         return [pool for pool in self.pools() if self.pool_state(pool) in WRITES_BLOCKED]

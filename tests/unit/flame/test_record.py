@@ -93,7 +93,7 @@ def test_of_a_suspended_pool_it_is_written_before_what_detaching_waits_for(
     run: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "x.folded"
-    monkeypatch.setattr(Host, "held_by", lambda _host: ["tank"] if out.exists() else [])
+    monkeypatch.setattr(Host, "pools_blocking_detach", lambda _host: ["tank"] if out.exists() else [])
     host = run(Recording(STACKS, StackLosses()), args(out))
     said = capsys.readouterr().err.splitlines()
     assert said[-2].endswith(f"written to {out}")

@@ -62,7 +62,7 @@ def test_written_bytes_come_from_objsets(root: Path) -> None:
 @pytest.mark.parametrize(("state", "held"), [("ONLINE", []), ("SUSPENDED", ["tank"])])
 def test_a_pool_that_blocks_writes_holds_probes(root: Path, state: str, held: list[str]) -> None:
     (root / "proc/spl/kstat/zfs/tank/state").write_text(f"{state}\n")
-    assert LinuxHost(root).held_by() == held
+    assert LinuxHost(root).pools_blocking_detach() == held
 
 
 def test_a_zpool_that_hangs_does_not_hold_up_a_trace_of_devices(

@@ -168,7 +168,7 @@ def attached(
 
 def say_waits(host: Host, tell: Callable[[str], None] = say) -> None:
     """Tells, before probes are detached, which pools that may wait for."""
-    for pool in host.held_by():
+    for pool in host.pools_blocking_detach():
         state = host.pool_state(pool)
         tell(f"pool {pool} is {state}: detaching may last until `zpool clear {pool}`")
 
