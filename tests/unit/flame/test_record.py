@@ -93,7 +93,11 @@ def test_of_a_suspended_pool_it_is_written_before_what_detaching_waits_for(
     run: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "x.folded"
-    monkeypatch.setattr(Host, "pools_blocking_detach", lambda _host: ["tank"] if out.exists() else [])
+
+    def suspended(_host: Host) -> list[str]:
+        return ["tank"] if out.exists() else []
+
+    monkeypatch.setattr(Host, "pools_blocking_detach", suspended)
     host = run(Recording(STACKS, StackLosses()), args(out))
     said = capsys.readouterr().err.splitlines()
     assert said[-2].endswith(f"written to {out}")
