@@ -258,6 +258,22 @@ def test_sixteen_threads_of_the_lab_are_committers() -> None:
     assert found(judge(pool(times, **given)))[:1] == ["committers"]
 
 
+def test_a_wait_for_a_cpu_afterwards_hides_no_committers() -> None:
+    """24 threads on Debian 13, whose host was busy: a quarter of all time is the way back."""
+    shares = {
+        "issuer_lock": 21, "issue": 26, "batch_wait": 195, "log_write": 222, "flush": 285,
+        "wakeup": 251,
+    }  # fmt: skip
+    times = {stage: [share * 23 * US] * 240 for stage, share in shares.items()}
+    disk = vdev(1, flush=ios([5600 * US] * 240))
+    full = measure(observed(times, threads=24, devices=rows(disk)))
+    assert full["company_permille"] == 343
+    quiet = pool()
+    one = judge(full | {n: quiet[n] for n in quiet if full[n] is None})
+    assert found(one)[:1] == ["committers"]
+    assert one.findings[0].evidence[1].startswith("waits for each other take 34 % of the time")
+
+
 def test_a_busy_cpu_of_the_lab_is_named() -> None:
     """On Debian 12 the blocks are also held open longer, because their threads do not run."""
     shares = {"issue": 80, "batch_wait": 400, "log_write": 50, "flush": 20, "wakeup": 380}
