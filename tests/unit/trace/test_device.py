@@ -60,8 +60,11 @@ def test_without_io_it_says_so() -> None:
     assert run([[]], pool="tank").startswith("no I/O seen in 10.0 s on tank\n\nlost 0")
 
 
-def test_a_vdev_without_a_name_has_its_guid() -> None:
-    assert "12345678901234567890" in run([[vdev(12345678901234567890, trim=ios([MS]))]])
+def test_a_vdev_without_a_name_has_its_guid_and_says_so() -> None:
+    said = run([[vdev(12345678901234567890, trim=ios([MS])), vdev(1, trim=ios([MS]))]])
+    assert "12345678901234567890" in said
+    assert "`zpool list -v -g tank`" in " ".join(said.split())
+    assert "zpool list" not in run([[vdev(1, trim=ios([MS]))]])
 
 
 def test_names_are_asked_for_once() -> None:

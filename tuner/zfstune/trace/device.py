@@ -85,7 +85,7 @@ def view(rows: Sequence[DeviceRow], style: Style, duration_ns: int, where: str) 
         mine = [row for row in rows if row.pool == pool]
         name = style.paint(pool or "(pool unknown)", "bold")
         lines += [f"{name}  {format_span(duration_ns)}", "", *_table(mine, style)]
-        lines += ["", *_conclusion(mine, style), ""]
+        lines += ["", *_conclusion(mine, style), *_unnamed(mine, style), ""]
     return lines
 
 
@@ -139,6 +139,17 @@ def _conclusion(rows: Sequence[DeviceRow], style: Style) -> list[str]:
         for sentence in sentences
         for line in wrap(sentence, "  ", style.width)
     ]
+
+
+def _unnamed(rows: Sequence[DeviceRow], style: Style) -> list[str]:
+    """What the numbers are that stand for vdevs where zpool(8) hangs or is missing."""
+    if not any(row.vdev == str(row.guid) for row in rows):
+        return []
+    text = (
+        "A number stands for a vdev that zpool(8) has not named: it did not answer in time, or is "
+        f"missing. `zpool list -v -g {rows[0].pool}` prints the same numbers."
+    )
+    return wrap(text, "  ", style.width)
 
 
 def _largest(rows: Sequence[DeviceRow]) -> str:
