@@ -23,6 +23,7 @@ from zfstune import cli  # noqa: E402
 from zfstune.check.metrics import METRICS as CHECKED  # noqa: E402
 from zfstune.experiment import objective  # noqa: E402
 from zfstune.exporter.args import VIEWS  # noqa: E402
+from zfstune.record.args import VIEWS as RECORDED  # noqa: E402
 from zfstune.record.triggers import METRICS as TRIGGERS  # noqa: E402
 from zfstune.tunables import catalogue  # noqa: E402
 from zfstune.tune.request import NO_LIMIT  # noqa: E402
@@ -73,6 +74,7 @@ LISTS = {
     **dict.fromkeys(("--warn", "--crit", "--show"), tuple(CHECKED)),
     "--objective": METRICS,
     "--views": tuple(VIEWS),
+    "--views VIEWS": tuple(RECORDED),
     "--parameters": catalogue.default_set(),
     "--test": (
         "fdatasync",
@@ -85,7 +87,7 @@ LISTS = {
     ),
 }
 # = or a comma may follow their values
-OPEN = (*LISTS, "--limit")
+OPEN = tuple(dict.fromkeys(key.split()[0] for key in (*LISTS, "--limit")))
 
 # The shells' own words for it, where they have it.
 OWN = {
@@ -109,11 +111,11 @@ def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 def completer(action: argparse.Action) -> object:
     """shtab's `complete` of an action that takes a value; None if nothing completes it."""
     name = action.option_strings[-1] if action.option_strings else ""
-    if name in LISTS:
-        return listed(name, LISTS[name])
     metavar = str(action.metavar)
-    # of two options with one name, one is for a share
-    key = f"{name} {metavar}" if f"{name} {metavar}" in BY_OPTION else name
+    # of two options with one name, one has its metavar in the table
+    key = f"{name} {metavar}" if f"{name} {metavar}" in {**BY_OPTION, **LISTS} else name
+    if key in LISTS:
+        return listed(key, LISTS[key])
     source = BY_OPTION.get(key, BY_METAVAR.get(metavar))
     if not source:
         return None
@@ -136,13 +138,14 @@ def completer(action: argparse.Action) -> object:
 def listed(name: str, words: tuple[str, ...]) -> object:
     """The same for words that are joined by commas."""
     function, given = function_of(name, "list"), " ".join(words)
+    what = name.split()[0].strip("-")
     return {
         "bash": function,
         "zsh": function,
         "fish": f"(_zfstune_list {given})",
         "preamble": {
             "bash": f'{function}() {{\n\t_zfstune_list "$1" {given}\n}}\n',
-            "zsh": f"{function}() {{\n  _values -s , {name.strip('-')} {given}\n}}\n",
+            "zsh": f"{function}() {{\n  _values -s , {what} {given}\n}}\n",
         },
     }
 

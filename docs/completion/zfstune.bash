@@ -109,8 +109,8 @@ _shtab_zfstune_exporter___views_COMPGEN=_zfstune_list_views
 _shtab_zfstune_exporter___budget_COMPGEN=_zfstune_words_budget_share
 _shtab_zfstune_exporter___trigger_COMPGEN=_zfstune_words_trigger
 _shtab_zfstune_exporter___dump_dir_COMPGEN=_shtab_compgen_dirs
-_shtab_zfstune_record_run___views_COMPGEN=_zfstune_list_views
-_shtab_zfstune_record_run___budget_COMPGEN=_zfstune_words_budget
+_shtab_zfstune_record_run___views_COMPGEN=_zfstune_list_views_views
+_shtab_zfstune_record_run___budget_COMPGEN=_zfstune_words_budget_share
 _shtab_zfstune_record_run___trigger_COMPGEN=_zfstune_words_trigger
 _shtab_zfstune_record_run___duration_COMPGEN=_zfstune_words_duration
 _shtab_zfstune_record_run___dump_dir_COMPGEN=_shtab_compgen_dirs
@@ -473,8 +473,8 @@ _zfstune_words_trigger() {
 	compgen -W "fsync.p50 fsync.p99 fsync.p999 fsync.max fsync.rate fsync.unfinished fsync.errors commit.p50 commit.p99 commit.p999 commit.max commit.rate log.p99 flush.p99 txg.sync txg.open throttle.waits throttle.time throttle.max device.log.p99 device.flush.p99 arc.hit arc.waits lost" -- "$1"
 }
 
-_zfstune_words_budget() {
-	compgen -W "10m 15m 30m 1h" -- "$1"
+_zfstune_list_views_views() {
+	_zfstune_list "$1" light fsync txg throttle device arc
 }
 
 _zfstune_words_last() {
@@ -487,6 +487,10 @@ _zfstune_list_test() {
 
 _zfstune_words_matrix() {
 	compgen -W "reports-2014" -- "$1"
+}
+
+_zfstune_words_budget() {
+	compgen -W "10m 15m 30m 1h" -- "$1"
 }
 
 _zfstune_list_objective() {

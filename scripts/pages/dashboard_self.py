@@ -50,7 +50,7 @@ PARAMETERS = Row(
             8,
             (Query("max by (job, instance, pool) (zfstune_session_active{@pool})", PER_POOL),),
             "While a session runs, parameters change every minute, and times with them. "
-            "`zfstune revert` ends it and restores all values.",
+            "`zfstune status` names its process; ended, it restores all values.",
             states=(("none", "transparent"), ("active", "purple")),
         ),
     ),

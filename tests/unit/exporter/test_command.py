@@ -161,6 +161,8 @@ def test_options_can_be_checked_before_they_are_in_force(
         ("--views", "lihgt"),
         ("--interval", "5s"),
         ("--tls-cert", "/nowhere/cert", "--tls-key", "/nowhere/key"),
+        ("--textfile", "/run/zfstune.txt"),
+        ("--textfile", "/nowhere/zfstune.prom"),
     ):
         status, out, err = exporter(host, "--check", *wrong)
         assert (status, out) == (2, "") and err.startswith("zfstune: error: "), err

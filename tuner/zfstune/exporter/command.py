@@ -32,6 +32,7 @@ from zfstune.trace import live
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zfstune.exporter.collector import Collector
+    from zfstune.exporter.textfile import TextFile
     from zfstune.record.recorder import Recorder
     from zfstune.record.triggers import Trigger
 
@@ -62,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         if options.tls:
             Tls(options.tls)
+        if args.textfile:
+            _text_file(args)
         say("these options can be used")
         return DONE
     _require_client()
@@ -266,6 +269,13 @@ def _dumps_asked_for() -> Iterator[list[int]]:
         signal.signal(signal.SIGUSR1, before)
 
 
+def _text_file(args: argparse.Namespace) -> TextFile:
+    """Writes nothing yet. Raises UsageError."""
+    from zfstune.exporter.textfile import TextFile
+
+    return TextFile(Path(args.textfile))
+
+
 @contextmanager
 def _outlet(
     args: argparse.Namespace, host: Host, collector: Collector, tls: TlsOptions | None
@@ -273,9 +283,9 @@ def _outlet(
     """What to call once and each interval, and the interval, None for never. Raises
     CommandError."""
     if args.textfile:
-        from zfstune.exporter.textfile import TextFile, refuse_zfs
+        from zfstune.exporter.textfile import refuse_zfs
 
-        file = TextFile(Path(args.textfile))
+        file = _text_file(args)
         refuse_zfs(file.path, host)
         collector.expect_errors("textfile")
 

@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from zfstune.errors import CommandError, NotPossible, UsageError
+from zfstune.errors import NotPossible, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,23 +42,23 @@ def parse_listen(text: str) -> tuple[str, int]:
     return found[1] or found[2] or "", int(found[3])
 
 
-_NOT_LISTENING: dict[int, tuple[type[CommandError], str, str]] = {
+# None of them is a wrong option, with which a service would end for good: a port becomes free, and
+# an address may come late at boot, as by DHCP.
+_NOT_LISTENING: dict[int, tuple[str, str]] = {
     errno.EADDRINUSE: (
-        NotPossible,
         "the port is in use",
         "choose another one with --listen, or end the program that has it",
     ),
     errno.EADDRNOTAVAIL: (
-        UsageError,
         "this host has no such address",
         "name one of its addresses, or none for all",
     ),
-    errno.EACCES: (NotPossible, "no permission", "choose a port of 1024 or more"),
+    errno.EACCES: ("no permission", "choose a port of 1024 or more"),
 }
 
 
 def listen(options: ListenOptions) -> socket.socket:
-    """A listening socket. Raises UsageError and NotPossible."""
+    """A listening socket. Raises NotPossible, and UsageError for what is no name."""
     shown = f"[{options.address}]" if ":" in options.address else options.address
     what = f"cannot listen on {shown}:{options.port}"
     try:
@@ -74,13 +74,13 @@ def listen(options: ListenOptions) -> socket.socket:
                 raise
             # a kernel without IPv6
             return _bound(socket.AF_INET, ("0.0.0.0", options.port))
-    except (socket.gaierror, UnicodeError):
+    except UnicodeError:
         raise UsageError(f"{what}: no such address", "name an address of this host") from None
+    except socket.gaierror:
+        raise NotPossible(f"{what}: no such address", "name an address of this host") from None
     except OSError as error:
-        kind, why, hint = _NOT_LISTENING.get(
-            error.errno or 0, (NotPossible, error.strerror or str(error), "")
-        )
-        raise kind(f"{what}: {why}", hint) from None
+        why, hint = _NOT_LISTENING.get(error.errno or 0, (error.strerror or str(error), ""))
+        raise NotPossible(f"{what}: {why}", hint) from None
 
 
 def _bound(family: int, address: Any) -> socket.socket:

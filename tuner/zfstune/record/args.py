@@ -136,13 +136,13 @@ def _add_run(commands: argparse._SubParsersAction[Any]) -> None:
     )
     run.add_argument(
         "--views",
-        metavar="NAMES",
+        metavar="VIEWS",
         type=views(VIEWS),
         help=f"a list of {', '.join(VIEWS)}; default {','.join(DEFAULT_VIEWS)}",
     )
     run.add_argument(
         "--budget",
-        metavar="P",
+        metavar="SHARE",
         type=budget,
         default=0.01,
         help="share of one CPU for diagnoses (1%%); default 1%%",
