@@ -128,11 +128,24 @@ def test_an_exemplar_of_the_future_is_old() -> None:
 
 def test_counters_of_a_module_go_on_when_it_is_loaded_again() -> None:
     counters = Counters("zfstune_zil_kstat_total")
-    rising = Rising(counters)
-    for number in (100, 130, 4, 4, 9):
+    loaded = ["first"]
+    rising = Rising(counters, lambda: loaded[-1])
+    for number in (100, 130):
+        rising.set(number, "commit")
+    loaded.append("second")
+    for number in (4, 4, 9):
         rising.set(number, "commit")
     (sample,) = counters.family().samples
     assert sample.value == 139
+
+
+def test_a_sum_over_fewer_cpus_for_a_moment_is_no_other_module() -> None:
+    counters = Counters("zfstune_zil_kstat_total")
+    rising = Rising(counters, lambda: "the same")
+    for number in (1000, 1010, 520, 1005, 1020):
+        rising.set(number, "commit")
+    (sample,) = counters.family().samples
+    assert sample.value == 1020
 
 
 def test_a_counter_does_not_go_back() -> None:

@@ -176,6 +176,7 @@ def test_the_packed_body_is_that_of_this_scrape(up: Serving) -> None:
         (b"G" * 500_000, 431),
         (b"GET / HTTP/1.1\r\na: " + b"b" * 8192 + b"\r\n\r\n", 431),
         (b"GET / HTTP/1.1\r\na: " + b"b" * 8000 + b"\r\n\r\n", 200),
+        (b"GET http://" + b"a" * 8000 + b"\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\na: b\r\n folded\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n: b\r\n\r\n", 400),

@@ -321,7 +321,7 @@ def test_kstats_are_exported_without_a_trace() -> None:
     assert scrape.get("zfstune_arc_memory_throttle_total") == 7
     assert scrape.get("zfstune_dirty_limit_bytes") == 4 << 30
     assert scrape.get("zfstune_pool_state", pool="tank", state="ONLINE") == 1
-    # loaded again
+    host.loaded_as = "boot:another"
     host.kstats["zil"] = {"zil_commit_count": 3}
     host.kstats["arcstats"] = {"memory_throttle_count": 2}
     host.state = "SUSPENDED"

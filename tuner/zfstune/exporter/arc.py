@@ -21,7 +21,8 @@ class ArcView(Arc):
         super().__init__(setup)
         self._hits = Counters("zfstune_arc_hits_total")
         self._misses = Counters("zfstune_arc_misses_total")
-        self._reads = {"hits": Rising(self._hits), "misses": Rising(self._misses)}
+        counters = {"hits": self._hits, "misses": self._misses}
+        self._reads = {what: Rising(of, setup.module) for what, of in counters.items()}
         self._waits = Counters("zfstune_arc_eviction_waits_total")
         self._times = Counters("zfstune_arc_eviction_wait_seconds_total", SECOND)
         self._before = Hist()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from prometheus_client.core import (
@@ -199,17 +199,27 @@ def _without(dataset: str, spec: Spec, found: dict[Labels, Value]) -> dict[Label
 
 
 class Rising:
-    """Counters of the module, which begin anew when it is loaded again: sums that do not."""
+    """Counters of the module, which begin anew when it is loaded again: sums that do not. module
+    says which one is loaded (Parameters.identity())."""
 
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
-        self._last: dict[Labels, int] = {}
+    def __init__(self, counters: Counters, module: Callable[[], str]) -> None:
+        self._counters, self._module = counters, module
+        self._last: dict[Labels, tuple[int, str]] = {}
 
     def set(self, number: int, *labels: str) -> None:
         """The present value of one."""
-        last = self._last.get(labels, 0)
-        self._last[labels] = number
-        self._counters.add(number - last if number >= last else number, *labels)
+        if labels not in self._last:
+            self._last[labels] = 0, self._module()
+        last, of = self._last[labels]
+        if number < last:
+            module = self._module()
+            if module == of:
+                # a CPU that goes offline takes its part of the sum along until the kernel has
+                # added it to the others' (lib/percpu_counter.c)
+                return
+            last, of = 0, module
+        self._last[labels] = number, of
+        self._counters.add(number - last, *labels)
 
 
 def _named(names: Sequence[str], labels: Labels) -> dict[str, str]:

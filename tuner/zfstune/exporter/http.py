@@ -18,7 +18,9 @@ class Request:
 
 
 END = re.compile(rb"\r?\n\r?\n")
-_REQUEST = re.compile(rb"([A-Z]+) (?:https?://[^/?\s]*)?([!-~]*) HTTP/1\.[01]")
+# Two expressions: as one they would backtrack, and 8 KiB of nonsense take a tenth of a second.
+_REQUEST = re.compile(rb"([A-Z]+) ([!-~]*) HTTP/1\.[01]")
+_ORIGIN = re.compile(rb"https?://[^/?]*")
 _HEADER = re.compile(rb"([!-9;-~]+):[ \t]*(.*)")
 
 
@@ -38,7 +40,8 @@ def parse(got: bytes, most: int) -> Request | int:
             return 400
         name, value = header[1].decode("ascii").lower(), header[2].decode("latin-1").strip()
         found[name] = f"{found[name]},{value}" if name in found else value
-    path = first[2].decode("ascii").partition("?")[0] or "/"
+    origin = _ORIGIN.match(first[2])
+    path = first[2][origin.end() if origin else 0 :].decode("ascii").partition("?")[0] or "/"
     accepts = _accepts_gzip(found.get("accept-encoding", ""))
     return Request(first[1].decode("ascii"), path, found.get("accept", ""), accepts)
 

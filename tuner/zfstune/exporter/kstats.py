@@ -31,9 +31,9 @@ class KstatView:
         clock = setup.stop
         self.written = Written(setup.host, where or places(), lambda: clock.now() / SECOND)
         self._zil_counts = Counters("zfstune_zil_kstat_total")
-        self._zil = Rising(self._zil_counts)
+        self._zil = Rising(self._zil_counts, setup.module)
         self._delays = Counters("zfstune_arc_memory_throttle_total")
-        self._delayed = Rising(self._delays)
+        self._delayed = Rising(self._delays, setup.module)
         self._counters: set[str] = set()
         self._gauges: dict[str, float | None] = {}
         self._states: dict[tuple[str, ...], float] = {}

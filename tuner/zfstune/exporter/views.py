@@ -37,6 +37,18 @@ class Setup(Attach):
     wall: Callable[[], float] = time.time
 
 
+def _learned(before: Identified, now: Identified) -> bool:
+    """Whether now may be before with more known of it: without BTF the object set is known from the
+    first log block on, and the device from the first fsync of a mounted file."""
+    return (
+        not before.rest
+        and not now.rest
+        and before.pool in ("", now.pool)
+        and before.objset in (0, now.objset)
+        and before.dev in ((0, 0), now.dev)
+    )
+
+
 class Slots(Generic[Counts]):
     """The datasets of a session as of its last reading. nothing is a dataset that has counted
     nothing; numbers gives some of the numbers of one that never shrink: if one has, another dataset
@@ -70,4 +82,5 @@ class Slots(Generic[Counts]):
 
     def _of(self, before: Counts, now: Counts) -> Counts:
         shrunk = any(a > b for a, b in zip(self._numbers(before), self._numbers(now)))
-        return self._nothing if shrunk or not same_dataset(before, now) else before
+        same = same_dataset(before, now) or _learned(before, now)
+        return before if same and not shrunk else self._nothing

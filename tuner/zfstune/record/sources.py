@@ -221,10 +221,10 @@ class Arc(Traced[ArcSession]):
         return arc.meter(session, self._attach.stop)
 
     def _begin(self, session: ArcSession) -> None:
-        self._module = self._host.parameters().identity()
+        self._module = self._attach.module()
 
     def _finish(self, session: ArcSession) -> None:
-        if self._host.parameters().identity() != self._module:
+        if self._attach.module() != self._module:
             # the kstat is that of another module, or gone: the last row would be nonsense
             self._meter = None
         super()._finish(session)

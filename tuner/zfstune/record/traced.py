@@ -45,6 +45,10 @@ class Attach:
         """The options of a trace of anything but fsyncs."""
         return TraceOptions(no_fentry=self.no_fentry, kstat=kstat, table_mib=self.table_mib)
 
+    def module(self) -> str:
+        """Which zfs module is loaded: Parameters.identity()."""
+        return self.host.parameters().identity()
+
 
 class Traced(ABC, Generic[AnySession]):
     """A view. Between close() and open() it has only what was counted before."""
