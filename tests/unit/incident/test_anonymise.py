@@ -106,6 +106,17 @@ def test_numbers_that_identify_are_replaced_too() -> None:
     assert made["anonymised"] is True
 
 
+def test_the_number_of_a_missing_disk_is_a_name() -> None:
+    """`zpool status` has its guid where it stood; counts of errors stay."""
+    line = "4520394958732019823  UNAVAIL  3  1.2K  0  was /dev/sdq1"
+    pools = {"tank": {"state": "DEGRADED", "layout": [line]}}
+    header = fields.HEADER.taken({**incidents.HEADER, "pools": pools})
+    (found,) = Anonymiser(KEY).header(header)["pools"].values()
+    words = found["layout"][0].split()
+    assert words[1:5] == ["UNAVAIL", "3", "1.2K", "0"]
+    assert words[0].startswith("vdev-") and "sdq1" not in words[6]
+
+
 def test_a_name_that_is_a_word_betrays_nothing_with_texts_made_again() -> None:
     """A pool with the name of a word of the texts."""
     found = incidents.diagnosis(3, 180_000_000, "flush")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from zfstrace.types import Json
-from zfstune.errors import NotPossible, UsageError
+from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.record.control import MOST_CLIENTS, MOST_REQUEST, TIMEOUT_NS, Reply, Server, ask
 from zfstune.term.units import SECOND
 
@@ -71,12 +71,12 @@ def reply(one: socket.socket) -> Json:
 
 def asked(server: Server, path: Path, request: Json) -> Reply:
     """ask() in a thread, while the server is polled."""
-    found: list[Reply | NotPossible] = []
+    found: list[Reply | CommandError] = []
 
     def run() -> None:
         try:
             found.append(ask(path, request, 20))
-        except NotPossible as error:
+        except CommandError as error:
             found.append(error)
 
     thread = threading.Thread(target=run)
@@ -85,7 +85,7 @@ def asked(server: Server, path: Path, request: Json) -> Reply:
         server.poll(0)
         thread.join(0.001)
     (one,) = found
-    if isinstance(one, NotPossible):
+    if isinstance(one, CommandError):
         raise one
     return one
 
@@ -108,7 +108,7 @@ def test_a_file_comes_with_its_reply(server: Server, path: Path) -> None:
 
 
 def test_errors_are_the_reply(server: Server, path: Path) -> None:
-    with pytest.raises(NotPossible, match="the recorder: no such thing") as caught:
+    with pytest.raises(UsageError, match="the recorder: no such thing") as caught:
         asked(server, path, {"do": "refuse"})
     assert caught.value.hint == "ask for another"
     with pytest.raises(NotPossible, match="cannot write: No space left on device"):

@@ -95,6 +95,22 @@ def test_help_names_every_metric() -> None:
     assert found == list(METRICS)
 
 
+@pytest.mark.parametrize(
+    "text", ["fsync.p99<0s", "commit.rate<0/s", "lost<0", "arc.hit>100%", "arc.hit>=100.1%"]
+)
+def test_a_value_that_there_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="can never fire") as caught:
+        parse(text)
+    assert caught.value.hint.startswith("write '")
+    name = METRICS[next(n for n in METRICS if text.startswith(n))]
+    assert parse(caught.value.hint[len("write '") : -1]).metric is name
+
+
+def test_the_ends_of_a_range_can_be_reached() -> None:
+    for text in ("arc.hit>=100%", "arc.hit<=0%", "arc.hit<100%", "fsync.p99<=0s", "lost>0"):
+        parse(text)
+
+
 def test_a_trigger_without_its_view_is_refused() -> None:
     require_views([parse("fsync.p99>1ms"), parse("lost>0")], ["light", "txg"])
     with pytest.raises(UsageError, match=r"can never fire: txg\.sync needs the view txg") as caught:
@@ -176,6 +192,20 @@ def test_what_is_true_of_a_second_only_is_no_trigger() -> None:
         assert not fired(watch, row, ns=SECOND)
     assert fired(watch, slow, ns=SECOND)
     assert not fired(watch, fast) and fired(watch, slow)
+
+
+def test_a_second_without_commits_ends_nothing() -> None:
+    """Each `record dump` ends an interval."""
+    watch = Watch([parse("commit.p99>200ms for 30s")], 5 * SECOND)
+    slow, none = light_row(p99=300 * MS), light_row(commits=0)
+    found = []
+    for _ in range(4):
+        found += fired(watch, slow) + fired(watch, none, ns=SECOND)
+    assert len(found) == 1
+    assert not fired(watch, none)
+    assert watch.last["commit.p99>200ms for 30s"] is None
+    # an interval of its length without a commit did end it
+    assert not fired(watch, slow)
 
 
 def test_each_pool_has_its_own_time() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zfstrace.types import Json
-from zfstune.errors import CommandError, NotPossible
+from zfstune.errors import CommandError, NotPossible, UsageError
 from zfstune.term.units import SECOND
 
 MOST_CLIENTS, MOST_REQUEST, TIMEOUT_NS = 4, 4096, 5 * SECOND
@@ -144,7 +144,7 @@ class Server:
         try:
             return self._answer(request)
         except CommandError as error:
-            return Reply({"error": str(error), "hint": error.hint})
+            return Reply({"error": str(error), "hint": error.hint, "status": error.status})
         except OSError as error:
             why = error.strerror or error
             return Reply({"error": f"cannot write: {why}", "hint": "make room in its directory"})
@@ -169,7 +169,8 @@ class Server:
 
 
 def ask(path: Path, request: Json, timeout_s: float = _CLIENT_S) -> Reply:
-    """The recorder's reply. Raises NotPossible, also for an error that it replies."""
+    """The recorder's reply. Raises NotPossible, and for an error that it replies UsageError or
+    NotPossible."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
@@ -196,7 +197,8 @@ def ask(path: Path, request: Json, timeout_s: float = _CLIENT_S) -> Reply:
         raise NotPossible(f"the recorder at {path} gave no answer", "look at its log") from None
     if "error" in body:
         _close(fd)
-        raise NotPossible(f"the recorder: {body['error']}", str(body.get("hint") or ""))
+        kind = UsageError if body.get("status") == UsageError.status else NotPossible
+        raise kind(f"the recorder: {body['error']}", str(body.get("hint") or ""))
     return Reply(body, fd)
 
 

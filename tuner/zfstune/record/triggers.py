@@ -6,6 +6,7 @@ A trigger is of each pool by itself. It fires once, and again only after it has 
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -82,6 +83,7 @@ class Metric:
     values: Callable[[Rows, int], Values]
     # a latency, which nothing has while a pool hangs
     hangs: bool = False
+    most: float = math.inf
 
 
 def _pools(rows: Iterable[Json], kind: str) -> dict[str, Json]:
@@ -282,7 +284,7 @@ _METRICS = (
         "p99 of cache flushes, slowest vdev",
         _most("device", "device.p99", **{"class": "flush"}),
     ),
-    Metric("arc.hit", "share", ("arc",), "demand reads that were hits", _hits),
+    Metric("arc.hit", "share", ("arc",), "demand reads that were hits", _hits, most=100.0),
     Metric(
         "arc.waits",
         "rate",
@@ -344,6 +346,11 @@ def parse(text: str) -> Trigger:
         raise UsageError(
             f"--trigger {text!r}: {what}", f"write '{name}{compare}{unit.example}'"
         ) from None
+    if not any(_OPERATORS[compare](end, limit) for end in (0.0, metric.most)):
+        raise UsageError(
+            f"--trigger {text!r} can never fire: {name} is never {compare}{value}",
+            f"write '{name}{compare}{unit.example}'",
+        )
     shown = f"{name}{compare}{value}" + (f" for {hold}" if hold else "")
     return Trigger(shown, metric, compare, limit, _hold(text, hold) if hold else 0)
 
@@ -380,7 +387,8 @@ def require_views(triggers: Sequence[Trigger], views: Sequence[str]) -> None:
 
 class Watch:
     """The state of all triggers. A pool whose value is not known any more is not true. A trigger
-    has to be true for least_ns, whatever it says: an interval may be of a second only."""
+    has to be true for least_ns, whatever it says: a dump ends an interval, which may then be of a
+    second. A pool without a value in one that is shorter than that stays as it was."""
 
     def __init__(self, triggers: Sequence[Trigger], least_ns: int = 0) -> None:
         self.triggers = triggers
@@ -399,6 +407,13 @@ class Watch:
             values = (one.metric.hangs and hangs) or one.metric.values(rows, duration_ns)
             worst = max if one.compare.startswith(">") else min
             self.last[one.text] = worst(values.values()) if values else None
+            if duration_ns < self._least_ns:
+                # a pool of which one second shows nothing is no better for it
+                states |= {
+                    key: state
+                    for key, state in self._true.items()
+                    if key[0] == i and key[1] not in values
+                }
             for pool, value in values.items():
                 if not one.true_of(value):
                     continue
