@@ -16,6 +16,7 @@ from support.driven import Driven, all_of, incident
 from support.fake_host import FakeHost
 from support.hostile import EVIL
 from support.recording import NOON, Busy, light_row
+from support.samples import txg
 
 from zfstrace.clock import iso_utc
 from zfstrace.errors import TraceError
@@ -392,6 +393,28 @@ def test_what_waits_for_an_interval_is_of_the_clock_that_is_set(drive: Any) -> N
     assert {row["time"] for row in found if row["state"] == "DEGRADED"} == {
         iso_utc(NOON + HOUR + 25 * SECOND)
     }
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR])
+def test_what_a_view_saw_before_the_clock_was_set_is_corrected(drive: Any, by: int) -> None:
+    """Txgs wait in their view until the interval ends. The last one began before the clock was set,
+    and ended after it."""
+    one = drive()
+    one.seconds(24)
+
+    def see(ago: int) -> Json:
+        return txg(1).to_json() | {"time": iso_utc(one.clock.wall() - ago * SECOND)}
+
+    seen = [see(1), see(3)]
+    one.clock.set(by)
+    one.seconds(2)
+    seen.append(see(9))
+    one.rows = lambda: {"txg": seen}
+    one.seconds(4)
+    one.recorder._dump("asked", one.clock.steady())
+    with Reader(str(one.recorder.dumps.path / one.files[0])) as reader:
+        found = [row["time"] for row in reader.records() if row["type"] == "txg"]
+    assert sorted(found) == [iso_utc(NOON + by + s * SECOND) for s in (17, 21, 23)]
 
 
 def test_two_recorders_cannot_have_one_directory(drive: Any, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from zfstune.incident.reader import taken
 _DIGITS = 10
 # Names that zfstune gives to what has none.
 _OURS = re.compile(r"<others>|<unknown>|<objset 0x[0-9a-f]{1,16}>|<device [0-9]+:[0-9]+>|")
-# What in the lines of `zpool status` is no name. A longer number is the guid of a disk that is gone.
+# What in the lines of `zpool status` is no name. A longer number is the guid of a missing disk.
 _STRUCTURE = re.compile(
     r"(mirror|raidz[123]?|draid[0-9a-z:]*|spare|replacing|logs?|cache|special|dedup|spares)"
     r"(-[0-9]+)*"

@@ -31,7 +31,7 @@ from zfstune.record.dumps import Dumps, Part, fitting
 from zfstune.record.header import header
 from zfstune.record.interval import Pick, picked
 from zfstune.record.observing import Observer
-from zfstune.record.ring import STEP_NS, Chunk, Limits, Ring, shift
+from zfstune.record.ring import STEP_NS, Chunk, Limits, Ring, shift, shift_old
 from zfstune.record.triggers import LOST, METRICS, Rows, Trigger, Watch
 from zfstune.rules.thresholds import threshold
 from zfstune.term.log import say
@@ -129,6 +129,8 @@ class Recorder:
         # for the interval that has not ended, with times of the clock as it was at the last tick
         self._pending: list[Json] = []
         self._pending_ahead = self._ahead()
+        # in this interval: the time soon after the clock was set, and by how much
+        self._steps: list[tuple[int, int]] = []
         self._states: dict[str, str] = {}
         self._lost: dict[str, int] = {}
         self._due: _Due | None = None
@@ -253,6 +255,7 @@ class Recorder:
         ahead = self._ahead()
         by, self._pending_ahead = ahead - self._pending_ahead, ahead
         if abs(by) >= STEP_NS:
+            self._steps.append((self._clock.wall(), by))
             for record in self._pending:
                 shift(record, by)
 
@@ -287,6 +290,9 @@ class Recorder:
             rows, off = {}, {**off, "all": error.in_one_line()}
             self.counts["errors"] += 1
         pick = picked(rows)
+        for at, by in self._steps:
+            shift_old(pick.records, at, by, self._clock.wall())
+        self._steps = []
         self.counts["intervals"] += 1
         self.counts["left_out"] += sum(pick.left_out.values())
         lost = self._lost_since()

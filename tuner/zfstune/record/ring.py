@@ -15,7 +15,7 @@ import gzip
 import json
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from zfstrace.clock import iso_utc
@@ -226,6 +226,20 @@ def shift(record: Json, by: int) -> None:
         then = ns_of(str(one.get("time", "")))
         if then is not None and then + by >= 0:
             one["time"] = iso_utc(then + by)
+
+
+def shift_old(records: Iterable[Json], at: int, by: int, now: int) -> None:
+    """Shifts those whose time is of the clock before it was set, by so many ns; at is the time soon
+    after that, now the present, both of the clock as it is. Of a clock set back such times lie in
+    the future; of one set ahead before at, and by later they are not in the future. What began
+    before that and was seen after it has the right time already."""
+    for record in records:
+        then = ns_of(str(record.get("time", "")))
+        if then is None:
+            continue
+        late = now + STEP_NS
+        if then > late if by < 0 else then < at - STEP_NS and then + by <= late:
+            shift(record, by)
 
 
 def members(data: bytes, most: int) -> Iterator[tuple[bytes, bytes]]:

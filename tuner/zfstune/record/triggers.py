@@ -401,7 +401,8 @@ class Watch:
 
     def ended(self, rows: Rows, duration_ns: int) -> list[Fired]:
         """An interval ended with these rows; the triggers that fire now."""
-        fired, states = [], {}
+        fired: list[Fired] = []
+        states: dict[tuple[int, str], tuple[int, bool]] = {}
         hangs = self._hangs.ended(rows, duration_ns)
         for i, one in enumerate(self.triggers):
             values = (one.metric.hangs and hangs) or one.metric.values(rows, duration_ns)
