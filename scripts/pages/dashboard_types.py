@@ -119,14 +119,18 @@ def quantile(q: float, metric: str, of: str, by: str) -> str:
     return f"histogram_quantile({q}, {rate(f'{metric}_bucket', of, f'{by}, le')})"
 
 
+# A view that is off keeps its counters: while that of commits is, those of fsyncs count.
+LIGHT = 'and on (job, instance) zfstune_trace_up{view="light"} == 1'
+
+
 def either(q: float, of: str, by: str) -> str:
-    """A quantile of commits, else of fsyncs."""
-    return f"{quantile(q, COMMIT, of, by)} or {quantile(q, FSYNC, of, by)}"
+    """A quantile of commits, else of fsyncs; by has to name the host."""
+    return f"{quantile(q, COMMIT, of, by)} {LIGHT} or {quantile(q, FSYNC, of, by)}"
 
 
 def rates(of: str, by: str) -> str:
-    """Commits per second, else fsyncs."""
-    return f"{rate(f'{COMMIT}_count', of, by)} or {rate(f'{FSYNC}_count', of, by)}"
+    """Commits per second, else fsyncs; by has to name the host."""
+    return f"{rate(f'{COMMIT}_count', of, by)} {LIGHT} or {rate(f'{FSYNC}_count', of, by)}"
 
 
 # What no view has counted, and what one has counted, but less exactly (alerts.yml).

@@ -9,6 +9,7 @@ from pages.dashboard_types import (
     DOWN,
     FSYNC,
     HOST,
+    LIGHT,
     PER_DATASET,
     PER_POOL,
     POOL,
@@ -248,8 +249,8 @@ STAGES = Row(
             9,
             (
                 Query(
-                    f"sum by (le) (increase({COMMIT}_bucket{{@dataset}}[{RATE}])) or "
-                    f"sum by (le) (increase({FSYNC}_bucket{{@dataset}}[{RATE}]))",
+                    f"sum by (le) (increase({COMMIT}_bucket{{@dataset}}[{RATE}]) {LIGHT} or "
+                    f"increase({FSYNC}_bucket{{@dataset}}[{RATE}]))",
                     "{{le}}",
                     exemplars=True,
                 ),

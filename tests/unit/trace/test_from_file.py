@@ -159,6 +159,36 @@ def test_of_probes_that_were_not_kept_nothing_is_said(trace: Run, tmp_path: Path
         assert "lost 2" in out or "lost 4" in out
 
 
+def test_losses_of_an_interval_are_said_whatever_comes_first(trace: Run, tmp_path: Path) -> None:
+    """A window of a slow commit has none, and ends before the interval; rows of txgs never have."""
+    summary, window = (
+        next(one for one in incidents.records(SLOW, full=False) if one["type"] == kind)
+        for kind in ("light_summary", "light_window")
+    )
+    end = incidents.moment(SLOW[0])
+    first = {"type": "interval", "time": end, "duration_ns": incidents.STEP_NS, "off": {}}
+    kept = {name: one for name, one in summary.items() if name not in ("losses", "probes")}
+    for lost, said in (({}, "lost 2 (fsync 2)"), ({"txg": 5, "light": 3}, "lost 8 (")):
+        row = first | {"lost": lost}
+        file = incidents.write(tmp_path / "x", [row, window | {"time": end}, kept])
+        assert said in trace("--from", file)[1], lost
+    assert trace("fsync", "--from", file)[1].endswith("lost 3\n")
+
+
+def test_what_found_no_room_is_of_any_pool(trace: Run, tmp_path: Path) -> None:
+    row = next(one for one in incidents.records(SLOW) if one["type"] == "throttle")
+    first = next(incidents.records(SLOW))
+    rest = row | {"pool": "", "pid": 0, "comm": "<others>"}
+    file = incidents.write(tmp_path / "x", [first, row, rest])
+    for words in ([], ["tank"]):
+        assert "<others>" in trace("throttle", *words, "--from", file)[1]
+
+
+def test_the_span_of_lines_is_no_longer_than_the_file(trace: Run, tmp_path: Path) -> None:
+    file = incidents.write(tmp_path / "x", incidents.records([3, 4]))
+    assert "2 txgs in 20.0 s;" in trace("txg", "--from", file, "--at", "23:57:30")[1]
+
+
 def test_a_view_that_was_off_says_why(trace: Run, light: Path) -> None:
     status, out, _ = trace("device", "--from", light)
     assert status == 0

@@ -20,13 +20,19 @@ _LEVEL = 1
 
 class Interval:
     """The records from one `interval` to the next. time is its end; off are the views that were not
-    attached, and why; worst is the highest p99 of fsyncs or commits of each pool, in ns."""
+    attached, and why; lost is how much each view could not count, without those of 0; worst is the
+    highest p99 of fsyncs or commits of each pool, in ns."""
 
-    __slots__ = ("_lines", "_packed", "duration_ns", "end_ns", "off", "time", "worst")
+    __slots__ = ("_lines", "_packed", "duration_ns", "end_ns", "lost", "off", "time", "worst")
 
-    def __init__(self, time: str, duration_ns: int, off: Mapping[str, str]) -> None:
-        self.time, self.duration_ns, self.off = time, duration_ns, off
-        self.end_ns = ns_of(time) or 0
+    def __init__(self, first: Json) -> None:
+        self.time: str = first["time"]
+        # the recorder may not have written one before the first records
+        own = first if first["type"] == "interval" else {}
+        self.duration_ns: int = own.get("duration_ns") or 0
+        self.off: Mapping[str, str] = own.get("off") or {}
+        self.lost: Mapping[str, int] = own.get("lost") or {}
+        self.end_ns = ns_of(self.time) or 0
         self.worst: dict[str, int] = {}
         self._lines: list[bytes] = []
         self._packed = b""
@@ -110,10 +116,7 @@ def load(reader: Reader, see: Callable[[Interval, Json], None] | None = None) ->
         if record["type"] == "interval" or not found:
             if found:
                 found[-1].close()
-            # the recorder may not have written one before the first records
-            found.append(
-                Interval(record["time"], record.get("duration_ns") or 0, record.get("off") or {})
-            )
+            found.append(Interval(record))
         found[-1].add(line, record)
         if see:
             see(found[-1], record)

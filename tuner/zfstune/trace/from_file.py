@@ -12,6 +12,7 @@ from typing import Any
 
 from zfstrace.light import LightRow
 from zfstrace.printable import printable
+from zfstrace.summary import wanted
 from zfstrace.txg import Txg
 from zfstrace.types import FsyncSummary, Json, Losses, Probe, SlowFsync
 from zfstune.errors import UsageError
@@ -91,11 +92,10 @@ class Moment:
 
     def _asked(self, one: Any) -> bool:
         args = self.args
-        # the cache has rows of all pools, and what has no name may be of any
-        if self.pool and getattr(one, "pool", None) not in (self.pool, None):
-            return False
         dataset, pid = getattr(args, "dataset", None), getattr(args, "pid", None)
-        if dataset and getattr(one, "dataset", dataset) != dataset:
+        # the cache has rows of all pools, and what has no name may be of any
+        key = getattr(one, "pool", None) or None, getattr(one, "dataset", dataset)
+        if not wanted(key, self.pool, dataset):
             return False
         if pid and getattr(one, "pid", pid) != pid:
             return False
@@ -107,6 +107,14 @@ class Moment:
         found = self.rows(view, self.incident.until(self.interval, span_ns))
         count = getattr(self.args, "count", None) or _MOST_LINES
         return found[-count:]
+
+    def losses(self, view: str, rows: Sequence[Any]) -> tuple[Losses, tuple[Probe, ...]]:
+        """Those of the trace since it began, which most rows have, else those of the interval."""
+        names = ("fsync", "light") if view == "fsync" else (view,)
+        here = Losses(event=sum(self.interval.lost.get(name, 0) for name in names))
+        one = next((one for one in rows if hasattr(one, "losses")), None)
+        found = one.losses if one else Losses()
+        return found if found.lost >= here.lost else here, getattr(one, "probes", ())
 
     def lack(self, view: str) -> str:
         """Why a view has no rows at all, "" if it just saw nothing."""
@@ -192,9 +200,9 @@ def _fsync(moment: Moment, style: Style) -> None:
     estimated = [one for one in found if isinstance(one, LightRow)]
     if moment.args.light or not rows:
         body = light.view(estimated, style) if estimated else _none(moment, "fsync", style)
-        _print(body, estimated, style)
+        _print(body, moment, "fsync", estimated, style)
         return
-    _print(fsync.view(rows, style, moment.args.histogram), rows, style)
+    _print(fsync.view(rows, style, moment.args.histogram), moment, "fsync", rows, style)
 
 
 def _table(name: str, view: Callable[..., list[str]]) -> Callable[[Moment, Style], None]:
@@ -204,7 +212,7 @@ def _table(name: str, view: Callable[..., list[str]]) -> Callable[[Moment, Style
             body = view(rows, style, moment.interval.duration_ns, moment.where)
         else:
             body = _none(moment, name, style)
-        _print(body, rows, style)
+        _print(body, moment, name, rows, style)
 
     return shown
 
@@ -216,23 +224,18 @@ def _none(moment: Moment, name: str, style: Style) -> list[str]:
     return [*wrap(f"{_NOTHING[name]} on {moment.where}{why}", "", style.width), ""]
 
 
-def _print(body: Sequence[str], rows: Sequence[Any], style: Style) -> None:
+def _print(
+    body: Sequence[str], moment: Moment, view: str, rows: Sequence[Any], style: Style
+) -> None:
     end: list[str] = []
-    losses, probes = _losses(rows)
+    losses, probes = moment.losses(view, rows)
     if probes:
         end = footer(losses, probes, style)
-    elif rows:
+    elif rows or losses.lost:
         # the recorder keeps the sum, and not what probes there are
         text = f"lost {format_count(losses.lost)}"
         end = [style.paint(text, "bad") if losses.lost else text]
     print("\n".join([*body, *end]))
-
-
-def _losses(rows: Sequence[Any]) -> tuple[Losses, tuple[Probe, ...]]:
-    """Those of the trace, which all of its rows have."""
-    if not rows:
-        return Losses(), ()
-    return getattr(rows[0], "losses", Losses()), getattr(rows[0], "probes", ())
 
 
 # --- lines
@@ -255,8 +258,11 @@ def _lines(
 
 
 def _span(moment: Moment, rows: Sequence[Any]) -> int:
-    """The time of the lines; with --count it is that of those that are left."""
+    """The time of the lines, as far as it was recorded; with --count it is that of those that are
+    left."""
     span_ns: int = moment.args.duration or _LINES_NS
+    recorded = moment.incident.until(moment.interval, span_ns)
+    span_ns = min(span_ns, sum(one.duration_ns for one in recorded))
     if rows and len(rows) == getattr(moment.args, "count", None):
         since = moment.interval.end_ns - (ns_of(rows[0].time) or 0)
         span_ns = min(span_ns, max(0, since))
@@ -308,7 +314,7 @@ def _overview(moment: Moment, style: Style) -> None:
 
 def _reading(moment: Moment, name: str) -> Reading:
     rows = moment.rows(name)
-    losses, probes = _losses(rows)
+    losses, probes = moment.losses(name, rows)
     if name == "fsync":
         exact = [one for one in rows if isinstance(one, FsyncSummary)]
         rows = exact or [as_fsyncs(one) for one in rows if isinstance(one, LightRow)]
