@@ -16,12 +16,13 @@ from support.driven import Driven, all_of, incident
 from support.fake_host import FakeHost
 from support.hostile import EVIL
 from support.recording import NOON, Busy, light_row
-from support.samples import txg
+from support.samples import txg, waits
 
+from zfstrace import throttle
 from zfstrace.clock import iso_utc
 from zfstrace.errors import TraceError
 from zfstrace.params import Change
-from zfstrace.types import Json
+from zfstrace.types import Json, Losses
 from zfstune.errors import NotPossible, UsageError
 from zfstune.incident.reader import Reader
 from zfstune.incident.times import ns_of
@@ -92,6 +93,40 @@ def test_more_rows_than_it_keeps_are_counted(drive: Any) -> None:
     assert (
         "more rows than the recorder keeps: left out 17 of light, 10 of single operations" in notes
     )
+
+
+def test_writers_beyond_those_it_keeps_are_summed(drive: Any) -> None:
+    one = drive()
+    held = [waits(pid=pid, dirty_hard=[SECOND] * (1 + pid % 3)) for pid in range(100)]
+    held += [waits("idle", pid=pid, txg_wait=[MS]) for pid in range(20)]
+    time = iso_utc(one.clock.wall() + 10 * SECOND)
+    rows = [row.to_json() for row in throttle.rows(held, time, 10 * SECOND, None, Losses())]
+    one.rows = lambda: {"throttle": rows}
+    one.seconds(10)
+    assert one.recorder.status()["left_out"] == 0
+    one.recorder._dump("asked", one.clock.steady())
+    found = all_of(one.read(), "throttle")
+    assert len(found) == 16 + 2
+    for pool in ("tank", "idle"):
+        kept, all_rows = ([r for r in of if r["pool"] == pool] for of in (found, rows))
+        for name in ("count", "total_ns"):
+            assert sum(r[name] for r in kept) == sum(r[name] for r in all_rows)
+        for kind in ("dirty_hard", "txg_wait"):
+            counts = [sum(r["kinds"][kind]["count"] for r in of) for of in (kept, all_rows)]
+            assert counts[0] == counts[1]
+        assert max(r["max"] for r in kept) == max(r["max"] for r in all_rows)
+    assert [(r["pid"], r["comm"]) for r in found[16:]] == [(0, "<others>")] * 2
+
+
+def test_of_many_txgs_the_longest_syncs_are_kept(drive: Any) -> None:
+    one = drive()
+    time = iso_utc(one.clock.wall() + SECOND)
+    rows = [txg(n, time=time, sync_ns=n * MS).to_json() for n in range(1, 41)]
+    one.rows = lambda: {"txg": rows}
+    one.seconds(10)
+    assert one.recorder.status()["left_out"] == 8
+    one.recorder._dump("asked", one.clock.steady())
+    assert {row["txg"] for row in all_of(one.read(), "txg")} == set(range(9, 41))
 
 
 def test_a_view_that_fails_does_not_end_it(drive: Any) -> None:

@@ -14,10 +14,11 @@ from support import incidents
 from support.errors import ONE_ERROR
 from support.hostile import EVIL
 
+from zfstrace.clock import iso_utc
 from zfstrace.types import Json
 from zfstune import cli
 from zfstune.incident.times import ns_of
-from zfstune.report import incident, incident_tables
+from zfstune.report import incident, incident_plots, incident_tables
 from zfstune.report.incident_data import Fold, bins_of
 from zfstune.term.units import MS, SECOND
 
@@ -337,6 +338,26 @@ def test_bins_have_the_worst_and_the_sums() -> None:
     assert slow.wait_ns > 3 * SECOND
     assert calm.wait_ns == 0
     assert found.outside == 0
+
+
+@pytest.mark.parametrize(
+    "lengths", [[10.05] * 59, [10.2] * 58, [10.0] * 20 + [110.0] + [10.0] * 29], ids=str
+)
+def test_a_thread_that_waits_all_the_time_is_one(lengths: list[float]) -> None:
+    """Intervals last a bit longer than ten seconds; of one that lasts long, parts have no row."""
+    wait = next(row for row in incidents.records(incidents.SLOW) if row["type"] == "throttle")
+    now, rows = ns_of(incidents.BEGIN) or 0, []
+    for length in lengths:
+        now += round(length * SECOND)
+        own = {"time": iso_utc(now), "duration_ns": round(length * SECOND)}
+        rows.append({"schema": 1, "type": "interval", **own, "off": {}, "lost": {}})
+        rows.append(wait | own | {"total_ns": own["duration_ns"]})
+    bins = folded(checked(rows)).bins
+    found = sorted(bins.pools["tank"].items())
+    assert [round(bins.waiting(one), 6) for _, one in found] == [1.0] * len(found)
+    assert len(list(incident_plots._runs(found, bins))) == 1
+    # without its interval, a part in the middle is a gap
+    assert len(list(incident_plots._runs(found[:9] + found[10:], bins))) == 2
 
 
 def test_what_is_counted_replaces_what_was_estimated_then() -> None:

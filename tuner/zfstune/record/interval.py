@@ -1,6 +1,7 @@
 """What of an interval's rows is kept: a bounded number, without what is the same in each.
 
-A host can have thousands of datasets, and of processes that wait. The views give the busiest first.
+A host can have thousands of datasets, and of processes that wait. The views give the busiest first,
+and txgs as they end.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zfstrace.types import Json
+from zfstrace.types import OTHERS, Json
 from zfstune.record.triggers import Rows
 from zfstune.term.units import MS
 
@@ -22,6 +23,8 @@ MOST = 24
 # Single operations: the slowest.
 MOST_SLOW = 50
 _SLOW = ("slow_fsync", "light_window")
+# Pools with a sum of the processes that are not among the rows.
+_MOST_SUMS = 8
 # Of each row, and long: which probes there are, and buckets that nobody adds up again. lost is the
 # sum of losses.
 _LEFT = frozenset(("probes", "histogram", "losses"))
@@ -45,9 +48,9 @@ def picked(rows: Rows) -> Pick:
         most = MOST_ROWS.get(view, MOST)
         plain = [row for row in found if row.get("type") not in _SLOW]
         slow += [row for row in found if row.get("type") in _SLOW]
-        kept = _first(plain, most)
+        kept = _summed(plain, most) if view == "throttle" else _first(plain, most)
         records += map(compact, kept)
-        if len(kept) < len(plain):
+        if len(kept) < len(plain) and view != "throttle":
             left_out[view] = len(plain) - len(kept)
     slowest = heapq.nlargest(MOST_SLOW, slow, key=_took)
     if len(slowest) < len(slow):
@@ -56,10 +59,41 @@ def picked(rows: Rows) -> Pick:
 
 
 def _first(rows: Sequence[Json], most: int) -> Sequence[Json]:
-    """At most so many: pools before datasets, since each has its datasets' sum."""
+    """At most so many: pools before datasets, since each has its datasets' sum; of txgs those with
+    the longest syncs."""
     if len(rows) <= most:
         return rows
+    if rows[0].get("type") == "txg":
+        return heapq.nlargest(most, rows, key=lambda row: row.get("sync_ns") or 0)
     return sorted(rows, key=lambda row: bool(row.get("dataset")))[:most]
+
+
+def _summed(rows: Sequence[Json], most: int) -> Sequence[Json]:
+    """So many processes that waited for the throttle, and for each pool the sum of the others: how
+    many threads it holds up is in the sum of all. p50 and p99 are the highest of theirs."""
+    sums: dict[str, Json] = {}
+    for row in rows[most:]:
+        pool = row["pool"] if row["pool"] in sums or len(sums) < _MOST_SUMS else ""
+        one = sums.get(pool)
+        if one is None:
+            sums[pool] = {**row, "pool": pool, "pid": 0, "comm": OTHERS}
+        else:
+            sums[pool] = {**one, **_both(one, row)}
+    return [*rows[:most], *sums.values()]
+
+
+def _both(one: Json, other: Json) -> Json:
+    def sum_of(kind: str, what: str, mine: int) -> int:
+        its: int = other["kinds"][kind][what]
+        return max(mine, its) if what == "max_ns" else mine + its
+
+    kinds = {
+        kind: {what: sum_of(kind, what, n) for what, n in values.items()}
+        for kind, values in one["kinds"].items()
+    }
+    sums = {name: one[name] + other[name] for name in ("count", "total_ns")}
+    highest = {name: max(one[name], other[name]) for name in ("p50", "p99", "max")}
+    return {**sums, **highest, "kinds": kinds}
 
 
 def _took(row: Json) -> int:

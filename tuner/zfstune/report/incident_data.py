@@ -26,6 +26,7 @@ class Bin:
     """A part of the time of a pool: of several intervals the worst p99, and sums. exact: of fsyncs;
     otherwise of commits, and stages are ns of them that a light trace has estimated."""
 
+    place: int
     exact: bool = False
     count: int = 0
     duration_ns: int = 0
@@ -43,12 +44,16 @@ class Bin:
 
 @dataclass(frozen=True)
 class Bins:
-    """The time of a file in equal parts, and for each pool those with anything in them."""
+    """The time of a file in equal parts, and for each pool those with anything in them. An interval
+    is of the part that its middle is in: recorded is the ns of those of each part, and between has
+    the parts that one reaches into."""
 
     first_ns: int
     step_ns: int
     count: int
     pools: dict[str, dict[int, Bin]] = field(default_factory=dict)
+    recorded: Counter[int] = field(default_factory=Counter)
+    between: set[int] = field(default_factory=set)
 
     @property
     def last_ns(self) -> int:
@@ -71,10 +76,32 @@ class Bins:
         """The bin of a row in the time of the file; None if there are too many pools."""
         if pool not in self.pools and len(self.pools) >= _MOST_POOLS:
             return None
+        place = self.place(time_ns, duration_ns)
+        return self.pools.setdefault(pool, {}).setdefault(place, Bin(place))
+
+    def place(self, time_ns: int, duration_ns: int) -> int:
+        """The number of the part of a row."""
         # times are those of ends: the end of a part belongs to it
-        middle = time_ns - max(1, duration_ns // 2) - self.first_ns
-        place = min(max(middle // self.step_ns, 0), self.count - 1)
-        return self.pools.setdefault(pool, {}).setdefault(place, Bin())
+        return self._of(time_ns - max(1, duration_ns // 2))
+
+    def _of(self, time_ns: int) -> int:
+        return min(max((time_ns - self.first_ns) // self.step_ns, 0), self.count - 1)
+
+    def add_interval(self, time_ns: int, duration_ns: int) -> None:
+        """An interval of the recorder, which may last longer than a part."""
+        self.recorded[self.place(time_ns, duration_ns)] += duration_ns
+        self.between.update(range(self._of(time_ns - duration_ns), self._of(time_ns) + 1))
+
+    def follows(self, place: int, before: int) -> bool:
+        """Whether no part without a row is between two: one that no interval is of, as they last a
+        bit longer than parts, is none."""
+        return all(
+            one in self.between and not self.recorded[one] for one in range(before + 1, place)
+        )
+
+    def waiting(self, one: Bin) -> float:
+        """The threads that the write throttle held up on average."""
+        return one.wait_ns / (self.recorded[one.place] or self.step_ns)
 
     def busiest(self) -> list[str]:
         """The pools with fsyncs, or writers that were held up, the busiest first."""
@@ -178,6 +205,9 @@ class Fold:
 
     def _interval(self, record: Json) -> None:
         self.intervals += 1
+        time_ns = ns_of(record["time"]) or 0
+        if self.bins.first_ns <= time_ns <= self.bins.last_ns:
+            self.bins.add_interval(time_ns, record["duration_ns"])
         for name, count in by_view(record["lost"]).items():
             if len(self.lost) < 64 or name in self.lost:
                 self.lost[name] += count

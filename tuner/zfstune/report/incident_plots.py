@@ -148,11 +148,11 @@ def _parts(found: Found, bins: Bins, what: str) -> list[_Part]:
     ]
 
 
-def _runs(found: Found) -> Iterator[Found]:
+def _runs(found: Found, bins: Bins) -> Iterator[Found]:
     """Bins without a gap between them."""
     run: list[tuple[int, Bin]] = []
     for place, one in found:
-        if run and place != run[-1][0] + 1:
+        if run and not bins.follows(place, run[-1][0]):
             yield run
             run = []
         run.append((place, one))
@@ -174,7 +174,7 @@ def _p99(found: Found, bins: Bins, what: str) -> _Part:
     low, high = max(1, min(times)) / 1.5, max(2, *times) * 1.5
 
     def draw(panel: Panel) -> None:
-        for run in _runs(seen):
+        for run in _runs(seen, bins):
             panel.line(_points(run, bins, lambda one: one.p99), BEFORE, 2)
 
     title = f"p99 of {what}, the highest (logarithmic)"
@@ -196,7 +196,7 @@ def _shares(found: Found, bins: Bins, what: str) -> _Part:
     seen = [(place, one) for place, one in found if sum(one.stages.values())]
 
     def draw(panel: Panel) -> None:
-        for run in _runs(seen):
+        for run in _runs(seen, bins):
             low = _points(run, bins, lambda _one: 0.0)
             for name in stages_of(one for _, one in run):
                 own = _points(run, bins, lambda one, name=name: _share(one, name))  # type: ignore[misc]
@@ -232,7 +232,7 @@ def _syncs(found: Found, bins: Bins) -> _Part:
     high = max([SECOND, *(one.sync_ns for _, one in seen)]) * 1.08
 
     def draw(panel: Panel) -> None:
-        for run in _runs(seen):
+        for run in _runs(seen, bins):
             _filled(panel, run, bins, lambda one: one.sync_ns, AFTER)
 
     ticks = [(ns, round_time(ns) if ns else "0") for ns in steps(0, high, 4)]
@@ -240,13 +240,10 @@ def _syncs(found: Found, bins: Bins) -> _Part:
 
 
 def _waits(found: Found, bins: Bins) -> _Part:
-    def threads(one: Bin) -> float:
-        return one.wait_ns / bins.step_ns
-
-    high = max([1.0, *(threads(one) for _, one in found)]) * 1.08
+    high = max([1.0, *(bins.waiting(one) for _, one in found)]) * 1.08
 
     def draw(panel: Panel) -> None:
-        _filled(panel, found, bins, threads, ALARM)
+        _filled(panel, found, bins, bins.waiting, ALARM)
 
     ticks = [(value, f"{value:.6g}") for value in steps(0, high, 4)]
     return _Part(Axis("threads held up by the write throttle", 0, high, ticks), draw)
@@ -255,7 +252,7 @@ def _waits(found: Found, bins: Bins) -> _Part:
 def _filled(
     panel: Panel, found: Found, bins: Bins, value: Callable[[Bin], float], color: str
 ) -> None:
-    for run in _runs(found):
+    for run in _runs(found, bins):
         points = _points(run, bins, value)
         panel.area([(points[0][0], 0.0), *points, (points[-1][0], 0.0)], color, 0.25)
         panel.line(points, color, 1.8)
