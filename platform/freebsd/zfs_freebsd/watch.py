@@ -65,7 +65,8 @@ class TracedWatch:
 
     def _change(self, line: str) -> Change | None:
         try:
-            found = json.loads(line)
+            # a program may have a tab in its name
+            found = json.loads(line, strict=False)
         except ValueError:
             return None
         if found.get("type") != "sysctl_write" or found["pid"] in self._ours:

@@ -10,7 +10,8 @@ if [ -e /run/zfstune/lock ] && ! flock -w 2 /run/zfstune/lock true; then
 	echo "hint: wait until it ends, or stop it; it restores the parameters itself" >&2
 	exit 1
 fi
-# without the module there are no values
+# without the module there are no values; the copy in /var/lib says what there was
+[ -d /sys/module/zfs ] || rm -f /run/zfstune/journal
 if [ -d /sys/module/zfs ] && { [ -e /run/zfstune/journal ] || [ -e /var/lib/zfstune/journal ]; }; then
 	zfstune revert || {
 		echo "zfstune: error: the package stays: not all parameters are restored" >&2

@@ -78,7 +78,7 @@ def test_the_exporter_is_packaged_and_not_enabled(tree: Path) -> None:
     spec = (tree / "zfstune.spec").read_text()
     post, preun, postun = (scriptlet(spec, name) for name in ("post", "preun", "postun"))
     assert unit not in post
-    assert f"disable --now {unit}" in preun
+    assert f"stop {unit}" in preun and f"disable {unit}" in preun
     assert f"try-restart {unit}" in postun
     for file in package.PACKAGING.joinpath("systemd").glob("*.*"):
         assert f"/usr/lib/systemd/system/{file.name}\n" in spec
@@ -234,6 +234,16 @@ def test_a_package_stays_if_something_is_not_restored(host: Host) -> None:
     error, hint = done.stderr.splitlines()
     assert error == "zfstune: error: the package stays: not all parameters are restored"
     assert hint.startswith("hint: `zfstune status`")
+
+
+def test_without_the_module_nothing_of_a_journal_is_in_force(host: Host) -> None:
+    """And a purge after it is loaded again must not fail over it."""
+    host.has("run/zfstune/journal", "var/lib/zfstune/journal")
+    shutil.rmtree(host.base / "sys")
+    assert (host.run("remove").returncode, host.called()) == (0, [])
+    host.has("sys/module/zfs/version")
+    assert host.run("forget").returncode == 0
+    assert not (host.base / "run/zfstune").exists()
 
 
 def test_a_package_stays_while_a_session_runs(host: Host) -> None:

@@ -70,7 +70,8 @@ fbt::spa_tx_assign_add_nsecs:entry
 	@waits = sum(1);
 	printf("{\"schema\":1,\"type\":\"throttle_wait\",\"pool\":\"%s\",\"pid\":%d,\"comm\":\"%s\"",
 	    stringof((char *)arg0), pid,
-	    index(execname, "\"") < 0 && index(execname, "\\") < 0 ? execname : "?");
+	    index(execname, "\"") < 0 && index(execname, "\\") < 0 && index(execname, "\n") < 0 &&
+	    index(execname, "\r") < 0 ? execname : "?");
 	printf(",\"wall_ns\":%d,\"ns\":%d,\"dirty_wait\":%s", walltimestamp, arg1,
 	    self->tx ? (self->dirty_wait || self->delay ? "true" : "false") : "null");
 	printf(",\"dirty_bytes\":%s,\"delay_ns\":%d}\n",

@@ -354,7 +354,8 @@ fbt::zil_commit:return
 	    this->year, this->month, this->day, this->s / 3600 % 24, this->s / 60 % 60, this->s % 60,
 	    this->wall / 1000 % 1000000);
 	printf(",\"pid\":%d,\"tid\":%d,\"comm\":\"%s\"", pid, tid,
-	    index(execname, "\"") < 0 && index(execname, "\\") < 0 ? execname : "?");
+	    index(execname, "\"") < 0 && index(execname, "\\") < 0 && index(execname, "\n") < 0 &&
+	    index(execname, "\r") < 0 ? execname : "?");
 	printf(",\"pool\":\"%s\",\"dataset\":null,\"objset\":%d,\"object\":%d,\"total_ns\":%d",
 	    stringof(((zfs`zilog_t *)self->zilog)->zl_spa->spa_name),
 	    ((zfs`zilog_t *)self->zilog)->zl_os->os_dsl_dataset->ds_object, self->object, this->total);

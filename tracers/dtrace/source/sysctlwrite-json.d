@@ -96,7 +96,8 @@ syscall::__sysctlbyname:return
 	    this->year, this->month, this->day, this->s / 3600 % 24, this->s / 60 % 60, this->s % 60,
 	    this->wall / 1000 % 1000000);
 	printf(",\"pid\":%d,\"comm\":\"%s\",\"name\":\"%s\"}\n", pid,
-	    index(execname, "\"") < 0 && index(execname, "\\") < 0 ? execname : "?", self->asked);
+	    index(execname, "\"") < 0 && index(execname, "\\") < 0 && index(execname, "\n") < 0 &&
+	    index(execname, "\r") < 0 ? execname : "?", self->asked);
 }
 
 syscall::__sysctl:return,

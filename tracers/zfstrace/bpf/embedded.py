@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import stat
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,5 +120,17 @@ def _copied(data: bytes, folder: str) -> str:
 
 def _folders() -> list[str]:
     """Where a copy may be, the likeliest first."""
-    named = os.environ.get("TMPDIR")
-    return list(dict.fromkeys(filter(None, (named, "/run", "/tmp", "/var/tmp", "/dev/shm"))))
+    named = os.environ.get("TMPDIR", "")
+    found = ("/run", "/tmp", "/var/tmp", "/dev/shm")
+    return list(dict.fromkeys((named, *found) if named and _safe(named) else found))
+
+
+def _safe(folder: str) -> bool:
+    """Whether nobody else could put something in the place of what is made in a folder. TMPDIR may
+    be that of the user who has become root."""
+    try:
+        status = Path(folder).stat()
+    except OSError:
+        return False
+    others_write = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+    return status.st_uid in (0, os.geteuid()) and not others_write

@@ -44,6 +44,11 @@ _MOST_INTERVAL_NS = 3600 * SECOND
 _SPARE = 16
 # With a recorder the counters are read even if nobody scrapes: what it keeps is of that time.
 _RECORDED_NS = 5 * SECOND
+_CLIENT = {
+    "linux": "run `apt install python3-prometheus-client` or, with EPEL, "
+    "`dnf install python3-prometheus_client`",
+    "freebsd": "run `pkg install py{}{}-prometheus-client`".format(*sys.version_info),
+}
 # A scrape that is asked for by nobody is text.
 _TEXT = "text/plain"
 
@@ -117,8 +122,7 @@ def _require_client() -> None:
     if importlib.util.find_spec("prometheus_client") is None:
         raise NotPossible(
             "cannot export metrics: the Python module prometheus_client is not installed",
-            "run `apt install python3-prometheus-client` or, with EPEL, "
-            "`dnf install python3-prometheus_client`",
+            _CLIENT.get(sys.platform.rstrip("0123456789"), _CLIENT["linux"]),
         )
 
 

@@ -34,6 +34,19 @@ def only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_folders", lambda: [str(folder)])
 
 
+@pytest.mark.parametrize(
+    ("mode", "taken"), [(0o700, True), (0o755, True), (0o1777, True), (0o777, False)]
+)
+def test_a_folder_in_which_others_rename_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, *, taken: bool
+) -> None:
+    tmp_path.chmod(mode)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert (embedded._folders()[0] == str(tmp_path)) is taken
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    assert embedded._folders()[0] == "/run"
+
+
 def test_from_memory() -> None:
     found = embedded.load(BUILT.read_bytes(), ARCHIVE)
     assert found.shown == f"in {ARCHIVE}, loaded from memory"
