@@ -283,6 +283,18 @@ def test_a_busy_cpu_of_the_lab_is_named() -> None:
     assert first.share_total == 838
 
 
+@pytest.mark.parametrize(("threads", "named"), [(1, "cpu"), (48, "committers")])
+def test_who_waits_for_a_cpu_holds_the_block_open_longer(threads: int, named: str) -> None:
+    """Debian 12, most of the time in batch_wait; of many threads it is what they wait for."""
+    shares = {"issue": 41, "batch_wait": 537, "log_write": 103, "flush": 40, "wakeup": 279}
+    times = {stage: [share * 85 * US] * 137 for stage, share in shares.items()}
+    full = measure(observed(times, threads=threads))
+    assert full["wakeup_alone_permille"] == 1000 * 279 // (1000 - 537)
+    quiet = pool()
+    one = judge(full | {n: quiet[n] for n in quiet if full[n] is None})
+    assert found(one)[:1] == [named]
+
+
 def test_a_slow_fsync_without_a_known_cause_is_not_healthy() -> None:
     one = judge(pool({"other": [90 * MS] * 20, "flush": [MS] * 20}))
     assert (one.verdict, one.status) == ("unknown", 1)

@@ -73,6 +73,7 @@ NAMES: Mapping[str, Quantity] = {
     **{f"tail_{s}_permille": Quantity("permille", f"stage {s} of the p99") for s in STAGES},
     "txg_fallback_operations": Quantity("count", "operations that waited for a whole txg"),
     "device_permille": Quantity("permille", "log_write and flush of all time"),
+    "wakeup_alone_permille": Quantity("permille", "wakeup of all time but batch_wait"),
     "batch_wait_percent": Quantity("percent", "batch_wait against log_write and flush"),
     "order_wait_ns": Quantity("ns", "stage flush beyond the flushes of the devices, total"),
     "company_permille": Quantity(
@@ -309,6 +310,9 @@ def _operations(seen: Observed) -> dict[str, Value]:
     times = {stage.name: stage.total_ns for stage in row.stages}
     device = times.get("log_write", 0) + times.get("flush", 0)
     found["device_permille"] = permille(device, total)
+    if "wakeup" not in unseen:
+        alone = total - times.get("batch_wait", 0)
+        found["wakeup_alone_permille"] = permille(times.get("wakeup", 0), alone)
     if device and "batch_wait" not in unseen:
         found["batch_wait_percent"] = 100 * times.get("batch_wait", 0) // device
     busiest = max(seen.datasets, key=lambda d: sum(s.total_ns for s in d.stages), default=None)
