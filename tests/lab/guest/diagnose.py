@@ -267,8 +267,8 @@ def zvol_serial(runs: Runs, i: int) -> None:
         sh("zfs create -V 256M -o volblocksize=8k tank/vol; udevadm settle")
         load = (
             "fio --name=vol --filename=/dev/zvol/tank/vol --rw=randwrite --bs=8k --direct=1 "
-            f"--sync=1 --ioengine=libaio --iodepth={depth} --time_based --runtime=36000 "
-            "--output=/dev/null"
+            f"--sync=1 --ioengine=libaio --iodepth={depth} --thread --time_based "
+            "--runtime=36000 --output=/dev/null"
         )
         with loaded(load.split()):
             runs.diagnose("zvol_serial", {"depth": depth}, ["zvol_serial"])

@@ -53,6 +53,10 @@ CAUSES: dict[str, frozenset[Alert]] = {
     "a pool imported again and again": frozenset({("ZfstuneLosing", "light", "light")}),
 }
 
+# A pool of many datasets that comes again within seconds may find the places of its last import not
+# free yet: an overflow, which is then true.
+ALSO = frozenset({("ZfstuneInexact", "light", "light")})
+
 # They look back on hours and days, so they go on when their cause has ended.
 LASTING = ("ZfsCommitBudgetFast", "ZfsCommitBudgetSlow")
 
