@@ -39,6 +39,12 @@ def conditions(cause: Cause) -> list[str]:
     return [text for text in (cause.when, cause.sure, cause.likely) if text]
 
 
+def among_quiet(full: dict[str, Value]) -> dict[str, Value]:
+    """These measurements, and those of a quiet pool for what they lack."""
+    quiet = pool()
+    return full | {n: quiet[n] for n in quiet if full[n] is None}
+
+
 def found(one: Diagnosis) -> list[str]:
     return [finding.cause.id for finding in one.findings]
 
@@ -192,8 +198,7 @@ def case(name: str) -> dict[str, Value]:
     assert stages is not None
     seen = observed(stages, syncing=[True] * 80 + [False] * 20)
     full = measure(seen)
-    quiet = pool()
-    return full | {n: quiet[n] for n in quiet if full[n] is None} | given
+    return among_quiet(full) | given
 
 
 def _none(given: dict[str, Value]) -> dict[str, Value]:
@@ -268,8 +273,7 @@ def test_a_wait_for_a_cpu_afterwards_hides_no_committers() -> None:
     disk = vdev(1, flush=ios([5600 * US] * 240))
     full = measure(observed(times, threads=24, devices=rows(disk)))
     assert full["company_permille"] == 343
-    quiet = pool()
-    one = judge(full | {n: quiet[n] for n in quiet if full[n] is None})
+    one = judge(among_quiet(full))
     assert found(one)[:1] == ["committers"]
     assert one.findings[0].evidence[1].startswith("waits for each other take 34 % of the time")
 
@@ -290,8 +294,7 @@ def test_who_waits_for_a_cpu_holds_the_block_open_longer(threads: int, named: st
     times = {stage: [share * 85 * US] * 137 for stage, share in shares.items()}
     full = measure(observed(times, threads=threads))
     assert full["wakeup_alone_permille"] == 1000 * 279 // (1000 - 537)
-    quiet = pool()
-    one = judge(full | {n: quiet[n] for n in quiet if full[n] is None})
+    one = judge(among_quiet(full))
     assert found(one)[:1] == [named]
 
 
@@ -341,9 +344,8 @@ def test_two_causes_share_a_stage() -> None:
     times = {"flush": [90 * MS] * 60 + [30 * MS] * 40}
     seen = observed(times, syncing=[True] * 60 + [False] * 40)
     full = measure(seen)
-    quiet = pool()
     given = {"device_flush_p50_ns": 30 * MS, "txg_sync_permille": 700, "async_write_permille": 800}
-    one = judge(full | {n: quiet[n] for n in quiet if full[n] is None} | given)
+    one = judge(among_quiet(full) | given)
     assert found(one) == ["txg_saturates", "slow_flush"]
     assert [finding.share_total for finding in one.findings] == [545, 454]
     assert [finding.share_p99 for finding in one.findings] == [666, 333]

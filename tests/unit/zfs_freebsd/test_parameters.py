@@ -198,7 +198,8 @@ class Writers:
     def tell(self, name: str, pid: int, comm: str = "sysctl") -> None:
         line = {"schema": 1, "type": "sysctl_write", "pid": pid, "comm": comm, "name": name}
         with self.lines.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            # D escapes nothing
+            file.write(json.dumps(line).replace("\\t", "\t") + "\n")
 
 
 @pytest.fixture
@@ -237,6 +238,8 @@ def test_the_traced_watch_names_the_writer(
     assert polled(watch) == [Change("zfs_txg_timeout", 12, "sysctl")]
     writers.tell("vfs.zfs.txg.timeout", 13, "agent")
     assert polled(watch) == [Change("zfs_txg_timeout", 13, "agent")]
+    writers.tell("vfs.zfs.txg.timeout", 14, "a\tb")
+    assert polled(watch) == [Change("zfs_txg_timeout", 14, "a\tb")]
     assert polled(watch, 0.3) == []
     watch.close()
     assert params._comparing == []
